@@ -1,0 +1,67 @@
+"""The error tree, split by what the caller does about it.
+
+JmsError
+├── ConfigurationError (also ValueError)   mend the configuration
+│   └── CapabilityError                    or choose a broker that can do it
+├── TransientBrokerError                   try again later
+│   ├── ConnectionLostError                reconnect; unsettled messages come back
+│   └── InDoubtError                       reconnect; the unit may or may not have been committed
+├── PermanentBrokerError                   stop: trying again gives the same answer
+│   └── AuthenticationError                mend the credentials
+└── PoisonMessageError                     dead-letter this message, go on with the next
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class JmsError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class ConfigurationError(JmsError, ValueError):
+    """The configuration can't be used; nothing was sent or received.
+
+    Attributes:
+        faults: Every fault found, one sentence each, in the order of the input.
+    """
+
+    def __init__(self, faults: str | Iterable[str]) -> None:
+        self.faults: tuple[str, ...] = (faults,) if isinstance(faults, str) else tuple(faults)
+        super().__init__("; ".join(self.faults))
+
+    def __reduce__(self) -> tuple[type[ConfigurationError], tuple[tuple[str, ...]]]:
+        """Pickle by the faults, so that the error crosses process borders whole."""
+        return type(self), (self.faults,)
+
+
+class CapabilityError(ConfigurationError):
+    """The configuration asks for something this broker can't do over this transport."""
+
+
+class TransientBrokerError(JmsError):
+    """The broker can't do it now; the same call may succeed later."""
+
+
+class ConnectionLostError(TransientBrokerError):
+    """The connection is gone; whatever was not settled is redelivered by the broker."""
+
+
+class InDoubtError(TransientBrokerError):
+    """The connection was lost while a commit was under way: its outcome is unknown.
+
+    Reconnect and recognise what comes back by its message id.
+    """
+
+
+class PermanentBrokerError(JmsError):
+    """The broker refuses, and will refuse again."""
+
+
+class AuthenticationError(PermanentBrokerError):
+    """The broker refuses these credentials."""
+
+
+class PoisonMessageError(JmsError):
+    """This message can't be processed, now or later; it belongs in the dead-letter destination."""

@@ -1,0 +1,355 @@
+"""The port to a broker: what every transport offers, and what each one admits it can't do.
+
+A `Connection` carries many `Consumer`s. What is received stays the broker's until it is settled: through
+`Consumer.acknowledge`, or together with messages to send in a `UnitOfWork`. Until then a crash, a lost
+connection or `Consumer.recover` makes the broker deliver it again.
+
+Every method may be called from any thread. Callbacks run on the connection's own thread and must not block.
+All waits have a deadline.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
+from airflow_provider_jmsjca.errors import CapabilityError, JmsError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a broker can do over a transport. Everything is off unless a transport switches it on.
+
+    Attributes:
+        atomic_commit: A unit's sends and acknowledgements happen together or not at all. Without it a unit
+            sends first, confirmed, and acknowledges then: nothing is lost, a crash in between duplicates.
+        deduplicating_send: The broker drops a second message with the same `Outgoing.deduplication_id`.
+        delivery_count: `JmsMessage.delivery_count` is filled in.
+        redelivered_flag: `JmsMessage.redelivered` is filled in.
+        stable_message_id: `message_id` stays the same when a message from any producer is redelivered.
+        selector: The broker filters by message selector.
+        browse: Messages can be looked at without consuming them.
+        durable_subscription: Topics keep messages for a named subscriber that is away.
+        delayed_delivery: `Outgoing.delay` is honoured without holding messages behind it.
+        typed_properties: Property types survive the way through the broker.
+        priority: Higher priorities overtake lower ones on the default configuration.
+        message_groups: `JMSXGroupID` keeps a group on one consumer.
+        body_kinds: The kinds of body that survive the way through the broker.
+        max_property_characters: The longest property value that passes; `None` where no limit is known.
+    """
+
+    atomic_commit: bool = False
+    deduplicating_send: bool = False
+    delivery_count: bool = False
+    redelivered_flag: bool = False
+    stable_message_id: bool = False
+    selector: bool = False
+    browse: bool = False
+    durable_subscription: bool = False
+    delayed_delivery: bool = False
+    typed_properties: bool = False
+    priority: bool = False
+    message_groups: bool = False
+    body_kinds: frozenset[BodyKind] = frozenset({BodyKind.TEXT, BodyKind.BYTES, BodyKind.EMPTY})
+    max_property_characters: int | None = None
+
+    def require(self, broker: BrokerInfo, *names: str, purpose: str) -> None:
+        """Refuse a configuration that needs what the broker lacks.
+
+        Args:
+            broker: Named in the error.
+            names: Capabilities needed, by attribute name.
+            purpose: What needs them, as the subject of a sentence ("the message selector").
+
+        Raises:
+            CapabilityError: One sentence for each missing capability.
+        """
+        missing = [name for name in names if not getattr(self, name)]
+        if missing:
+            raise CapabilityError(
+                f"{purpose} needs the capability {name!r}, which {broker} does not have" for name in missing
+            )
+
+    def table(self) -> dict[str, object]:
+        """Return every capability by name, for reports."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerInfo:
+    """Which broker answered.
+
+    Attributes:
+        product: `activemq`, `artemis`, `rabbitmq`, `memory`, or the name the broker gives itself.
+        version: As the broker says it; empty if it doesn't.
+        address: `host:port` of the connection in use.
+    """
+
+    product: str
+    version: str
+    address: str
+
+    def __str__(self) -> str:
+        return f"{self.product} {self.version} at {self.address}".replace("  ", " ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """How to check the broker, and how to prove who we are.
+
+    Attributes:
+        ca_file: PEM file of trusted certificates; `None` means the system's.
+        certificate_file: Our own certificate (PEM), for brokers that ask for one.
+        key_file: Its key, if not in the same file.
+        key_password: The password of the key.
+        verify: `False` accepts any certificate; the connection is then open to a man in the middle.
+        server_name: Name to expect in the certificate; `None` means the host connected to.
+    """
+
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    verify: bool = True
+    server_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """All a transport needs to reach a broker; the scheme chooses the transport.
+
+    Attributes:
+        scheme: `stomp`, `stomp+ssl` or `vm`.
+        hosts: Tried in order, each within `connect_timeout`; for `vm` the name of the broker and `None`.
+        client_id: JMS client id: needed for durable subscriptions.
+        virtual_host: STOMP `host` header; `None` leaves it to the dialect.
+        connect_timeout: Bound on the whole of TCP, TLS and CONNECTED, for each host.
+        heart_beat: How often each side proves that it is alive; zero switches it off.
+        reply_timeout: How long to wait for a receipt before the connection counts as lost.
+        options: Whatever else belongs to the broker or transport, unchanged.
+    """
+
+    scheme: str
+    hosts: tuple[tuple[str, int | None], ...]
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    client_id: str | None = None
+    virtual_host: str | None = None
+    tls: TlsSettings | None = None
+    connect_timeout: timedelta = timedelta(seconds=15)
+    heart_beat: timedelta = timedelta(seconds=5)
+    reply_timeout: timedelta = timedelta(seconds=30)
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """What a consumer wants to receive.
+
+    Attributes:
+        selector: JMS message selector; refused where the broker ignores them (`Capabilities.selector`).
+        durable_name: Name of a durable subscription on a topic; `None` for a non-durable one.
+        prefetch: How many unsettled messages the broker may have outstanding here, as near as the broker
+            can bound it; `None` leaves it to the dialect.
+    """
+
+    destination: Destination
+    selector: str | None = None
+    durable_name: str | None = None
+    prefetch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """One message to send.
+
+    Attributes:
+        delay: Not delivered before it has passed; needs `Capabilities.delayed_delivery`.
+        deduplication_id: A second message with this id is dropped where `Capabilities.deduplicating_send`.
+    """
+
+    destination: Destination
+    message: JmsMessage
+    delay: timedelta | None = None
+    deduplication_id: str | None = None
+
+
+class Received:
+    """One delivery by the broker, not yet settled. The message is decoded on first use.
+
+    Attributes:
+        consumer: The consumer it came to.
+        token: What the transport needs to settle it; opaque.
+        generation: The consumer's generation it belongs to: after `Consumer.recover` older ones are stale.
+    """
+
+    __slots__ = ("_decode", "_message", "consumer", "generation", "token")
+
+    def __init__(
+        self, consumer: Consumer, token: object, generation: int, decode: Callable[[], JmsMessage]
+    ) -> None:
+        self.consumer = consumer
+        self.token = token
+        self.generation = generation
+        self._decode = decode
+        self._message: JmsMessage | None = None
+
+    @property
+    def message(self) -> JmsMessage:
+        """The message.
+
+        Raises:
+            PoisonMessageError: It can't be decoded (for example text that is not Unicode).
+        """
+        if self._message is None:
+            self._message = self._decode()
+        return self._message
+
+
+OnReceived: TypeAlias = Callable[[Received], None]
+OnLost: TypeAlias = Callable[[JmsError], None]
+
+
+class ConnectionState(enum.StrEnum):
+    """The life of a connection; it never comes back from `LOST` or `CLOSED`: open a new one."""
+
+    UP = "up"
+    LOST = "lost"
+    CLOSED = "closed"
+
+
+class Consumer(Protocol):
+    """A subscription in force on a connection."""
+
+    @property
+    def subscription(self) -> Subscription:
+        """What it receives."""
+
+    def acknowledge(self, received: Iterable[Received]) -> None:
+        """Settle without a unit of work. Stale ones are ignored: the broker has them back already.
+
+        Guarantee: pipelined; durable at the broker once `Connection.synchronize` has returned.
+
+        Raises:
+            ConnectionLostError: The connection is gone; they will be redelivered.
+        """
+
+    def recover(self) -> None:
+        """Hand every unsettled message of this consumer back: the broker delivers them again.
+
+        Raises:
+            ConnectionLostError: The connection is gone, which hands them back too.
+        """
+
+    def close(self, *, delete_durable: bool = False) -> None:
+        """End the subscription; unsettled messages go back. Closing twice is harmless.
+
+        Args:
+            delete_durable: Also delete the durable subscription and what it holds.
+        """
+
+
+class UnitOfWork(Protocol):
+    """Sends and acknowledgements that belong together. One use: commit or roll back, once.
+
+    Guarantee: when `commit` returns, all of it is durable at the broker. Whether a crash can leave half of
+    it done is `Capabilities.atomic_commit`; without it sends are confirmed before anything is acknowledged.
+    """
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Add a message to send."""
+
+    def acknowledge(self, received: Received) -> None:
+        """Add a received message to settle."""
+
+    def commit(self) -> None:
+        """Make all of it durable.
+
+        Raises:
+            InDoubtError: The connection was lost before the outcome was known.
+            ConnectionLostError: It was lost before the commit began; nothing of the unit happened.
+            PermanentBrokerError: The broker refused a part; nothing was acknowledged.
+        """
+
+    def rollback(self) -> None:
+        """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands.
+
+        To hand them back to the broker, call `Consumer.recover`.
+        """
+
+
+class Connection(Protocol):
+    """A live connection to one broker. It doesn't reconnect: a new one is opened by whoever needs it."""
+
+    @property
+    def broker(self) -> BrokerInfo:
+        """Which broker answered."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+
+    @property
+    def state(self) -> ConnectionState:
+        """Where in its life it is."""
+
+    def on_lost(self, callback: OnLost) -> None:
+        """Call back once if the connection is lost (at once if it already is); not when it is closed."""
+
+    def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
+        """Start receiving.
+
+        Raises:
+            CapabilityError: The subscription needs what the broker can't do.
+            PermanentBrokerError: The broker refused it (bad selector, no permission).
+            ConnectionLostError: The connection is gone.
+        """
+
+    def send(self, outgoing: Iterable[Outgoing]) -> int:
+        """Send messages outside any unit, pipelined, and wait until the broker confirmed every one.
+
+        Returns:
+            How many were sent.
+
+        Raises:
+            PermanentBrokerError: The broker refused one; the message says which, those before are there.
+            InDoubtError: The connection was lost; some may be there.
+        """
+
+    def unit(self) -> UnitOfWork:
+        """Begin a unit of work."""
+
+    def browse(self, destination: Destination, selector: str | None = None) -> Iterator[JmsMessage]:
+        """Yield the messages on a queue without consuming them.
+
+        Raises:
+            CapabilityError: The broker can't (`Capabilities.browse`).
+        """
+
+    def synchronize(self) -> None:
+        """Wait until the broker has carried out everything sent to it before."""
+
+    def delete_durable(self, name: str, destination: Destination) -> None:
+        """Delete an idle durable subscription and the messages it holds."""
+
+    def close(self) -> None:
+        """Close in good order, within the reply timeout; unsettled messages go back to the broker."""
+
+
+class Transport(Protocol):
+    """Opens connections for the URL schemes it knows."""
+
+    def connect(self, settings: ConnectionSettings) -> Connection:
+        """Connect to the first host that answers.
+
+        Raises:
+            TransientBrokerError: No host answered in time; every attempt is named.
+            AuthenticationError: A broker refused the credentials; further hosts are not tried.
+            ConfigurationError: The settings can't work.
+        """

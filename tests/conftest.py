@@ -1,0 +1,18 @@
+"""Rules for every test: the folder says the tier, and no test is without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+TIERS = ("unit", "contract", "airflow", "spark", "broker", "chaos")
+ROOT = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        tier = item.path.relative_to(ROOT).parts[0]
+        if tier not in TIERS:
+            raise pytest.UsageError(f"{item.nodeid}: a test lives in one of tests/{{{','.join(TIERS)}}}")
+        item.add_marker(getattr(pytest.mark, tier))
