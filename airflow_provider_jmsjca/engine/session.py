@@ -166,7 +166,7 @@ class JmsSession:
         """
         self._check_open()
         inbox = self._inbox(_destination(destination), selector, subscription_name)
-        received = inbox.take(timedelta(seconds=timeout))
+        received = inbox.take(timeout)
         if received is None:
             return None
         self._unsettled.append((inbox, received))

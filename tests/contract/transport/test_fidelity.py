@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
-from airflow_provider_jmsjca.errors import CapabilityError
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Subscription
 from tests.contract.transport.collector import Collector
 
@@ -180,7 +180,7 @@ def test_long_property(connection: Connection, queue: Destination, round_trip: R
     longest = "x" * (limit or 20_000)
     assert round_trip(JmsMessage.text("x", {"long": longest})).properties["long"] == longest
     if limit is not None:
-        with pytest.raises(CapabilityError, match="long"):
+        with pytest.raises(ConfigurationError, match="long"):
             connection.send(
                 [Outgoing(destination=queue, message=JmsMessage.text("x", {"long": longest + "x"}))]
             )
