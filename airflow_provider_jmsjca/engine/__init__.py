@@ -1,0 +1,1 @@
+"""Drivers: what moves messages between a broker and the user's code."""
