@@ -1,1 +1,1 @@
-"""Drivers: what moves messages between a broker and the user's code."""
+"""Drivers: what the pure core decides, carried out over any transport."""
