@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -26,9 +26,8 @@ _FIRST_MILLISECOND, _LAST_MILLISECOND = -62_135_596_800_000, 253_402_300_799_999
 _UNFIT = (OverflowError, ValueError, TypeError, pa.ArrowException)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """What becomes one row.
+class Row(NamedTuple):
+    """What becomes one row; a tuple, because one is made for every message.
 
     Attributes:
         received_at: Microseconds since the epoch.
