@@ -195,7 +195,7 @@ def _is_null(read: Value, *, negated: bool) -> Condition:
 
 def _negative(read: Value) -> Value:
     def evaluate(message: JmsMessage) -> int | float | None:
-        value = read(message)
+        value: object = read(message)
         if not number_type(value):
             return None
         return -value if isinstance(value, float) or fits(-value, 64) else None
@@ -205,7 +205,7 @@ def _negative(read: Value) -> Value:
 
 def _calculation(first: Value, steps: list[tuple[Callable[[Any, Any], int | float | None], Value]]) -> Value:
     def evaluate(message: JmsMessage) -> int | float | None:
-        result = first(message)
+        result: int | float | None = first(message)
         for calculate, operand in steps:
             if result is None:
                 return None

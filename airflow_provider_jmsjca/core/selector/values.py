@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeGuard
 
+from airflow_provider_jmsjca.core.java_numbers import java_double, java_integer
 from airflow_provider_jmsjca.core.selector.syntax import Arithmetic, Comparison
 from airflow_provider_jmsjca.core.value_types import fits
 
@@ -25,10 +25,6 @@ _OPERATORS: dict[Comparison, Callable[[Any, Any], bool]] = {
     Comparison.GREATER: operator.gt,
     Comparison.GREATER_OR_EQUAL: operator.ge,
 }
-_JAVA_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})")
-_JAVA_DOUBLE = re.compile(
-    r"[\x00-\x20]*([+-]?)(?:(NaN)|(Infinity)|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?)[\x00-\x20]*"
-)
 
 
 def number_type(value: object) -> TypeGuard[int | float]:
@@ -104,26 +100,6 @@ def _converted(text: str, beside: object) -> bool | int | float | None:
     if isinstance(beside, int):
         return java_integer(text, 32 if fits(beside, 32) else 64)
     return None
-
-
-def java_integer(text: str, bits: int) -> int | None:
-    """Return what `Integer.valueOf` or `Long.valueOf` reads, `None` where they refuse."""
-    match = _JAVA_INTEGER.fullmatch(text)
-    if match is None:
-        return None
-    value = int(match[1] + match[2])
-    return value if fits(value, bits) else None
-
-
-def java_double(text: str) -> float | None:
-    """Return what `Double.valueOf` reads, `None` where it refuses; hexadecimal forms are refused here."""
-    match = _JAVA_DOUBLE.fullmatch(text)
-    if match is None:
-        return None
-    sign = -1.0 if match[1] == "-" else 1.0
-    if match[2]:
-        return math.nan
-    return math.copysign(math.inf if match[3] else float(match[4]), sign)
 
 
 def calculation(arithmetic: Arithmetic, *, real_division: bool) -> Callable[[Any, Any], int | float | None]:
