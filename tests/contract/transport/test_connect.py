@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.transports.base import (
 )
 from tests.contract.transport.collector import Collector
 from tests.contract.transport.lab import Lab
-from tests.contract.transport.traffic import Connect
+from tests.contract.transport.traffic import Connect, commit_something
 
 
 def test_tells_which_broker_answered(connection: Connection, lab: Lab) -> None:

@@ -20,7 +20,7 @@ from airflow_provider_jmsjca.transports.base import (
 )
 from tests.contract.transport.collector import DEADLINE, Collector
 from tests.contract.transport.lab import Lab
-from tests.contract.transport.traffic import Connect, publish, remaining, settle
+from tests.contract.transport.traffic import Connect, commit_something, publish, remaining, settle
 
 
 class Losses:
@@ -54,7 +54,7 @@ def test_a_cut_connection_is_told_once_and_messages_come_back(
             lambda: consumer.acknowledge(received),
             consumer.recover,
             connection.synchronize,
-            connection.unit().commit,
+            lambda: commit_something(connection, queue),
         ):
             with pytest.raises(ConnectionLostError):
                 use()
