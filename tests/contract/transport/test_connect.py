@@ -83,7 +83,7 @@ def test_closing_twice_is_harmless_and_the_rest_refuses(connect: Connect, queue:
     for use in (
         connection.synchronize,
         lambda: connection.consume(Subscription(destination=queue), Collector()),
-        lambda: (connection.send([]) and None) or connection.unit().commit(),
+        lambda: commit_something(connection, queue),
     ):
         with pytest.raises(ConnectionLostError):
             use()
