@@ -177,7 +177,8 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
                 self._on_lost.append(callback)
                 return
         if self._state is ConnectionState.LOST and self._end_reason is not None:
-            callback(self._end_reason)
+            reason = self._end_reason
+            threading.Thread(target=lambda: callback(reason), name="stomp on_lost", daemon=True).start()
 
     def give_up(self, reason: JmsError) -> None:
         """End the connection at once; everything unsettled goes back to the broker."""
@@ -327,7 +328,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> StompConsumer:
         """Start receiving."""
-        self.dialect.check(subscription, self.client_id)
+        self.dialect.check(subscription, self._broker, self.client_id)
         consumer = StompConsumer(self, subscription, on_received)
         consumer.start()
         self._consumers.add(consumer)

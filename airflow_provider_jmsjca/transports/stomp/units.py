@@ -33,12 +33,20 @@ class _Unit:
         self._received: list[Received] = []
 
     def _check_open(self) -> None:
+        if not self._connection.is_up:
+            raise ConnectionLostError("the connection was lost before the commit began; nothing of it happened")
         if self._over:
             raise ConfigurationError("this unit of work is over; begin a new one")
 
     def _close(self) -> None:
         with self._lock:
             self._check_open()
+            self._over = True
+
+    def _close_for_rollback(self) -> None:
+        with self._lock:
+            if self._over:
+                raise ConfigurationError("this unit of work is over; begin a new one")
             self._over = True
 
     def _release(self) -> None:
@@ -119,7 +127,7 @@ class TransactionUnit(_Unit):
 
     def rollback(self) -> None:
         """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands."""
-        self._close()
+        self._close_for_rollback()
         if not self._begun:
             return
         self._connection.unwatch(self)
@@ -162,8 +170,6 @@ class ConfirmedUnit(_Unit):
     def commit(self) -> None:
         """Make all of it durable, or raise."""
         self._close()
-        if not self._connection.is_up:
-            raise ConnectionLostError("the connection was lost before the commit began")
         try:
             self._connection.send_confirmed(self._identified())
             self._acknowledge()
@@ -203,7 +209,7 @@ class ConfirmedUnit(_Unit):
 
     def rollback(self) -> None:
         """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands."""
-        self._close()
+        self._close_for_rollback()
         self._release()
 
 

@@ -8,8 +8,8 @@ from typing import ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
-from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
-from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Subscription
+from airflow_provider_jmsjca.errors import CapabilityError
+from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODY_KIND,
     RESERVED,
@@ -25,6 +25,7 @@ from airflow_provider_jmsjca.transports.stomp.frames import Frame
 
 DEFAULT_WINDOW: Final = 1024 * 1024
 BYTES_PER_MESSAGE: Final = 1200
+_HIDDEN: Final = RESERVED | {"destination-type", "subscription-type", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY"}
 _ROUTING: Final = {DestinationKind.QUEUE: "ANYCAST", DestinationKind.TOPIC: "MULTICAST"}
 _KINDS: Final = {"ANYCAST": DestinationKind.QUEUE, "MULTICAST": DestinationKind.TOPIC}
 _OUTSIDE_QUOTES: Final = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\bJMS[A-Za-z]+\b")
@@ -58,20 +59,12 @@ class ArtemisDialect(Dialect):
         message_groups=True,
         max_property_characters=100_000,
     )
-    hidden: ClassVar[frozenset[str]] = RESERVED | {"destination-type", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY"}
+    hidden: ClassVar[frozenset[str]] = _HIDDEN
+    taken: ClassVar[frozenset[str]] = _HIDDEN
 
-    def check(self, subscription: Subscription, client_id: str | None) -> None:
-        """Refuse what would be ignored: durable queues, selectors on names that match nothing."""
-        if subscription.durable_name is not None:
-            if subscription.destination.kind is not DestinationKind.TOPIC:
-                raise ConfigurationError(
-                    f"the durable subscription {subscription.durable_name!r} needs a topic, "
-                    f"not {subscription.destination}"
-                )
-            if not client_id:
-                raise ConfigurationError(
-                    f"the durable subscription {subscription.durable_name!r} needs a client id"
-                )
+    def check(self, subscription: Subscription, broker: BrokerInfo, client_id: str | None) -> None:
+        """Refuse selectors on names that match nothing."""
+        super().check(subscription, broker, client_id)
         if subscription.selector:
             _selector(subscription.selector)
 
@@ -91,8 +84,7 @@ class ArtemisDialect(Dialect):
 
     def delete_durable(self, name: str, destination: Destination, client_id: str | None) -> dict[str, str]:
         """Return the headers of the UNSUBSCRIBE that deletes an idle durable subscription."""
-        if not client_id:
-            raise ConfigurationError(f"deleting the durable subscription {name!r} needs its client id")
+        del client_id
         return {"destination": destination.name, "id": name, "durable-subscription-name": name}
 
     def recovery(self, subscription: Subscription) -> Recovery:
