@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.transports.base import (
 )
 from tests.contract.transport.collector import Collector
 from tests.contract.transport.lab import Lab
-from tests.contract.transport.traffic import Connect
+from tests.contract.transport.traffic import Connect, commit_something
 
 
 def test_tells_which_broker_answered(connection: Connection, lab: Lab) -> None:
@@ -83,7 +83,7 @@ def test_closing_twice_is_harmless_and_the_rest_refuses(connect: Connect, queue:
     for use in (
         connection.synchronize,
         lambda: connection.consume(Subscription(destination=queue), Collector()),
-        lambda: (connection.send([]) and None) or connection.unit().commit(),
+        lambda: commit_something(connection, queue),
     ):
         with pytest.raises(ConnectionLostError):
             use()

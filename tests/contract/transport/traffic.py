@@ -27,6 +27,12 @@ def publish(connection: Connection, destination: Destination, count: int, start:
     return bodies
 
 
+def commit_something(connection: Connection, destination: Destination) -> None:
+    unit = connection.unit()
+    unit.send(Outgoing(destination=destination, message=JmsMessage.text("never there")))
+    unit.commit()
+
+
 def remaining(connect: Connect, queue: Destination) -> list[object]:
     """What another client finds in the queue, which is empty afterwards."""
     other = connect()
