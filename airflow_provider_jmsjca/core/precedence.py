@@ -106,8 +106,9 @@ def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = N
     values: dict[str, ResolvedValue] = {}
     broker: dict[str, tuple[str, Origin]] = {}
     addresses = [layer for layer in chain if layer.url is not None and layer.url.lookup is None]
+    in_force = addresses[-1] if addresses else None
     for layer in chain:
-        overridden = layer in addresses[:-1]
+        overridden = layer.url is not None and layer.url.lookup is None and layer is not in_force
         for value in layer.values:
             if overridden and _goes_with_url(value.origin):
                 continue
@@ -119,7 +120,7 @@ def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = N
             for key, entry in layer.broker.items()
             if not (overridden and _goes_with_url(entry[1]))
         )
-    url = addresses[-1].url if addresses else None
+    url = in_force.url if in_force else None
     if faults:
         raise ConfigurationError(faults)
     return Resolved(values=MappingProxyType(values), url=url, broker_options=MappingProxyType(broker))
@@ -135,7 +136,7 @@ def _stands(standing: ResolvedValue, later: ResolvedValue) -> bool:
 
 
 def _goes_with_url(origin: Origin) -> bool:
-    """Tell whether a value belongs to the broker its URL names, and falls with the URL when that is overridden.
+    """Tell whether a value belongs to the broker its URL names, and falls with that URL.
 
     Credentials, TLS and the broker's own options must not reach another broker; `JMSJCA.*` is said to us.
     """

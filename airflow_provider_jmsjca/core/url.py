@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from urllib.parse import unquote_to_bytes
 
 from airflow_provider_jmsjca.core.masking import MASK, is_secret
 from airflow_provider_jmsjca.core.options import check_keys
+from airflow_provider_jmsjca.core.query import decoded, read_query
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 Host = tuple[str, int | None]
@@ -20,10 +20,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _FAILOVER = re.compile(
     r"(?:failover:)(?://)?(?:\((?P<inner>[^()]*)\)(?P<rest>.*)|(?P<bare>.*))", re.DOTALL | re.IGNORECASE
 )
-_PAIR_END = re.compile(r"&amp;|&")
-_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _UNFIT_IN_HOST = re.compile(r"[\s\x00-\x1f\x7f()\[\]<>\"'\\^`{|}?#/@,:]")
 _HIGHEST_PORT = 65535
+_WHAT = "connection URL"
 _EXPECTED = "scheme://host:port?key=value"
 _HOSTLESS = ("jndi", "jms+")
 """Schemes whose address may stand in the query alone."""
@@ -139,14 +138,14 @@ def _read_plain(text: str, faults: list[str]) -> _Parts:
     parts.scheme = match[1].lower()
     address, mark, query = text[match.end() :].partition("?")
     if mark:
-        parts.query = _read_query(query, faults)
+        parts.query = read_query(query, _WHAT, faults)
     if parts.scheme == LOOKUP:
-        parts.path = _decoded(address, "name", faults)
+        parts.path = decoded(address, f"{_WHAT}: name", faults)
         if not parts.path.strip():
             faults.append("connection URL: lookup:// without a name, expected lookup://connection")
         return parts
     authority, slash, path = address.partition("/")
-    parts.path = slash + _decoded(path, "path", faults)
+    parts.path = slash + decoded(path, f"{_WHAT}: path", faults)
     _read_authority(authority, parts, faults)
     return parts
 
@@ -174,7 +173,7 @@ def _read_failover(match: re.Match[str], faults: list[str]) -> _Parts:
         else:
             _join(whole, part, faults)
     if mark:
-        whole.query.update(_read_query(query, faults))
+        whole.query.update(read_query(query, _WHAT, faults))
     return whole
 
 
@@ -198,8 +197,8 @@ def _read_authority(authority: str, parts: _Parts, faults: list[str]) -> None:
     user, at, hosts = authority.rpartition("@")
     if at:
         name, colon, password = user.partition(":")
-        parts.username = _decoded(name, "user", faults) or None
-        parts.password = _decoded(password, "password", faults) if colon else None
+        parts.username = decoded(name, f"{_WHAT}: user", faults) or None
+        parts.password = decoded(password, f"{_WHAT}: password", faults) if colon else None
     if not hosts and parts.scheme.startswith(_HOSTLESS):
         return
     for host in hosts.split(","):
@@ -228,7 +227,7 @@ def _read_host(text: str, faults: list[str]) -> Host | None:
                 f"connection URL: host {text!r}, expected brackets around an IPv6 address: [{text}]"
             )
             return None
-        host = _decoded(host, "host", faults)
+        host = decoded(host, f"{_WHAT}: host", faults)
         if not host:
             faults.append(
                 f"connection URL: no host before {text!r}, expected {_EXPECTED}"
@@ -262,40 +261,6 @@ def _is_ipv6(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _read_query(text: str, faults: list[str]) -> dict[str, str]:
-    query: dict[str, str] = {}
-    if not text:
-        return query
-    for number, pair in enumerate(_PAIR_END.split(text), start=1):
-        raw_key, equals, raw_value = pair.partition("=")
-        key = _decoded(raw_key.replace("+", " "), f"key of option {number}", faults)
-        if not equals:
-            shown = MASK if "@" in key or is_secret(key) else repr(key[:40])
-            faults.append(f"connection URL: option {number} is {shown} without a value, expected key=value")
-        elif not key:
-            faults.append(f"connection URL: option {number} has a value without a key, expected key=value")
-        else:
-            query[key] = _decoded(raw_value.replace("+", " "), f"option {key}", faults)
-    return query
-
-
-def _decoded(text: str, what: str, faults: list[str]) -> str:
-    if "%" not in text:
-        return text
-    broken = _PERCENT.search(text)
-    if broken is not None:
-        faults.append(
-            f"connection URL: {what}: broken escape at character {broken.start() + 1}, "
-            "expected % and two hex digits (%25 for a percent sign)"
-        )
-        return text
-    try:
-        return unquote_to_bytes(text).decode("utf-8")
-    except UnicodeDecodeError:
-        faults.append(f"connection URL: {what}: the escapes are not UTF-8")
-        return text
 
 
 def _host_text(host: str, port: int | None) -> str:
