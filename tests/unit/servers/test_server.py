@@ -67,7 +67,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         server.kill()
 
 
-def wait_for(condition: Callable[[], bool], deadline: float = 10) -> None:
+def wait_for(condition: Callable[[], bool], deadline: float = 30) -> None:
     end = time.monotonic() + deadline
     while not condition():
         assert time.monotonic() < end, "the condition did not come true in time"
