@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from airflow_provider_jmsjca.errors import PoisonMessageError
+from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
 
 _BEYOND_BMP = re.compile(r"[\U00010000-\U0010FFFF]")
 _SURROGATE = re.compile(r"[\uD800-\uDFFF]")
@@ -20,11 +20,13 @@ def encode(text: str) -> bytes:
     """Return the text in modified UTF-8.
 
     Raises:
-        ValueError: The text holds a lone surrogate.
+        ConfigurationError: The text holds a lone surrogate.
     """
     lone = _SURROGATE.search(text)
     if lone:
-        raise ValueError(f"position {lone.start() + 1}: expected Unicode text, found a lone surrogate")
+        raise ConfigurationError(
+            f"text, position {lone.start() + 1}: expected Unicode text, found a lone surrogate"
+        )
     if text.isascii():
         return text.encode("ascii").replace(b"\x00", _NUL)
     split = _BEYOND_BMP.sub(_as_surrogates, text)

@@ -344,9 +344,9 @@ def test_we_select_what_activemq_delivers(selector: str, line: Line, messages: d
     assert ours(selector, messages) == theirs(selector, line)
 
 
-@pytest.mark.parametrize("selector", ["NOT region = 'us'", "TRUE = flag"])
+@pytest.mark.parametrize("selector", ["NOT region = 'us'", "TRUE = flag", "n - 1 = 2", "n * 2 > 2"])
 def test_activemq_stops_delivering_without_an_error(selector: str, activemq: Broker, line: Line) -> None:
-    """Why `Selector.portable` is what to send: the broker neither answers nor ends the browsing."""
+    """The broker neither answers nor ends the browsing; `Selector.portable` heals the first two."""
     other = Line(activemq, line.queue)
     other.connection.subscribe(
         f"/queue/{line.queue}", "stuck", ack="client", headers={"browser": "true", "selector": selector}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.core import modified_utf8
-from airflow_provider_jmsjca.errors import PoisonMessageError
+from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
 
@@ -54,7 +54,7 @@ def test_bytes_that_are_neither(data: bytes, place: str) -> None:
 
 
 def test_a_lone_surrogate_can_not_be_written() -> None:
-    with pytest.raises(ValueError, match="position 2"):
+    with pytest.raises(ConfigurationError, match="position 2"):
         modified_utf8.encode("a\ud800")
 
 
