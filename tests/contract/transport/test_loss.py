@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError, JmsError
+from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError, JmsError, TransientBrokerError
 from airflow_provider_jmsjca.transports.base import (
     Connection,
     ConnectionState,
@@ -19,7 +19,7 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
 )
 from tests.contract.transport.collector import DEADLINE, Collector
-from tests.contract.transport.lab import Lab
+from tests.contract.transport.lab import Lab, over_network
 from tests.contract.transport.traffic import Connect, commit_something, publish, remaining, settle
 
 
@@ -75,9 +75,8 @@ def test_closing_is_no_loss(connect: Connect) -> None:
     assert not losses.told.wait(0.3)
 
 
+@over_network
 def test_a_hung_broker_is_noticed_within_three_heart_beats(lab: Lab, connect: Connect) -> None:
-    if not lab.over_network:
-        pytest.skip("no network in between")
     with lab.line() as line:
         connection = connect(settings=line.settings)
         losses = Losses()
@@ -98,8 +97,11 @@ def test_a_new_connection_after_a_restart_finds_the_persistent_messages(
     bodies = publish(connection, queue, 10)
     losses = Losses()
     connection.on_lost(losses)
-    private_lab.restart()
+    private_lab.kill()
     assert losses.told.wait(DEADLINE)
+    with pytest.raises(TransientBrokerError, match=str(settings.hosts[0][0])):
+        connect(settings=settings)
+    private_lab.start()
     connection.close()
     assert remaining(lambda: connect(settings=settings), queue) == bodies
 

@@ -11,15 +11,16 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.transports import connect as open_connection
 from airflow_provider_jmsjca.transports.base import TlsSettings
-from tests.contract.transport.lab import Lab, StompLab
+from tests.contract.transport.lab import Lab, StompLab, over_network
 from tests.contract.transport.traffic import Connect, publish, remaining
 from tests.servers.certificates import make_certificates
+
+pytestmark = over_network
 
 
 @pytest.fixture
 def tls_lab(lab: Lab) -> StompLab:
-    if not isinstance(lab, StompLab):
-        pytest.skip("no network in between")
+    assert isinstance(lab, StompLab)
     return lab
 
 
