@@ -20,7 +20,7 @@ from airflow_provider_jmsjca.transports.base import (
 )
 from tests.contract.transport.collector import DEADLINE, Collector
 from tests.contract.transport.lab import Lab, over_network
-from tests.contract.transport.traffic import Connect, commit_something, publish, remaining, settle
+from tests.contract.transport.traffic import Connect, assert_left, commit_something, publish, settle
 
 
 class Losses:
@@ -64,7 +64,7 @@ def test_a_cut_connection_is_told_once_and_messages_come_back(
     assert len(losses.reasons) == 1
     assert isinstance(losses.reasons[0], ConnectionLostError)
     assert threading.get_ident() not in losses.threads + late.threads
-    assert remaining(connect, queue) == bodies
+    assert_left(connect, queue, bodies)
 
 
 def test_closing_is_no_loss(connect: Connect) -> None:
@@ -103,7 +103,7 @@ def test_a_new_connection_after_a_restart_finds_the_persistent_messages(
         connect(settings=settings)
     private_lab.start()
     connection.close()
-    assert remaining(lambda: connect(settings=settings), queue) == bodies
+    assert_left(lambda: connect(settings=settings), queue, bodies)
 
 
 def test_5000_messages_without_a_stall(connection: Connection, connect: Connect, queue: Destination) -> None:
