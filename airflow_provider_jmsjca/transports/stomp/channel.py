@@ -193,9 +193,7 @@ def open_channel(host: str, port: int, tls: TlsSettings | None, deadline: float)
         channel.shake_hands(deadline)
     except TimeoutError as error:
         sock.close()
-        raise TransientBrokerError(
-            "TLS got no answer in time (does this port speak plain STOMP?)"
-        ) from error
+        raise TransientBrokerError("TLS got no answer in time (does this port speak plain STOMP?)") from error
     except ssl.SSLError as error:
         sock.close()
         raise PermanentBrokerError(f"TLS failed: {_reason(error)}") from error
@@ -250,7 +248,13 @@ def _connect(host: str, port: int, deadline: float) -> socket.socket:
     raise TransientBrokerError(problem.strerror or str(problem)) from problem
 
 
-_Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]]
+_Address = tuple[
+    socket.AddressFamily,
+    socket.SocketKind,
+    int,
+    str,
+    tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes],
+]
 
 
 def _resolve(host: str, port: int, deadline: float) -> list[_Address]:
@@ -275,5 +279,7 @@ def _resolve(host: str, port: int, deadline: float) -> list[_Address]:
     else:
         look_up()
     if problems:
-        raise TransientBrokerError(f"the name {host!r} can't be resolved: {problems[0].strerror}") from problems[0]
+        raise TransientBrokerError(
+            f"the name {host!r} can't be resolved: {problems[0].strerror}"
+        ) from problems[0]
     return list(found)

@@ -34,7 +34,9 @@ class _Unit:
 
     def _check_open(self) -> None:
         if not self._connection.is_up:
-            raise ConnectionLostError("the connection was lost before the commit began; nothing of it happened")
+            raise ConnectionLostError(
+                "the connection was lost before the commit began; nothing of it happened"
+            )
         if self._over:
             raise ConfigurationError("this unit of work is over; begin a new one")
 
@@ -123,7 +125,9 @@ class TransactionUnit(_Unit):
             self._wire.append(encode("COMMIT", [("transaction", self._identifier), ("receipt", receipt)]))
             self._connection.wait(receipts)
         except ConnectionLostError as error:
-            raise InDoubtError(f"the connection was lost during a commit, its outcome is unknown: {error}") from error
+            raise InDoubtError(
+                f"the connection was lost during a commit, its outcome is unknown: {error}"
+            ) from error
 
     def rollback(self) -> None:
         """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands."""
@@ -179,7 +183,9 @@ class ConfirmedUnit(_Unit):
         except InDoubtError:
             raise
         except ConnectionLostError as error:
-            raise InDoubtError(f"the connection was lost during a commit, its outcome is unknown: {error}") from error
+            raise InDoubtError(
+                f"the connection was lost during a commit, its outcome is unknown: {error}"
+            ) from error
 
     def _acknowledge(self) -> None:
         if not self._received:

@@ -115,7 +115,9 @@ class ActiveMqDialect(Dialect):
         for name, value in headers:
             # One character takes up to four bytes, or two where it is escaped.
             if len(name) + len(value) > LONGEST_HEADER_LINE // 4:
-                size = len(escape(name).encode("utf-8", "replace")) + len(escape(value).encode("utf-8", "replace"))
+                size = len(escape(name).encode("utf-8", "replace")) + len(
+                    escape(value).encode("utf-8", "replace")
+                )
                 if size + 1 >= LONGEST_HEADER_LINE:
                     raise ConfigurationError(
                         f"the property {name!r} takes {size} bytes on the wire; ActiveMQ refuses more than "

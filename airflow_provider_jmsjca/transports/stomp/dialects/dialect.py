@@ -172,7 +172,9 @@ class Dialect(ABC):
             headers.append(("type", message.type))
         if outgoing.delay is not None and outgoing.delay > timedelta(0):
             if not self.capabilities.delayed_delivery:
-                raise CapabilityError(f"a delay needs the capability 'delayed_delivery', which {self.product} lacks")
+                raise CapabilityError(
+                    f"a delay needs the capability 'delayed_delivery', which {self.product} lacks"
+                )
             headers.append(("AMQ_SCHEDULED_DELAY", str(round(outgoing.delay.total_seconds() * 1000))))
         self.special_headers(headers, outgoing, identifier)
         self.property_headers(headers, message.properties)
