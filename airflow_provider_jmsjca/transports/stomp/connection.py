@@ -429,13 +429,15 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
     def delete_durable(self, name: str, destination: Destination) -> None:
         """Delete an idle durable subscription and the messages it holds."""
         receipts = self.replies.receipts(blame=True)
-        headers = self.dialect.delete_durable(name, destination, self.client_id)
-        self.wire.append(encode("UNSUBSCRIBE", [*headers.items(), ("receipt", receipts.ask())]))
+        subscription = Subscription(destination=destination, durable_name=name)
+        self.dialect.check(subscription, self._broker, self.client_id)
+        for command, headers in self.dialect.delete_durable(subscription, self.client_id):
+            self.wire.append(encode(command, [*headers.items(), ("receipt", receipts.ask())]))
         self.wait(receipts)
 
 
 def _with_receipt(frame: bytes, receipt: str) -> bytes:
-    return b"SEND\nreceipt:%b\n%b" % (receipt.encode(), memoryview(frame)[5:])
+    return b"".join((b"SEND\nreceipt:", receipt.encode(), b"\n", memoryview(frame)[5:]))
 
 
 def _error_text(frame: StompFrame) -> str:

@@ -72,7 +72,7 @@ class Frame:
             ) from error
         lines = text.split("\n")[:0:-1]
         try:
-            headers = dict([line.split(":", 1) for line in lines])  # noqa: C404 - half the time of a comprehension
+            headers = dict([line.split(":", 1) for line in lines])
         except ValueError:
             broken = next(line for line in lines if ":" not in line)
             raise PoisonMessageError(f"the header line {broken[:80]!r} has no colon") from None

@@ -105,9 +105,7 @@ class TransactionUnit(_Unit):
         if not self._begun:
             return
         try:
-            self._connection.synchronize()
-            if self._fault is not None:
-                raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
+            self._prepare()
             self._commit()
         except PermanentBrokerError:
             self._abort()
@@ -117,6 +115,11 @@ class TransactionUnit(_Unit):
             self._connection.unwatch(self)
         for received in self._received:
             _consumer_of(received).settled(received)
+
+    def _prepare(self) -> None:
+        self._connection.synchronize()
+        if self._fault is not None:
+            raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
 
     def _commit(self) -> None:
         receipts = self._connection.replies.receipts()
