@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -90,7 +92,9 @@ class Standalone:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
                 tail = "\n".join(self.log_file.read_text(errors="replace").splitlines()[-15:])
-                raise TransientBrokerError(f"airflow standalone did not become healthy; its last words:\n{tail}")
+                raise TransientBrokerError(
+                    f"airflow standalone did not become healthy; its last words:\n{tail}"
+                )
             time.sleep(0.5)
         self._token = self._request("GET", "/auth/token")["access_token"]
 
@@ -101,10 +105,9 @@ class Standalone:
             return
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
-            try:
+            # What doesn't end in time is killed with its group below.
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                pass  # the group is killed below
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -122,7 +125,7 @@ class Standalone:
         try:
             self._request("GET", f"/api/v2/dags/{dag_id}")
         except urllib.error.HTTPError as error:
-            if error.code == urllib.request.http.client.NOT_FOUND:  # type: ignore[attr-defined]
+            if error.code == HTTPStatus.NOT_FOUND:
                 return False
             raise
         return True

@@ -77,19 +77,22 @@ def converting_comparison(comparison: Comparison) -> Compared:
             return None
         if isinstance(left, str):
             if isinstance(right, str):
-                return operate(left, right) if left == right else operate(_units(left), _units(right))
+                if comparison is Comparison.EQUAL:
+                    return bool(left == right)
+                return operate(_utf16(left), _utf16(right))
             left = _converted(left, right)
         elif isinstance(right, str):
             right = _converted(right, left)
-        if left is None or isinstance(left, bool) != isinstance(right, bool) or right is None:
+        comparable = isinstance(left, (int, float)) and isinstance(right, (int, float))
+        if not comparable or isinstance(left, bool) != isinstance(right, bool):
             return False
         return operate(left, right)
 
     return compare
 
 
-def _units(text: str) -> Any:
-    return text if text.isascii() else text.encode("utf-16-be", "surrogatepass")
+def _utf16(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")
 
 
 def _converted(text: str, beside: object) -> bool | int | float | None:
