@@ -261,7 +261,7 @@ def _bytes(token: object) -> bytes:
 
 def _ack(token: object, headers: bytes = b"") -> bytes:
     # The id goes back as it came, escapes and all.
-    return b"ACK\nid:%b\n%b\n\0" % (token, headers)
+    return b"ACK\nid:%b\n%b\n\0" % (_bytes(token), headers)
 
 
 def _nack(token: bytes, headers: bytes = b"") -> bytes:

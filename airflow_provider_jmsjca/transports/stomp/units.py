@@ -34,7 +34,9 @@ class _Unit:
 
     def _check_open(self) -> None:
         if not self._connection.is_up:
-            raise ConnectionLostError("the connection was lost before the commit began; nothing of it happened")
+            raise ConnectionLostError(
+                "the connection was lost before the commit began; nothing of it happened"
+            )
         if self._over:
             raise ConfigurationError("this unit of work is over; begin a new one")
 
@@ -103,9 +105,7 @@ class TransactionUnit(_Unit):
         if not self._begun:
             return
         try:
-            self._connection.synchronize()
-            if self._fault is not None:
-                raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
+            self._prepare()
             self._commit()
         except PermanentBrokerError:
             self._abort()
@@ -116,6 +116,11 @@ class TransactionUnit(_Unit):
         for received in self._received:
             _consumer_of(received).settled(received)
 
+    def _prepare(self) -> None:
+        self._connection.synchronize()
+        if self._fault is not None:
+            raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
+
     def _commit(self) -> None:
         receipts = self._connection.replies.receipts()
         receipt = receipts.ask()
@@ -123,7 +128,9 @@ class TransactionUnit(_Unit):
             self._wire.append(encode("COMMIT", [("transaction", self._identifier), ("receipt", receipt)]))
             self._connection.wait(receipts)
         except ConnectionLostError as error:
-            raise InDoubtError(f"the connection was lost during a commit, its outcome is unknown: {error}") from error
+            raise InDoubtError(
+                f"the connection was lost during a commit, its outcome is unknown: {error}"
+            ) from error
 
     def rollback(self) -> None:
         """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands."""
@@ -179,7 +186,9 @@ class ConfirmedUnit(_Unit):
         except InDoubtError:
             raise
         except ConnectionLostError as error:
-            raise InDoubtError(f"the connection was lost during a commit, its outcome is unknown: {error}") from error
+            raise InDoubtError(
+                f"the connection was lost during a commit, its outcome is unknown: {error}"
+            ) from error
 
     def _acknowledge(self) -> None:
         if not self._received:

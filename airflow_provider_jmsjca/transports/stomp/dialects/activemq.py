@@ -14,6 +14,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODY_KIND,
     RENAMED,
     RESERVED,
+    Command,
     Dialect,
     Headers,
     Recovery,
@@ -68,10 +69,16 @@ class ActiveMqDialect(Dialect):
             headers["activemq.subscriptionName"] = subscription.durable_name
         return headers
 
-    def delete_durable(self, name: str, destination: Destination, client_id: str | None) -> dict[str, str]:
-        """Return the headers of the UNSUBSCRIBE that deletes an idle durable subscription."""
+    def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
+        """Return the UNSUBSCRIBE that names the durable subscription; the connection's client id counts."""
         del client_id
-        return {"destination": self.destination(destination), "id": name, "activemq.subscriptionName": name}
+        name = subscription.durable_name or ""
+        headers = {
+            "destination": self.destination(subscription.destination),
+            "id": name,
+            "activemq.subscriptionName": name,
+        }
+        return [("UNSUBSCRIBE", headers)]
 
     def recovery(self, subscription: Subscription) -> Recovery:
         """Resubscribe, except where that would drop what a plain topic consumer holds."""
@@ -115,7 +122,9 @@ class ActiveMqDialect(Dialect):
         for name, value in headers:
             # One character takes up to four bytes, or two where it is escaped.
             if len(name) + len(value) > LONGEST_HEADER_LINE // 4:
-                size = len(escape(name).encode("utf-8", "replace")) + len(escape(value).encode("utf-8", "replace"))
+                size = len(escape(name).encode("utf-8", "replace")) + len(
+                    escape(value).encode("utf-8", "replace")
+                )
                 if size + 1 >= LONGEST_HEADER_LINE:
                     raise ConfigurationError(
                         f"the property {name!r} takes {size} bytes on the wire; ActiveMQ refuses more than "

@@ -13,6 +13,7 @@ from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Ou
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODY_KIND,
     RESERVED,
+    Command,
     Dialect,
     Headers,
     Recovery,
@@ -82,10 +83,16 @@ class ArtemisDialect(Dialect):
             headers["durable-subscription-name"] = subscription.durable_name
         return headers
 
-    def delete_durable(self, name: str, destination: Destination, client_id: str | None) -> dict[str, str]:
-        """Return the headers of the UNSUBSCRIBE that deletes an idle durable subscription."""
+    def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
+        """Return the UNSUBSCRIBE that names the durable subscription; the connection's client id counts."""
         del client_id
-        return {"destination": destination.name, "id": name, "durable-subscription-name": name}
+        name = subscription.durable_name or ""
+        headers = {
+            "destination": self.destination(subscription.destination),
+            "id": name,
+            "durable-subscription-name": name,
+        }
+        return [("UNSUBSCRIBE", headers)]
 
     def recovery(self, subscription: Subscription) -> Recovery:
         """Resubscribe, except where that would drop what a plain topic consumer holds."""

@@ -6,7 +6,7 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import ClassVar, Final, overload
+from typing import ClassVar, Final, TypeAlias, overload
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import DEFAULT_PRIORITY, Body, BodyKind, JmsMessage, PropertyValue
@@ -20,7 +20,10 @@ BODY_KIND: Final = "JMS_JMSJCA_BodyKind"
 RENAMED: Final = "JMS_JMSJCA_Property_"
 """In front of the name of a property that would be taken for a header of STOMP or of the broker."""
 
-Headers = list[tuple[str, str]]
+Headers: TypeAlias = list[tuple[str, str]]
+Command: TypeAlias = tuple[str, dict[str, str]]
+"""A command of STOMP and its headers."""
+
 _HIGHEST_PRIORITY: Final = 9
 _LOWEST_NUMBER: Final = 0
 
@@ -119,9 +122,17 @@ class Dialect(ABC):
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE, without `ack`, `receipt` and (unless fixed by a name) `id`."""
 
-    def delete_durable(self, name: str, destination: Destination, client_id: str | None) -> dict[str, str]:
-        """Return the headers of the UNSUBSCRIBE that deletes an idle durable subscription."""
-        raise CapabilityError(f"{self.product} lacks the capability 'durable_subscription'")
+    def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
+        """Return the frames that delete an idle durable subscription.
+
+        Raises:
+            CapabilityError: The broker has no durable subscriptions.
+        """
+        del client_id
+        raise CapabilityError(
+            f"deleting the durable subscription {subscription.durable_name!r} needs the capability "
+            f"'durable_subscription', which {self.product} lacks"
+        )
 
     @abstractmethod
     def recovery(self, subscription: Subscription) -> Recovery:
@@ -172,7 +183,9 @@ class Dialect(ABC):
             headers.append(("type", message.type))
         if outgoing.delay is not None and outgoing.delay > timedelta(0):
             if not self.capabilities.delayed_delivery:
-                raise CapabilityError(f"a delay needs the capability 'delayed_delivery', which {self.product} lacks")
+                raise CapabilityError(
+                    f"a delay needs the capability 'delayed_delivery', which {self.product} lacks"
+                )
             headers.append(("AMQ_SCHEDULED_DELAY", str(round(outgoing.delay.total_seconds() * 1000))))
         self.special_headers(headers, outgoing, identifier)
         self.property_headers(headers, message.properties)
@@ -210,7 +223,8 @@ class Dialect(ABC):
         """Return the body, and add the headers that say what it is."""
 
     def check_headers(self, headers: Headers) -> None:
-        """Refuse headers the broker would choke on."""
+        """Refuse headers the broker would choke on. Most brokers take any."""
+        del headers
 
     # --- messages in
 
@@ -243,7 +257,7 @@ class Dialect(ABC):
         )
 
     def salvage(self, frame: Frame, subscription: Subscription) -> JmsMessage:
-        """Return what can be kept of a message that can't be decoded: its body, and what headers can be read."""
+        """Return what can be kept of a message that can't be decoded: the body as it came, and its headers."""
         try:
             headers = frame.headers()
         except PoisonMessageError:
@@ -283,6 +297,7 @@ class Dialect(ABC):
     def delivery_count(self, headers: Mapping[str, str]) -> int | None:
         """Return how often it was delivered, or `None`."""
         del headers
+        return None
 
     def origin(self, headers: Mapping[str, str], subscription: Subscription) -> Destination:
         """Return where the message was sent to."""

@@ -63,3 +63,4 @@ class GenericDialect(Dialect):
     def message_id(self, headers: Mapping[str, str]) -> str | None:
         """Return none: nothing says that this server's ids are stable over redelivery."""
         del headers
+        return None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from time import time
 from typing import ClassVar, Final
 
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
 from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODY_KIND,
     RESERVED,
+    Command,
     Dialect,
     Headers,
     Recovery,
@@ -76,9 +78,10 @@ class RabbitMqDialect(Dialect):
             headers |= _durable(subscription.durable_name, client_id)
         return headers
 
-    def delete_durable(self, name: str, destination: Destination, client_id: str | None) -> dict[str, str]:
-        """Return the headers of the UNSUBSCRIBE that deletes a durable subscription."""
-        return {"destination": self.destination(destination), **_durable(name, client_id)}
+    def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
+        """Return a SUBSCRIBE, without which the broker knows nothing to delete, and the UNSUBSCRIBE."""
+        headers = self.subscribe(replace(subscription, prefetch=1), client_id)
+        return [("SUBSCRIBE", headers | {"ack": "client-individual"}), ("UNSUBSCRIBE", headers)]
 
     def recovery(self, subscription: Subscription) -> Recovery:
         """NACK requeues at once."""
