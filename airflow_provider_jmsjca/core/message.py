@@ -52,7 +52,7 @@ class JmsMessage:
 
     body_kind: BodyKind
     body: Body = None
-    properties: Mapping[str, PropertyValue] = field(default=_NO_PROPERTIES)
+    properties: Mapping[str, PropertyValue] = field(default_factory=lambda: _NO_PROPERTIES)
     message_id: str | None = None
     correlation_id: str | None = None
     reply_to: Destination | None = None
