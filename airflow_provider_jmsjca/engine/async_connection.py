@@ -5,52 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
 
-from airflow_provider_jmsjca.engine.threads import in_thread
+from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
+from airflow_provider_jmsjca.engine.pool import ConnectionPool, Lease
+from airflow_provider_jmsjca.engine.threads import in_thread, leave_to_thread
 from airflow_provider_jmsjca.errors import TransientBrokerError
-from airflow_provider_jmsjca.transports import connect as connect_transport
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
 
 log = logging.getLogger(__name__)
-Connect = Callable[[ConnectionSettings], Connection]
 
-# A connection that held this long was a good one: after its loss the delays begin at the first again.
+# One connection for each broker and process, whatever the number of streams.
+_POOL = ConnectionPool()
+
+# A connection that held this long was a good one: after its loss the waits begin at the first again.
 _STEADY_SECONDS = 10.0
-# How long closing is waited for. A cancelled trigger has to be gone soon; the thread closes on.
-_CLOSE_SECONDS = 0.4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff:
-    """How long to wait before the next attempt.
-
-    Attributes:
-        jitter: Share of the delay that is left to chance, 0 to 1, so that many clients don't come at once.
-    """
-
-    initial: timedelta = timedelta(seconds=0.5)
-    multiplier: float = 2.0
-    maximum: timedelta = timedelta(seconds=60)
-    jitter: float = 0.2
-
-    def delay(self, attempt: int, chance: float) -> timedelta:
-        """Return the delay before the next attempt.
-
-        Args:
-            attempt: How many attempts have failed in a row, at least 1.
-            chance: 0 to 1; 0.5 gives the delay without jitter.
-        """
-        exponent = min(attempt - 1, 64)
-        plain = min(self.initial * self.multiplier**exponent, self.maximum) if exponent < 64 else self.maximum
-        return plain * (1 + self.jitter * (2 * chance - 1))
 
 
 class AsyncConnection:
-    """Opens a connection when one is needed, again when it was lost, with backoff.
+    """Lends a connection when one is needed, another when it was lost, with backoff.
 
+    The connection itself is shared with everybody in the process who has the same settings.
     For one task of one event loop. Nothing in here blocks the loop.
     """
 
@@ -58,13 +32,13 @@ class AsyncConnection:
         self,
         settings: ConnectionSettings,
         *,
-        connect: Connect = connect_transport,
-        backoff: Backoff | None = None,
+        pool: ConnectionPool = _POOL,
+        backoff: Backoff = RECONNECT,
     ) -> None:
         self._settings = settings
-        self._connect = connect
-        self._backoff = backoff or Backoff()
-        self._connection: Connection | None = None
+        self._pool = pool
+        self._backoff = backoff
+        self._lease: Lease | None = None
         self._opened_at = 0.0
         self._failures = 0
 
@@ -76,63 +50,40 @@ class AsyncConnection:
             ConfigurationError: The settings can't work.
         """
         while True:
-            if self._connection is not None:
-                if self._connection.state is ConnectionState.UP:
-                    return self._connection
-                self._drop(steady_resets=True)
+            if self._lease is not None:
+                if self._lease.connection.state is ConnectionState.UP:
+                    return self._lease.connection
+                self._note_loss()
             if self._failures:
-                await self._wait()
+                await asyncio.sleep(self._wait())
             try:
-                connection = await in_thread(lambda: self._connect(self._settings), undo=_close)
+                lease = await in_thread(lambda: self._pool.borrow(self._settings), undo=Lease.release)
             except TransientBrokerError as error:
                 self.failed(error)
                 continue
-            self._connection = connection
+            self._lease = lease
             self._opened_at = asyncio.get_running_loop().time()
-            log.info("connected to %s", connection.broker)
+            log.info("Connected to %s", lease.connection.broker)
 
     def failed(self, error: TransientBrokerError) -> None:
-        """Say that the connection did not do: the next `get` opens another one, after a delay."""
+        """Say that the connection did not do: the next `get` tries again, after a wait."""
         self._failures += 1
-        log.warning("%s; attempt %d follows", error, self._failures + 1)
-        self._drop(steady_resets=False)
+        log.warning("Attempt %d failed, another follows: %s", self._failures, error)
+        self._give_back()
 
-    async def aclose(self) -> None:
-        """Close. Unsettled messages go back to the broker.
+    def release(self) -> None:
+        """Give the connection back. Whoever consumes on it closes the consumer first."""
+        self._give_back()
 
-        Guarantee: returns within half a second; a broker that doesn't answer is left to a thread.
-        """
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        closing = asyncio.ensure_future(in_thread(lambda: _close(connection)))
-        await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
-        if not closing.done():
-            closing.cancel()
+    def _note_loss(self) -> None:
+        held = asyncio.get_running_loop().time() - self._opened_at
+        self._failures = 0 if held >= _STEADY_SECONDS else self._failures + 1
+        self._give_back()
 
-    def _drop(self, *, steady_resets: bool) -> None:
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        if steady_resets:
-            now = asyncio.get_running_loop().time()
-            self._failures = 0 if now - self._opened_at >= _STEADY_SECONDS else self._failures + 1
-        # Nobody waits for the rest of a lost connection to be cleared away.
-        task = asyncio.ensure_future(in_thread(lambda: _close(connection)))
-        _closing.add(task)
-        task.add_done_callback(_closing.discard)
+    def _give_back(self) -> None:
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            leave_to_thread(lease.release)
 
-    async def _wait(self) -> None:
-        delay = self._backoff.delay(self._failures, random.random())  # noqa: S311 - jitter, no secret
-        await asyncio.sleep(delay.total_seconds())
-
-
-# The loop keeps only weak references to tasks.
-_closing: set[asyncio.Future[None]] = set()
-
-
-def _close(connection: Connection) -> None:
-    try:
-        connection.close()
-    except Exception:  # the outermost edge of the closing thread: nothing is left to do about it
-        log.exception("could not close the connection to %s", connection.broker)
+    def _wait(self) -> float:
+        return self._backoff.wait(self._failures, random.random()).total_seconds()  # noqa: S311  # jitter

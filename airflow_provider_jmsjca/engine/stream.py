@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import deque
 from collections.abc import Iterable
@@ -16,6 +17,9 @@ log = logging.getLogger(__name__)
 
 # After so many messages in a row without waiting, other tasks of the loop get a turn.
 _MESSAGES_PER_TURN = 64
+
+# How long closing is waited for. A cancelled trigger has to be gone soon; the thread closes on.
+_CLOSE_SECONDS = 0.4
 
 
 class _Link:
@@ -45,7 +49,7 @@ class _Link:
         try:
             self._loop.call_soon_threadsafe(self._wake)
         except RuntimeError:
-            log.debug("the event loop is closed; the broker has the messages back")
+            log.debug("The event loop is closed; the broker has the messages back")
 
     def _wake(self) -> None:
         self._told = False
@@ -111,7 +115,9 @@ class MessageStream:
         try:
             await in_thread(lambda: consumer.acknowledge(live))
         except ConnectionLostError as error:
-            log.info("%d acknowledgements came too late, the messages will be redelivered: %s", len(live), error)
+            log.info(
+                "%d acknowledgements came too late, the messages will be redelivered: %s", len(live), error
+            )
             return 0
         return len(live)
 
@@ -138,7 +144,7 @@ class MessageStream:
         try:
             await in_thread(work)
         except TransientBrokerError as error:
-            log.warning("the message could not be moved for certain, it will be redelivered: %s", error)
+            log.warning("The message could not be moved for certain, it will be redelivered: %s", error)
             return False
         return True
 
@@ -152,12 +158,19 @@ class MessageStream:
         try:
             await in_thread(consumer.recover)
         except ConnectionLostError as error:
-            log.info("nothing to hand back, the connection is gone: %s", error)
+            log.info("Nothing to hand back, the connection is gone: %s", error)
 
     async def aclose(self) -> None:
-        """End the stream and its connection within half a second; unsettled messages go back."""
-        self._link = None
-        await self._connection.aclose()
+        """End the stream; unsettled messages go back.
+
+        Guarantee: returns within half a second; a broker that doesn't answer is left to a thread.
+        """
+        link, self._link = self._link, None
+        if link is not None and link.consumer is not None and link.lost is None:
+            closing = asyncio.ensure_future(in_thread(link.consumer.close))
+            closing.add_done_callback(_log_failure)
+            await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
+        self._connection.release()
 
     async def _open(self) -> _Link:
         while True:
@@ -166,9 +179,15 @@ class MessageStream:
             connection.on_lost(link.on_lost)
             try:
                 link.consumer = await in_thread(
-                    lambda: connection.consume(self._subscription, link.on_received)  # noqa: B023 - awaited here
+                    functools.partial(connection.consume, self._subscription, link.on_received),
+                    undo=lambda consumer: consumer.close(),
                 )
             except TransientBrokerError as error:
                 self._connection.failed(error)
                 continue
             return link
+
+
+def _log_failure(closing: asyncio.Future[None]) -> None:
+    if not closing.cancelled() and (error := closing.exception()) is not None:
+        log.warning("Closing the consumer failed; its messages go back when the connection ends: %s", error)

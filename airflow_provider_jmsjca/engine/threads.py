@@ -30,13 +30,13 @@ async def in_thread(function: Callable[[], T], *, undo: Callable[[T], object] | 
         if not future.done():
             future.set_result(result)
         elif undo is not None:
-            _start(lambda: _undo(undo, result))
+            leave_to_thread(lambda: undo(result))
 
     def fail(error: BaseException) -> None:
         if not future.done():
             future.set_exception(error)
         else:
-            log.info("after the caller was cancelled: %s", error)
+            log.info("Failed after the caller was cancelled: %s", error)
 
     def work() -> None:
         try:
@@ -45,10 +45,15 @@ async def in_thread(function: Callable[[], T], *, undo: Callable[[T], object] | 
             _in_loop(loop, fail, error)
             return
         if not _in_loop(loop, finish, result) and undo is not None:
-            _undo(undo, result)
+            _run_out(lambda: undo(result))
 
     _start(work)
     return await future
+
+
+def leave_to_thread(function: Callable[[], object]) -> None:
+    """Run the function in a thread; nobody waits for it, its errors are logged."""
+    _start(lambda: _run_out(function))
 
 
 def _start(work: Callable[[], None]) -> None:
@@ -64,8 +69,8 @@ def _in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[T], None], val
     return True
 
 
-def _undo(undo: Callable[[T], object], result: T) -> None:
+def _run_out(function: Callable[[], object]) -> None:
     try:
-        undo(result)
+        function()
     except Exception:  # the outermost edge of this thread: nobody waits for it any more
-        log.exception("could not undo what came after the caller was cancelled")
+        log.exception("Clearing up failed")

@@ -21,7 +21,12 @@ _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTA
 _FIELDS_BY_NAME: Mapping[str, ConnectionField] = {field.name: field for field in FIELDS}
 _TLS_FIELDS = ("ca_file", "certificate_file", "key_file", "key_password", "verify", "server_name")
 _HIGHEST_PORT = 65535
-_TYPE_WORDS = {FieldType.STRING: "a string", FieldType.NUMBER: "a number", FieldType.BOOLEAN: "true or false"}
+_LONGEST_SECONDS = 86_400
+_TYPE_WORDS = {
+    FieldType.STRING: "a string",
+    FieldType.NUMBER: f"a number from 0 to {_LONGEST_SECONDS}",
+    FieldType.BOOLEAN: "true or false",
+}
 
 
 class AirflowConnection(Protocol):
@@ -106,14 +111,14 @@ def _type_fault(field: ConnectionField, value: object) -> str | None:
         case FieldType.STRING:
             fits = isinstance(value, str)
         case FieldType.NUMBER:
-            fits = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            fits = number and 0 <= float(str(value)) <= _LONGEST_SECONDS
         case FieldType.BOOLEAN:
             fits = isinstance(value, bool)
     if fits:
         return None
     shown = "***" if field.secret else repr(value)
-    zero = " of at least 0" if field.type is FieldType.NUMBER else ""
-    return f"option {field.name!r} in extra is {shown}; expected {_TYPE_WORDS[field.type]}{zero}"
+    return f"option {field.name!r} in extra is {shown}; expected {_TYPE_WORDS[field.type]}"
 
 
 def _read_address(
