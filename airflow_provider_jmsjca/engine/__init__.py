@@ -1,1 +1,1 @@
-"""Drivers: they carry out what the core decides, on a transport. No Airflow in here."""
+"""Drivers: what the pure core decides, carried out over any transport."""

@@ -231,6 +231,10 @@ class Consumer(Protocol):
     def subscription(self) -> Subscription:
         """What it receives."""
 
+    @property
+    def generation(self) -> int:
+        """Which generation is not stale; `recover` and `close` begin a new one."""
+
     def acknowledge(self, received: Iterable[Received]) -> None:
         """Settle without a unit of work. Stale ones are ignored: the broker has them back already.
 

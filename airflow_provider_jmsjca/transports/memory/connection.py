@@ -230,8 +230,12 @@ class MemoryUnitOfWork:
         """Send and settle all of it, or nothing."""
         with self._connection.guard():
             self._refuse_if_done()
-            for item in self._sends:
-                self._connection.server.check(item.destination)
+            try:
+                for item in self._sends:
+                    self._connection.server.check(item.destination)
+            except PermanentBrokerError:
+                self.rollback()
+                raise
             self._done = True
             for consumer, received in self._received:
                 consumer.settle(received)

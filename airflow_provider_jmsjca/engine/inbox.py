@@ -1,0 +1,144 @@
+"""What a session receives from one destination, before the caller asks for it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received, Subscription
+
+# How long "no wait" waits for what the broker had already put on the way.
+_ROUND_TRIP_GRACE = timedelta(milliseconds=100)
+TOPIC_PREFETCH = 1000
+
+
+class Inbox:
+    """A subscription with a small buffer that grows with what the caller keeps unsettled.
+
+    A queue's prefetch starts small, so that a poller takes no messages others could have. When all of it is
+    in the caller's hands unsettled, as in a long transaction, nothing more would ever come: a further
+    consumer with as much room again joins then. A topic can't be shared like that; its messages are the
+    subscriber's own, so its prefetch is large from the start.
+
+    Args:
+        connection: Where to subscribe.
+        subscription: What to receive; its prefetch is the first one.
+        lock: Guards everything here, and wakes whoever waits.
+    """
+
+    def __init__(self, connection: Connection, subscription: Subscription, lock: threading.Condition) -> None:
+        self._connection = connection
+        self._subscription = subscription
+        self._lock = lock
+        self._buffer: deque[Received] = deque()
+        self._consumers: list[Consumer] = []
+        self._room = 0
+        self._next_room = subscription.prefetch or 1
+        self._unsettled = 0
+        self._loss: JmsError | None = None
+
+    def lose(self, reason: JmsError) -> None:
+        """The connection is gone: what is buffered is the broker's again."""
+        with self._lock:
+            self._loss = reason
+            self._buffer.clear()
+            self._lock.notify_all()
+
+    def take(self, timeout: timedelta) -> Received | None:
+        """Return the next message, waiting for it; `None` when the time is up.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+            ConfigurationError: The caller holds as many unsettled messages of a topic as the prefetch allows.
+            CapabilityError: As `Connection.consume`.
+        """
+        with self._lock:
+            found = self._pop()
+        if found is None and self._unsettled >= self._room:
+            self._subscribe_once_more()
+        if found is None and not timeout:
+            self._connection.synchronize()
+            timeout = _ROUND_TRIP_GRACE
+        with self._lock:
+            if found is None:
+                self._lock.wait_for(
+                    lambda: bool(self._buffer) or self._loss is not None, timeout.total_seconds()
+                )
+                found = self._pop()
+            if found is not None:
+                self._unsettled += 1
+            elif self._loss is not None:
+                raise type(self._loss)(str(self._loss)) from self._loss
+        return found
+
+    def settled(self, count: int) -> None:
+        """So many messages that were taken are settled now."""
+        with self._lock:
+            self._unsettled -= count
+
+    def recover(self) -> None:
+        """Hand everything unsettled back, taken or not; it comes again in order.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+        """
+        with self._lock:
+            self._unsettled = 0
+        if len(self._consumers) == 1:
+            self._consumers[0].recover()
+            with self._lock:
+                # One that was on its way while the broker took back its elders is recognised in `_pop`.
+                self._buffer = deque(item for item in self._buffer if _current(item))
+            return
+        # Several consumers handing back one after the other would mix up the order.
+        self.close()
+        with self._lock:
+            self._next_room, self._room = max(self._room, self._next_room), 0
+
+    def close(self) -> None:
+        """End the subscription; what is unsettled or unread goes back."""
+        with self._lock:
+            consumers, self._consumers = self._consumers, []
+            self._buffer.clear()
+        for consumer in consumers:
+            consumer.close()
+
+    def _pop(self) -> Received | None:
+        while self._buffer:
+            item = self._buffer.popleft()
+            if _current(item):
+                return item
+        return None
+
+    def _subscribe_once_more(self) -> None:
+        subscription = self._subscription
+        if self._consumers and subscription.destination.kind is DestinationKind.TOPIC:
+            raise ConfigurationError(
+                f"{self._unsettled} messages of {subscription.destination} are unsettled, as many as the"
+                " prefetch allows: settle them, or give the session a larger prefetch"
+            )
+        consumer = self._connection.consume(
+            Subscription(
+                destination=subscription.destination,
+                selector=subscription.selector,
+                durable_name=subscription.durable_name,
+                prefetch=self._next_room,
+            ),
+            self._put,
+        )
+        with self._lock:
+            self._consumers.append(consumer)
+            self._room += self._next_room
+            self._next_room = self._room
+
+    def _put(self, received: Received) -> None:
+        with self._lock:
+            self._buffer.append(received)
+            self._lock.notify_all()
+
+
+def _current(received: Received) -> bool:
+    return received.generation == received.consumer.generation
