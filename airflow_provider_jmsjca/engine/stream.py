@@ -92,7 +92,10 @@ class MessageStream:
                 self._turn += 1
                 if self._turn % _MESSAGES_PER_TURN == 0:
                     await asyncio.sleep(0)
-                return link.arrived.popleft()
+                received = link.arrived.popleft()
+                if received.generation == received.consumer.generation:
+                    return received
+                continue  # handed back meanwhile: it arrives again
             link.changed.clear()
             if not link.arrived and link.lost is None:
                 await link.changed.wait()
@@ -154,7 +157,6 @@ class MessageStream:
         if link is None or link.consumer is None:
             return
         consumer = link.consumer
-        link.arrived.clear()
         try:
             await in_thread(consumer.recover)
         except ConnectionLostError as error:

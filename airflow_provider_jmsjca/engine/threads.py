@@ -19,6 +19,7 @@ async def in_thread(function: Callable[[], T], *, undo: Callable[[T], object] | 
     the few threads other code of the same process waits for, nor hold up the exit of the process.
 
     Args:
+        function: What may block.
         undo: Called, in a thread, with a result that came after the caller was cancelled.
 
     Guarantee: on cancellation it returns at once; the function runs on to its end.

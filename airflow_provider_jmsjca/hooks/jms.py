@@ -6,6 +6,7 @@ from typing import Any
 
 from airflow.sdk.bases.hook import BaseHook
 
+from airflow_provider_jmsjca.engine.connection import JmsConnection
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.hooks.settings import connection_settings
 from airflow_provider_jmsjca.transports import connect

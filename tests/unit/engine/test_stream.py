@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import threading
 import time
 import uuid
@@ -10,9 +11,9 @@ from datetime import timedelta
 
 import pytest
 
+from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
-from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.stream import MessageStream
@@ -259,5 +260,5 @@ def test_a_connection_that_keeps_breaking_is_not_tried_in_a_hot_loop(server: Bro
         waiting.cancel()
 
     run(work())
-    gaps = [later - earlier for earlier, later in zip(attempts, attempts[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(attempts)]
     assert [gap >= expected for gap, expected in zip(gaps, (0.05, 0.1, 0.2), strict=True)] == [True] * 3
