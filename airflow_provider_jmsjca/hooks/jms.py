@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from airflow.sdk.bases.hook import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_provider_jmsjca.engine.connection import JmsConnection
-from airflow_provider_jmsjca.errors import JmsError
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.hooks.settings import connection_settings
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
@@ -44,7 +47,9 @@ class JmsHook(BaseHook):
         Raises:
             ConfigurationError: The connection can't be used; every fault is named.
         """
-        return connection_settings(self.get_connection(self.jms_conn_id))
+        with self._connection_found():
+            connection = self.get_connection(self.jms_conn_id)
+        return connection_settings(connection)
 
     async def asettings(self) -> ConnectionSettings:
         """Return what the Airflow connection says; for an event loop.
@@ -52,7 +57,9 @@ class JmsHook(BaseHook):
         Raises:
             ConfigurationError: The connection can't be used; every fault is named.
         """
-        return connection_settings(await self.aget_connection(self.jms_conn_id))
+        with self._connection_found():
+            connection = await self.aget_connection(self.jms_conn_id)
+        return connection_settings(connection)
 
     def get_conn(self) -> JmsConnection:
         """Connect.
@@ -79,3 +86,10 @@ class JmsHook(BaseHook):
             connection.close()
         product = _PRODUCTS.get(broker.product, broker.product)
         return True, f"{product} {broker.version} at {broker.address}".replace("  ", " ")
+
+    @contextlib.contextmanager
+    def _connection_found(self) -> Iterator[None]:
+        try:
+            yield
+        except AirflowNotFoundException as error:
+            raise ConfigurationError(f"connection {self.jms_conn_id!r} is not defined in Airflow") from error
