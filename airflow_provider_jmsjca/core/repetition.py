@@ -22,8 +22,11 @@ def pause(interval: timedelta, *, repeats: int, deliveries: int = 0) -> timedelt
         repeats: How many earlier looks in a row found the same message.
         deliveries: How often the broker has delivered the message; 0 where looks don't count.
     """
-    repeated = min(interval * 2 ** min(repeats, _MOST_DOUBLINGS), LONGEST_PAUSE)
-    counted = min(
-        interval * 2 ** min(max(deliveries - 1, 0), _MOST_DOUBLINGS), LONGEST_PAUSE_WHERE_LOOKS_COUNT
-    )
+    repeated = min(_doubled(interval, repeats), LONGEST_PAUSE)
+    counted = min(_doubled(interval, deliveries - 1), LONGEST_PAUSE_WHERE_LOOKS_COUNT)
     return max(interval, repeated, counted)
+
+
+def _doubled(interval: timedelta, times: int) -> timedelta:
+    factor: int = 1 << min(max(times, 0), _MOST_DOUBLINGS)
+    return interval * factor

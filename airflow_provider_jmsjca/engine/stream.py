@@ -11,7 +11,14 @@ from collections.abc import Iterable
 from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.threads import in_thread
 from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, TransientBrokerError
-from airflow_provider_jmsjca.transports.base import Connection, Consumer, Outgoing, Received, Subscription
+from airflow_provider_jmsjca.transports.base import (
+    Capabilities,
+    Connection,
+    Consumer,
+    Outgoing,
+    Received,
+    Subscription,
+)
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +83,11 @@ class MessageStream:
     def __aiter__(self) -> MessageStream:
         """Return itself."""
         return self
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the broker in use can do; nothing while there is none."""
+        return Capabilities() if self._link is None else self._link.connection.capabilities
 
     async def __anext__(self) -> Received:
         """Wait for the next message; connect first where needed, for as long as it takes.

@@ -33,9 +33,10 @@ class JmsActivationTrigger(BaseEventTrigger):
       the last few may, with the same `message_id`.
     - `event="ready"`: messages are there. Nothing is consumed; a task of the DAG, such as
       `JmsToSparkSubmitOperator`, drains the queue. While messages are there, an event comes every `interval`
-      seconds; less and less often, down to every 5 minutes, while nobody consumes the first of them. Set `max_active_runs=1` on the DAG: Airflow then folds all events that come during a run into
-      one further run, so that 50,000 messages make a few runs, and a message that arrives while a run is
-      ending still gets its own.
+      seconds; less and less often, down to every 5 minutes, while nobody consumes the first of them. Set
+      `max_active_runs=1` on the DAG: Airflow then folds all events that come during a run into one further
+      run, so that 50,000 messages make a few runs, and a message that arrives while a run is ending still
+      gets its own.
 
     To look, a broker that can be browsed (ActiveMQ Classic) is browsed and nothing changes. Artemis hands
     one message out and takes it back without counting or marking it. RabbitMQ marks that one message as
@@ -83,7 +84,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         dead_letter_destination: str | None = None,
     ) -> None:
         # Nothing is checked here: whatever a constructor raises stops the whole triggerer.
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's own is untyped
         self._arguments: dict[str, Any] = {
             "jms_conn_id": jms_conn_id,
             "destination": destination,

@@ -123,7 +123,7 @@ class MessageProducer(_Producer):
             try:
                 message = received.message
             except PoisonMessageError as error:
-                self._keep_undecodable(received, error)
+                await self._refuse_undecodable(received, error)
                 continue
             key = message.message_id or next(self._nameless)
             match self._in_flight.arrived(key, received):
@@ -154,27 +154,47 @@ class MessageProducer(_Producer):
 
     async def _refuse(self, key: Hashable) -> None:
         received = self._in_flight.newest(key)
-        if received is None or self._stream is None or self._options is None:
+        if received is not None:
+            why = PoisonMessageError("refused by the trigger; its log says why")
+            await self._move(key, received, received.message, why)
+
+    async def _refuse_undecodable(self, received: Received, why: PoisonMessageError) -> None:
+        remains = received.salvaged
+        key = (remains and remains.message_id) or f"undecodable-{next(self._nameless)}"
+        match self._in_flight.arrived(key, received):
+            case Arrival.NEW:
+                log.error("Message %s can't be decoded: %s", key, why)
+                await self._move(key, received, remains, why)
+            case Arrival.SETTLED if self._stream is not None:
+                await self._stream.acknowledge([received])
+            case _:
+                pass
+
+    async def _move(
+        self, key: Hashable, received: Received, message: JmsMessage | None, why: PoisonMessageError
+    ) -> None:
+        """Move a message to the dead-letter destination; if that can't be, it stays unsettled."""
+        stream, options = self._stream, self._options
+        if stream is None or options is None:
             return
-        target = self._options.dead_letter_destination
-        if target is None:
+        target = options.dead_letter_destination
+        if target is None or message is None:
             self._in_flight.hold(key)
             log.error(
-                "Message %s was refused and no dead_letter_destination is set: it stays on %s, "
-                "%d of %d places for unsettled messages are taken this way",
+                "Message %s stays on %s, because %s; %d of %d places for unsettled messages are taken so",
                 key,
-                self._options.destination,
+                options.destination,
+                "no dead_letter_destination is set" if target is None else "nothing of it can be read",
                 self._in_flight.held,
-                self._options.prefetch,
+                options.prefetch,
             )
             return
-        origin = Origin(
-            destination=self._options.destination, subscription_name=self._options.subscription_name
-        )
-        why = Failure.of(PoisonMessageError("refused by the DAG's trigger, for example for its size"))
+        origin = Origin(destination=options.destination, subscription_name=options.subscription_name)
         try:
-            copy = copy_of(received.message, origin, MessageState(failure=why))
-            moved = await self._stream.move(received, Outgoing(destination=target, message=copy))
+            limit = stream.capabilities.max_property_characters
+            state = MessageState(failure=Failure.of(why))
+            copy = copy_of(message, origin, state, max_property_characters=limit)
+            moved = await stream.move(received, Outgoing(destination=target, message=copy))
         except JmsError as error:
             self._in_flight.hold(key)
             log.error("Message %s could not be moved to %s and stays: %s", key, target, error)  # noqa: TRY400
@@ -200,12 +220,6 @@ class MessageProducer(_Producer):
             await stream.recover()
         except JmsError as error:
             log.warning("Messages could not be handed back, they come again on reconnecting: %s", error)
-
-    def _keep_undecodable(self, received: Received, error: PoisonMessageError) -> None:
-        key = f"undecodable-{next(self._nameless)}"
-        self._in_flight.arrived(key, received)
-        self._in_flight.hold(key)
-        log.error("A message can't be decoded and stays on the broker: %s", error)
 
     async def _wait_for_room(self, limit: int) -> None:
         while self._in_flight.pending >= limit:

@@ -36,7 +36,7 @@ class JmsReadyTrigger(BaseTrigger):
         message_selector: str | None = None,
         poll_interval: float = 5,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's own is untyped
         self.jms_conn_id = jms_conn_id
         self.destination = destination
         self.message_selector = message_selector
