@@ -306,10 +306,11 @@ def test_5000_messages_make_5000_events(server: Broker, publish: Publish) -> Non
         ({"subscription_name": "s"}, "subscription_name is for topics"),
     ],
 )
+@pytest.mark.usefixtures("server")
 def test_wrong_arguments_are_said_once_and_raise_nothing(
-    server: Broker, caplog: pytest.LogCaptureFixture, arguments: dict[str, Any], said: str
+    caplog: pytest.LogCaptureFixture, arguments: dict[str, Any], said: str
 ) -> None:
-    """A constructor that raises would stop the triggerer; a stream that raises would be restarted for ever."""
+    """A constructor that raises would stop the triggerer; a stream that raises would come again for ever."""
 
     async def work() -> None:
         async with triggerer() as running:
@@ -354,7 +355,7 @@ def test_ready_comes_again_after_a_message_that_arrives_while_a_run_ends(
     run(work())
 
 
-def test_ready_is_said_less_often_while_nobody_consumes(server: Broker, publish: Publish) -> None:
+def test_ready_is_said_less_often_while_nobody_consumes(publish: Publish) -> None:
     """Pauses of 0.05, 0.1, 0.2, 0.4, 0.8 s: about five events in 1.2 s instead of 24."""
 
     async def work() -> None:
