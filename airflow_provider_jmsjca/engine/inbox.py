@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from datetime import timedelta
 
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received, Subscription
 
 # How long "no wait" waits for what the broker had already put on the way.
-_ROUND_TRIP_GRACE = timedelta(milliseconds=100)
+_ROUND_TRIP = 0.1
+# After so many seconds without a message the window may be full for another reason than our count: some
+# brokers measure it in bytes.
+_DOUBT = 0.5
 TOPIC_PREFETCH = 1000
 
 
@@ -38,6 +41,7 @@ class Inbox:
         self._room = 0
         self._next_room = subscription.prefetch or 1
         self._unsettled = 0
+        self._doubted_at = 0
         self._loss: JmsError | None = None
 
     def lose(self, reason: JmsError) -> None:
@@ -47,31 +51,29 @@ class Inbox:
             self._buffer.clear()
             self._lock.notify_all()
 
-    def take(self, timeout: timedelta) -> Received | None:
-        """Return the next message, waiting for it; `None` when the time is up.
+    def take(self, timeout: float) -> Received | None:
+        """Return the next message; `None` when the time is up.
+
+        Args:
+            timeout: Seconds; 0 waits only for what the broker has put on the way already.
 
         Raises:
             ConnectionLostError: The connection is gone.
             ConfigurationError: The caller holds as many unsettled messages of a topic as the prefetch allows.
             CapabilityError: As `Connection.consume`.
         """
-        with self._lock:
-            found = self._pop()
-        if found is None and self._unsettled >= self._room:
+        if not self._buffer and self._unsettled >= self._room:
             self._subscribe_once_more()
-        if found is None and not timeout:
+        if not timeout and not self._buffer:
             self._connection.synchronize()
-            timeout = _ROUND_TRIP_GRACE
-        with self._lock:
-            if found is None:
-                self._lock.wait_for(
-                    lambda: bool(self._buffer) or self._loss is not None, timeout.total_seconds()
-                )
-                found = self._pop()
-            if found is not None:
-                self._unsettled += 1
-            elif self._loss is not None:
-                raise type(self._loss)(str(self._loss)) from self._loss
+        deadline = time.monotonic() + (timeout or _ROUND_TRIP)
+        found = self._wait(min(timeout or _ROUND_TRIP, _DOUBT))
+        if found is None and self._in_doubt():
+            self._doubted_at = self._unsettled
+            self._subscribe_once_more()
+            deadline = max(deadline, time.monotonic() + _ROUND_TRIP)
+        if found is None:
+            found = self._wait(deadline - time.monotonic())
         return found
 
     def settled(self, count: int) -> None:
@@ -105,6 +107,20 @@ class Inbox:
             self._buffer.clear()
         for consumer in consumers:
             consumer.close()
+
+    def _wait(self, timeout: float) -> Received | None:
+        with self._lock:
+            self._lock.wait_for(lambda: bool(self._buffer) or self._loss is not None, timeout)
+            found = self._pop()
+            if found is not None:
+                self._unsettled += 1
+            elif self._loss is not None:
+                raise type(self._loss)(str(self._loss)) from self._loss
+        return found
+
+    def _in_doubt(self) -> bool:
+        is_queue = self._subscription.destination.kind is DestinationKind.QUEUE
+        return is_queue and self._unsettled > 0 and self._doubted_at != self._unsettled
 
     def _pop(self) -> Received | None:
         while self._buffer:

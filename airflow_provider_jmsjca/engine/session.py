@@ -13,6 +13,7 @@ from typing import Self
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.engine.inbox import TOPIC_PREFETCH, Inbox
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
@@ -156,6 +157,7 @@ class JmsSession:
             subscription_name: Name of a durable subscription to a topic.
 
         Raises:
+            ConfigurationError: The selector can't be parsed; the position is in the text.
             CapabilityError: The broker ignores selectors, or has no durable subscriptions. The session does
                 not filter instead: it would take away messages meant for others, or mix up their order.
             ConnectionLostError: The connection is gone.
@@ -164,7 +166,7 @@ class JmsSession:
         """
         self._check_open()
         inbox = self._inbox(_destination(destination), selector, subscription_name)
-        received = inbox.take(timedelta(seconds=timeout))
+        received = inbox.take(timeout)
         if received is None:
             return None
         self._unsettled.append((inbox, received))
@@ -333,6 +335,7 @@ class JmsSession:
 
     def _check_selector(self, selector: str | None) -> None:
         if selector:
+            Selector.parse(selector)
             self._require("selector", purpose=f"the message selector {selector!r}")
 
     def _check_sendable(self, message: JmsMessage, delay: float | None, deduplication_id: str | None) -> None:

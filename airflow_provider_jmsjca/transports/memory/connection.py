@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
+from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.base import (
     BrokerInfo,
@@ -31,7 +32,7 @@ CAPABILITIES = Capabilities(
     delivery_count=True,
     redelivered_flag=True,
     stable_message_id=True,
-    selector=False,
+    selector=True,
     browse=True,
     durable_subscription=True,
     delayed_delivery=True,
@@ -44,8 +45,8 @@ CAPABILITIES = Capabilities(
 Wants: TypeAlias = Callable[[JmsMessage], bool]
 
 
-def _everything(_message: JmsMessage) -> bool:
-    return True
+def _wants(selector: str | None) -> Wants:
+    return Selector.parse(selector or "").matches
 
 
 class Delivery:
@@ -303,7 +304,7 @@ class MemoryConnection:
         """Start receiving."""
         if subscription.prefetch is not None and subscription.prefetch < 1:
             raise ConfigurationError(f"prefetch is {subscription.prefetch}; it must be at least 1")
-        wants = self._selector(subscription.selector)
+        wants = _wants(subscription.selector)
         with self.guard():
             self.server.check(subscription.destination)
             queue = self._queue_for(subscription, wants)
@@ -331,7 +332,7 @@ class MemoryConnection:
         """Yield the messages of a queue that no consumer has."""
         if destination.kind is not DestinationKind.QUEUE:
             raise ConfigurationError(f"only a queue can be browsed, not {destination}")
-        wants = self._selector(selector)
+        wants = _wants(selector)
         with self.guard():
             self.server.check(destination)
             entries = self.server.queue(destination.name).entries(self.server.now_ms())
@@ -389,12 +390,6 @@ class MemoryConnection:
     def _end_consumers(self) -> None:
         for consumer in self._consumers[:]:
             consumer.end()
-
-    def _selector(self, selector: str | None) -> Wants:
-        if not selector:
-            return _everything
-        self.capabilities.require(self.broker, "selector", purpose="the message selector")
-        raise NotImplementedError
 
     def _queue_for(self, subscription: Subscription, wants: Wants) -> MessageQueue:
         destination, durable_name = subscription.destination, subscription.durable_name

@@ -1,0 +1,102 @@
+"""The brokers the suite runs over, behind one face."""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.transports.memory import broker as memory_broker
+
+CONNECT_TIMEOUT = timedelta(seconds=3)
+HEART_BEAT = timedelta(seconds=1)
+
+
+class Line(ABC):
+    """A way to the broker that a test can damage."""
+
+    settings: ConnectionSettings
+
+    @abstractmethod
+    def cut(self) -> None:
+        """End every connection that uses it; later ones are welcome."""
+
+
+class Lab(ABC):
+    """One broker.
+
+    Attributes:
+        name: As in the report.
+        over_network: Whether there are sockets to cut and certificates to check.
+        controllable: Whether it can be restarted.
+    """
+
+    name: str
+    over_network: bool = True
+    controllable: bool = True
+
+    @abstractmethod
+    def settings(self, **overrides: Any) -> ConnectionSettings:
+        """Return what `connect` needs."""
+
+    @abstractmethod
+    def restart(self) -> None:
+        """Kill -9, then start again; returns when it is up."""
+
+    @abstractmethod
+    def line(self) -> Any:
+        """Return a context manager with a `Line`."""
+
+    def forbidden(self) -> Destination | None:
+        """Return a queue the user may not send to; `None` where everything is allowed."""
+        return None
+
+
+class MemoryLab(Lab):
+    """The in-process broker."""
+
+    name = "memory"
+    over_network = False
+
+    def __init__(self) -> None:
+        self.broker = memory_broker(f"contract-{uuid.uuid4().hex[:8]}")
+        self.broker.require_login("user", "right")
+        self._forbidden = Destination.queue("forbidden")
+        self.broker.forbid(self._forbidden)
+
+    def settings(self, **overrides: Any) -> ConnectionSettings:
+        settings = ConnectionSettings(
+            scheme="vm",
+            hosts=((self.broker.name, None),),
+            username="user",
+            password="right",
+            connect_timeout=CONNECT_TIMEOUT,
+        )
+        return replace(settings, **overrides)
+
+    def restart(self) -> None:
+        self.broker.restart()
+
+    @contextmanager
+    def line(self) -> Iterator[MemoryLine]:
+        yield MemoryLine(self)
+
+    def forbidden(self) -> Destination | None:
+        return self._forbidden
+
+
+class MemoryLine(Line):
+    """All lines of the in-process broker are one."""
+
+    def __init__(self, lab: MemoryLab) -> None:
+        self.settings = lab.settings()
+        self._broker = lab.broker
+
+    def cut(self) -> None:
+        self._broker.restart()
