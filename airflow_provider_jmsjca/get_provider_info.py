@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_provider_jmsjca.hooks.fields import FIELDS
+from airflow_provider_jmsjca.hooks.form import connection_fields
 
 _PACKAGE = "airflow_provider_jmsjca"
 _INTEGRATION = "Java Message Service (JMS)"
@@ -19,7 +19,7 @@ def _modules(*names: str) -> list[dict[str, Any]]:
 def get_provider_info() -> dict[str, Any]:
     """Return the provider's metadata in the form of Airflow's `provider_info` schema.
 
-    Airflow calls this in each of its processes, so it imports nothing heavy.
+    Airflow calls this in each of its processes: it imports values only, no broker's client and no Spark.
     """
     return {
         "package-name": "airflow-provider-jmsjca",
@@ -38,7 +38,7 @@ def get_provider_info() -> dict[str, Any]:
                 "connection-type": "jms",
                 "hook-class-name": f"{_PACKAGE}.hooks.jms.JmsHook",
                 "hook-name": "JMS",
-                "conn-fields": {field.name: field.form() for field in FIELDS},
+                "conn-fields": connection_fields(),
                 "ui-field-behaviour": {
                     "hidden-fields": [],
                     "relabeling": {

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
+from airflow.sdk import Connection
 from airflow.sdk.bases.hook import BaseHook
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_provider_jmsjca.engine.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
-from airflow_provider_jmsjca.hooks.settings import connection_settings
+from airflow_provider_jmsjca.hooks.settings import connection_settings, lookup_of
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
@@ -47,9 +50,10 @@ class JmsHook(BaseHook):
         Raises:
             ConfigurationError: The connection can't be used; every fault is named.
         """
-        with self._connection_found():
-            connection = self.get_connection(self.jms_conn_id)
-        return connection_settings(connection)
+        found = [self._get(self.jms_conn_id)]
+        while (name := self._next_lookup(found)) is not None:
+            found.append(self._get(name))
+        return self._settings(found)
 
     async def asettings(self) -> ConnectionSettings:
         """Return what the Airflow connection says; for an event loop.
@@ -57,9 +61,10 @@ class JmsHook(BaseHook):
         Raises:
             ConfigurationError: The connection can't be used; every fault is named.
         """
-        with self._connection_found():
-            connection = await self.aget_connection(self.jms_conn_id)
-        return connection_settings(connection)
+        found = [await self._aget(self.jms_conn_id)]
+        while (name := self._next_lookup(found)) is not None:
+            found.append(await self._aget(name))
+        return self._settings(found)
 
     def get_conn(self) -> JmsConnection:
         """Connect.
@@ -87,9 +92,30 @@ class JmsHook(BaseHook):
         product = _PRODUCTS.get(broker.product, broker.product)
         return True, f"{product} {broker.version} at {broker.address}".replace("  ", " ")
 
-    @contextlib.contextmanager
-    def _connection_found(self) -> Iterator[None]:
-        try:
-            yield
-        except AirflowNotFoundException as error:
-            raise ConfigurationError(f"connection {self.jms_conn_id!r} is not defined in Airflow") from error
+    def _get(self, conn_id: str) -> Connection:
+        with _connection_found(conn_id):
+            return self.get_connection(conn_id)
+
+    async def _aget(self, conn_id: str) -> Connection:
+        with _connection_found(conn_id):
+            return await self.aget_connection(conn_id)
+
+    @staticmethod
+    def _next_lookup(found: list[Connection]) -> str | None:
+        """Return the connection the last one refers to; a circle is left for the resolution to report."""
+        name = lookup_of(found[-1])
+        return None if name in {connection.conn_id for connection in found} else name
+
+    @staticmethod
+    def _settings(found: list[Connection]) -> ConnectionSettings:
+        section = {name: str(value) for name, value in (conf.getsection("jmsjca") or {}).items()}
+        lookups = {connection.conn_id: connection for connection in found}
+        return connection_settings(found[0], lookups=lookups, section=section, environment=os.environ)
+
+
+@contextlib.contextmanager
+def _connection_found(conn_id: str) -> Iterator[None]:
+    try:
+        yield
+    except AirflowNotFoundException as error:
+        raise ConfigurationError(f"connection {conn_id!r} is not defined in Airflow") from error

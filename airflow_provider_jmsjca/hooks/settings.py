@@ -1,32 +1,28 @@
-"""Turns an Airflow connection of type `jms` into the settings a transport connects with."""
+"""Turns Airflow connections of type `jms` into the settings a transport connects with."""
 
 from __future__ import annotations
 
 import difflib
 import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Protocol
-from urllib.parse import parse_qsl, unquote
+from typing import Protocol, TypeVar
 
+from airflow_provider_jmsjca.core.precedence import Layer, Level, Resolved, connector_layer, resolve
+from airflow_provider_jmsjca.core.url import LOOKUP, is_connection_url
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.hooks.fields import FIELDS, ConnectionField, FieldType
 from airflow_provider_jmsjca.transports import SCHEMES
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
 
+T = TypeVar("T")
+
 _DEFAULT_SCHEME = "stomp"
-_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
-_FIELDS_BY_NAME: Mapping[str, ConnectionField] = {field.name: field for field in FIELDS}
-_TLS_FIELDS = ("ca_file", "certificate_file", "key_file", "key_password", "verify", "server_name")
 _HIGHEST_PORT = 65535
-_LONGEST_SECONDS = 86_400
-_TYPE_WORDS = {
-    FieldType.STRING: "a string",
-    FieldType.NUMBER: f"a number from 0 to {_LONGEST_SECONDS}",
-    FieldType.BOOLEAN: "true or false",
-}
+_TLS = ("ca_file", "certificate_file", "key_file", "key_password", "server_name")
+
+SHELL_ENTRIES = frozenset({"spool_path"})
+"""Entries of `[jmsjca]` that are about Airflow's side and no JMS options."""
 
 
 class AirflowConnection(Protocol):
@@ -42,157 +38,153 @@ class AirflowConnection(Protocol):
     extra: str | None
 
 
-def connection_settings(connection: AirflowConnection) -> ConnectionSettings:
+def connection_settings(
+    connection: AirflowConnection,
+    *,
+    lookups: Mapping[str, AirflowConnection] | None = None,
+    section: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> ConnectionSettings:
     """Return the settings an Airflow connection stands for.
 
-    The host is a host name, or a URL `scheme://host:port,host:port?option=value` whose options go to the
-    transport; the port field holds for hosts that name none. An empty field counts as not given.
+    The host is a host name, several separated by commas, or a connection URL; the port holds for hosts that
+    name none. Empty fields count as not given. Without a URL the transport is the connection's type if that
+    is one (`stomp`), else STOMP.
+
+    Args:
+        connection: The connection.
+        lookups: Those that a `lookup://` URL refers to, by their ids; see `lookup_of`.
+        section: The entries of `[jmsjca]` in Airflow's configuration.
+        environment: All environment variables.
 
     Raises:
         ConfigurationError: Every fault found; each names the connection and the field, never a secret.
 
-    Source: J65, J73, J74, J76.
+    Source: J65-J80, J113.
     """
-    faults: list[str] = []
-    extra = _read_extra(connection.extra, faults)
-    scheme, hosts, options = _read_address(connection, extra, faults)
-    if scheme not in SCHEMES:
-        known = ", ".join(sorted(SCHEMES))
-        faults.append(f"transport {scheme!r} is not known{_hint(scheme, SCHEMES)}; expected one of: {known}")
-    if faults:
-        raise ConfigurationError(f"connection {connection.conn_id!r}: {fault}" for fault in faults)
-    defaults = ConnectionSettings(scheme=scheme, hosts=hosts)
-    tls = {name: extra[name] for name in _TLS_FIELDS if name in extra}
-    return ConnectionSettings(
-        scheme=scheme,
-        hosts=hosts,
-        username=connection.login or None,
-        password=connection.password or None,
-        client_id=_text(extra, "client_id"),
-        virtual_host=connection.schema or None,
-        tls=_tls(tls) if tls else None,
-        connect_timeout=_seconds(extra, "connect_timeout", defaults.connect_timeout),
-        heart_beat=_seconds(extra, "heart_beat", defaults.heart_beat),
-        reply_timeout=_seconds(extra, "reply_timeout", defaults.reply_timeout),
-        options=MappingProxyType(options),
+    return settings_of(
+        resolve_connection(connection, lookups=lookups, section=section, environment=environment), connection
     )
 
 
-def _read_extra(text: str | None, faults: list[str]) -> dict[str, object]:
+def resolve_connection(
+    connection: AirflowConnection,
+    *,
+    lookups: Mapping[str, AirflowConnection] | None = None,
+    section: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Resolved:
+    """Return every option with its origin; arguments and errors are those of `connection_settings`."""
+    entries = {name: value for name, value in (section or {}).items() if name not in SHELL_ENTRIES}
+    layers = [connector_layer(entries, environment), connection_layer(connection)]
+    return resolve(layers, {name: connection_layer(found) for name, found in (lookups or {}).items()})
+
+
+def connection_layer(connection: AirflowConnection) -> Layer:
+    """Return what an Airflow connection says, as the level of the connection factory.
+
+    Raises:
+        ConfigurationError: The extra field is no JSON object, or the port is out of range.
+    """
+    title = f"connection {connection.conn_id!r}"
+    if connection.port is not None and not 1 <= connection.port <= _HIGHEST_PORT:
+        raise ConfigurationError(f"{title}: port is {connection.port}; expected 1 to {_HIGHEST_PORT}")
+    fields: dict[str, object] = {
+        "connection_url": _url_text(connection),
+        "username": connection.login,
+        "password": connection.password,
+        "virtual_host": connection.schema,
+    }
+    return Layer(
+        level=Level.CONNECTION_FACTORY, source=title, fields=fields | _extra(connection.extra, title)
+    )
+
+
+def lookup_of(connection: AirflowConnection) -> str | None:
+    """Return the id of the connection that this one's URL refers to, if it does. Source: J69."""
+    scheme, separator, name = (connection.host or "").strip().partition("://")
+    return name.partition("?")[0] if separator and scheme.lower() == LOOKUP else None
+
+
+def settings_of(resolved: Resolved, connection: AirflowConnection) -> ConnectionSettings:
+    """Return the settings that resolved options stand for.
+
+    Raises:
+        ConfigurationError: There is no address, or no transport for it.
+    """
+    url = resolved.url
+    title = f"connection {connection.conn_id!r}"
+    if url is None:
+        raise ConfigurationError(
+            f"{title}: host is empty; expected a host name or a URL such as stomp://broker:61613"
+        )
+    if url.scheme not in SCHEMES:
+        close = difflib.get_close_matches(url.scheme, SCHEMES, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        known = ", ".join(sorted(SCHEMES))
+        raise ConfigurationError(
+            f"{title}: no transport for scheme {url.scheme!r}{hint}; expected one of: {known}"
+        )
+    port = connection.port if url.text == _url_text(connection) and url.scheme != "vm" else None
+    return ConnectionSettings(
+        scheme=url.scheme,
+        hosts=tuple((host, own or port) for host, own in url.hosts),
+        username=_value(resolved, "username", str),
+        password=_value(resolved, "password", str),
+        client_id=_value(resolved, "client_id", str),
+        virtual_host=_value(resolved, "virtual_host", str),
+        tls=_tls(resolved),
+        connect_timeout=_duration(resolved, "connect_timeout"),
+        heart_beat=_duration(resolved, "heart_beat"),
+        reply_timeout=_duration(resolved, "reply_timeout"),
+        options=MappingProxyType({key: value for key, (value, _) in resolved.broker_options.items()}),
+    )
+
+
+def _url_text(connection: AirflowConnection) -> str:
+    address = (connection.host or "").strip()
+    if not address or is_connection_url(address):
+        return address
+    named = (connection.conn_type or "").lower()
+    scheme = named if named in SCHEMES else _DEFAULT_SCHEME
+    hosts = (part.strip() for part in address.split(","))
+    return f"{scheme}://" + ",".join(f"[{host}]" if _is_bare_ipv6(host) else host for host in hosts)
+
+
+def _is_bare_ipv6(host: str) -> bool:
+    return host.count(":") > 1 and not host.startswith("[")
+
+
+def _extra(text: str | None, title: str) -> dict[str, object]:
     if text is None or not text.strip():
         return {}
     try:
         extra = json.loads(text)
     except json.JSONDecodeError as error:
-        faults.append(
-            f"extra is not JSON: {error.msg} at line {error.lineno} column {error.colno}; "
+        raise ConfigurationError(
+            f"{title}: extra is not JSON: {error.msg} at line {error.lineno} column {error.colno}; "
             'expected an object such as {"client_id": "airflow"}'
-        )
-        return {}
+        ) from None  # the original holds the whole text, secrets included
     if not isinstance(extra, dict):
-        faults.append(f"extra is a JSON {type(extra).__name__}; expected an object")
-        return {}
-    known: dict[str, object] = {}
-    for name, value in extra.items():
-        field = _FIELDS_BY_NAME.get(name)
-        if field is None:
-            faults.append(f"option {name!r} in extra is not known{_hint(name, _FIELDS_BY_NAME)}")
-        elif value is None or value == "":
-            continue
-        elif (fault := _type_fault(field, value)) is not None:
-            faults.append(fault)
-        else:
-            known[name] = value
-    return known
+        raise ConfigurationError(f"{title}: extra is a JSON {type(extra).__name__}; expected an object")
+    return extra
 
 
-def _type_fault(field: ConnectionField, value: object) -> str | None:
-    match field.type:
-        case FieldType.STRING:
-            fits = isinstance(value, str)
-        case FieldType.NUMBER:
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            fits = number and 0 <= float(str(value)) <= _LONGEST_SECONDS
-        case FieldType.BOOLEAN:
-            fits = isinstance(value, bool)
-    if fits:
+def _tls(resolved: Resolved) -> TlsSettings | None:
+    texts = {name: _value(resolved, name, str) for name in _TLS}
+    verify = resolved["verify"] is not False
+    if verify and not any(texts.values()):
         return None
-    shown = "***" if field.secret else repr(value)
-    return f"option {field.name!r} in extra is {shown}; expected {_TYPE_WORDS[field.type]}"
+    return TlsSettings(verify=verify, **texts)
 
 
-def _read_address(
-    connection: AirflowConnection, extra: Mapping[str, object], faults: list[str]
-) -> tuple[str, tuple[tuple[str, int | None], ...], dict[str, str]]:
-    address = (connection.host or "").strip()
-    options: dict[str, str] = {}
-    match = _URL.fullmatch(address)
-    if match is not None:
-        scheme = match["scheme"].lower()
-        address, _, query = match["rest"].partition("?")
-        address = address.rstrip("/")
-        options = dict(parse_qsl(query, keep_blank_values=True))
-        if "@" in address:
-            faults.append("the URL in host holds credentials; write them into the user and password fields")
-            address = address.rpartition("@")[2]
-    elif "scheme" in extra:
-        scheme = str(extra["scheme"]).lower()
-    else:
-        named = (connection.conn_type or "").lower()
-        scheme = named if named in SCHEMES else _DEFAULT_SCHEME
-    if not address:
-        faults.append("host is empty; expected a host name or a URL such as stomp://broker:61613")
-        return scheme, (), options
-    if scheme == "vm":
-        return scheme, ((unquote(address), None),), options
-    hosts = tuple(_host_and_port(part.strip(), connection.port, faults) for part in address.split(","))
-    return scheme, hosts, options
+def _value(resolved: Resolved, name: str, kind: type[T]) -> T | None:
+    value = resolved[name]
+    return value if isinstance(value, kind) else None
 
 
-def _host_and_port(text: str, default: int | None, faults: list[str]) -> tuple[str, int | None]:
-    bracketed = re.fullmatch(r"\[(?P<host>[^\]]+)\](?::(?P<port>.*))?", text)
-    if bracketed is not None:
-        host, port = bracketed["host"], bracketed["port"]
-    elif text.count(":") > 1:  # an IPv6 address without brackets can't carry a port
-        host, port = text, None
-    else:
-        host, _, rest = text.partition(":")
-        port = rest or None
-    if not host:
-        faults.append(f"host {text!r} has no name before the port")
-    if port is None:
-        number = default
-    elif port.isascii() and port.isdigit():
-        number = int(port)
-    else:
-        faults.append(f"port {port!r} of host {host!r} is not a number; expected 1 to {_HIGHEST_PORT}")
-        return host, None
-    if number is not None and not 1 <= number <= _HIGHEST_PORT:
-        faults.append(f"port {number} of host {host!r} is out of range; expected 1 to {_HIGHEST_PORT}")
-    return host, number
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def _text(extra: Mapping[str, object], name: str) -> str | None:
-    value = extra.get(name)
-    return None if value is None else str(value)
-
-
-def _seconds(extra: Mapping[str, object], name: str, default: timedelta) -> timedelta:
-    value = extra.get(name)
-    return timedelta(seconds=value) if isinstance(value, int | float) else default
-
-
-def _tls(given: Mapping[str, object]) -> TlsSettings:
-    return TlsSettings(
-        ca_file=_text(given, "ca_file"),
-        certificate_file=_text(given, "certificate_file"),
-        key_file=_text(given, "key_file"),
-        key_password=_text(given, "key_password"),
-        verify=given.get("verify") is not False,
-        server_name=_text(given, "server_name"),
-    )
+def _duration(resolved: Resolved, name: str) -> timedelta:
+    value = resolved[name]
+    if not isinstance(value, timedelta):
+        raise TypeError(f"option {name} is a {type(value).__name__}, not a duration")
+    return value
