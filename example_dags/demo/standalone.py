@@ -116,9 +116,11 @@ class Standalone:
         process.wait()
 
     def runs(self, dag_id: str) -> list[dict[str, Any]] | None:
-        """Return the DAG's runs, oldest first, as the REST API shows them; `None` if it doesn't answer now."""
+        """Return the DAG's runs, oldest first, from the REST API; `None` if it doesn't answer now."""
         try:
             answer = self._request("GET", f"/api/v2/dags/{dag_id}/dagRuns?limit=100&order_by=run_after")
+        except urllib.error.HTTPError:
+            raise
         except (TimeoutError, urllib.error.URLError):
             return None
         found: list[dict[str, Any]] = answer["dag_runs"]
