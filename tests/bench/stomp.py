@@ -1,6 +1,6 @@
 """Throughput over STOMP: a plain stomp.py loop beside this package's transport, on one broker in one run.
 
-One connection sends, one receives; persistent messages of 1 KiB. `measure` is called by `python -m tests.bench`.
+One connection sends, one receives; persistent messages of 1 KiB. `python -m tests.bench` calls `measure`.
 """
 
 from __future__ import annotations
@@ -202,7 +202,9 @@ def _plain_publish(settings: ConnectionSettings, product: str, messages: int) ->
     for batch in range(messages // PUBLISH_TRANSACTION):
         transaction = connection.begin()
         for _ in range(PUBLISH_TRANSACTION):
-            connection.send(destination, BODY, headers={"persistent": "true", **headers}, transaction=transaction)
+            connection.send(
+                destination, BODY, headers={"persistent": "true", **headers}, transaction=transaction
+            )
         last = batch == messages // PUBLISH_TRANSACTION - 1
         connection.commit(transaction, **({"receipt": "last"} if last else {}))
     waiting.wait_on_receipt()

@@ -43,7 +43,7 @@ from airflow_provider_jmsjca.transports.stomp.channel import Channel
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
 from airflow_provider_jmsjca.transports.stomp.dialects import GENERIC, recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect, UnitKind
-from airflow_provider_jmsjca.transports.stomp.frames import Frame, encode, escape
+from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame, encode, escape
 from airflow_provider_jmsjca.transports.stomp.replies import Receipts, ReceiptTimeoutError, Replies
 from airflow_provider_jmsjca.transports.stomp.units import ConfirmedUnit, TransactionUnit
 from airflow_provider_jmsjca.transports.stomp.wire import Client, Wire
@@ -58,7 +58,7 @@ _CREDENTIALS: Final = re.compile(
     re.IGNORECASE,
 )
 
-Route = Callable[[Frame], None]
+Route = Callable[[Frame, bytes], None]
 
 
 class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
@@ -253,9 +253,10 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             _log.warning("%s reports an error that belongs to nothing we wait for: %s", self._broker, text)
 
     def _message(self, frame: Frame) -> None:
-        route = self._routes.get(frame.first(b"subscription") or b"")
+        key = frame.first(SUBSCRIPTION) or b""
+        route = self._routes.get(key)
         if route is not None:
-            route(frame)
+            route(frame, key)
 
     # --- for consumers, units and browsers
 
@@ -367,14 +368,22 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             unit.rollback()
             raise
 
-    def send_confirmed(self, chunk: list[Outgoing], before: int = 0) -> None:
+    def send_confirmed(
+        self, chunk: list[Outgoing], before: int = 0, frames: list[bytes] | None = None
+    ) -> None:
         """Send each with a receipt, pipelined, and wait for all.
+
+        Args:
+            chunk: What to send.
+            before: How many messages the caller sent before these, for the message of an error.
+            frames: The same messages encoded, if the caller has them.
 
         Raises:
             PermanentBrokerError: The broker refused one; the message says which.
             InDoubtError: The connection was lost; some may be there.
         """
-        frames = [self.encode(one) for one in chunk]
+        if frames is None:
+            frames = [self.encode(one) for one in chunk]
         receipts = self.replies.receipts()
         asked: list[str] = []
         try:

@@ -78,13 +78,13 @@ class StompConsumer:
             headers["receipt"] = receipt
         return encode("UNSUBSCRIBE", headers.items())
 
-    def on_frame(self, frame: Frame) -> None:
-        """Take a message from the reader."""
+    def on_frame(self, frame: Frame, key: bytes) -> None:
+        """Take a message that came for the subscription `key` from the reader."""
         token = self._acknowledgement(frame)
         if token is None:
             raise ConnectionLostError("the broker sent a message without an ack header")
         with self._lock:
-            if frame.first(b"subscription") != self._key:
+            if key != self._key:  # of a generation before this
                 return
             if not self._closed and (self._waiting or self._is_full()):
                 self._waiting.append((frame, False))

@@ -14,6 +14,11 @@ from typing import Final
 
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, PoisonMessageError
 
+SUBSCRIPTION: Final = b"\nsubscription:"
+ACK: Final = b"\nack:"
+RECEIPT_ID: Final = b"\nreceipt-id:"
+BROWSER: Final = b"\nbrowser:"
+_CONTENT_LENGTH: Final = b"\ncontent-length:"
 _SERVER_COMMANDS: Final = frozenset({b"CONNECTED", b"MESSAGE", b"RECEIPT", b"ERROR"})
 _LONGEST_COMMAND: Final = 64
 _END_OF_LINE: Final = b"\r\n"
@@ -43,20 +48,27 @@ class Frame:
         self.head = head
         self.body = body
 
-    def first(self, name: bytes) -> bytes | None:
-        """Return the first value of a header as it stands on the wire, or `None`."""
-        return self._value(self.head.find(b"\n" + name + b":"), len(name))
+    def first(self, mark: bytes) -> bytes | None:
+        """Return the first value of a header as it stands on the wire, or `None`.
 
-    def last(self, name: bytes) -> bytes | None:
-        """Return the last value of a header as it stands on the wire, or `None`."""
-        return self._value(self.head.rfind(b"\n" + name + b":"), len(name))
-
-    def _value(self, at: int, length: int) -> bytes | None:
+        Args:
+            mark: The header's name between a line feed and a colon.
+        """
+        at = self.head.find(mark)
         if at < 0:
             return None
-        start = at + length + 2
-        end = self.head.find(b"\n", start)
-        return self.head[start:] if end < 0 else self.head[start:end]
+        at += len(mark)
+        end = self.head.find(b"\n", at)
+        return self.head[at:] if end < 0 else self.head[at:end]
+
+    def last(self, mark: bytes) -> bytes | None:
+        """Return the last value of a header, as `first` does."""
+        at = self.head.rfind(mark)
+        if at < 0:
+            return None
+        at += len(mark)
+        end = self.head.find(b"\n", at)
+        return self.head[at:] if end < 0 else self.head[at:end]
 
     def headers(self) -> dict[str, str]:
         """Return the decoded headers; the first of equal ones counts.
@@ -148,11 +160,11 @@ def _head_end(chunk: bytes, at: int) -> tuple[int, int]:
 
 
 def _body_end(chunk: bytes, at: int, end: int, body_at: int) -> int:
-    found = chunk.find(b"\ncontent-length:", at, end)
+    found = chunk.find(_CONTENT_LENGTH, at, end)
     if found < 0:
         return chunk.find(b"\0", body_at)
     stop = chunk.find(b"\n", found + 1, end)
-    value = chunk[found + len(b"\ncontent-length:") : end if stop < 0 else stop].strip()
+    value = chunk[found + len(_CONTENT_LENGTH) : end if stop < 0 else stop].strip()
     if not value.isdigit():
         raise ProtocolError(f"the content-length {value[:40]!r} is no number")
     return body_at + int(value)
@@ -202,7 +214,11 @@ def encode(command: str, headers: Iterable[tuple[str, str]], body: bytes = b"") 
         ConfigurationError: A header can't be sent: it holds NUL or half a surrogate pair.
     """
     pairs = list(headers)
-    lines = "".join([f"{escape(name)}:{escape(value)}\n" for name, value in pairs])
+    lines = "".join([f"{name}:{value}\n" for name, value in pairs])
+    count = len(pairs)
+    # Counting is quicker than escaping every name and value, and few need it.
+    if "\\" in lines or "\r" in lines or lines.count(":") != count or lines.count("\n") != count:
+        lines = "".join([f"{escape(name)}:{escape(value)}\n" for name, value in pairs])
     if "\0" in lines:
         name = next(name for name, value in pairs if "\0" in name + value)
         raise ConfigurationError(f"the property {name!r} holds NUL, which STOMP can't carry in a header")

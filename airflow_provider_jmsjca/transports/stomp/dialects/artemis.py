@@ -22,7 +22,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     marked_kind,
     text_of,
 )
-from airflow_provider_jmsjca.transports.stomp.frames import Frame
+from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame
 
 DEFAULT_WINDOW: Final = 1024 * 1024
 BYTES_PER_MESSAGE: Final = 1500
@@ -103,7 +103,7 @@ class ArtemisDialect(Dialect):
 
     def acknowledgement(self, frame: Frame) -> bytes | None:
         """Return the last `ack` header: one that a producer forged stands before the broker's own."""
-        return frame.last(b"ack")
+        return frame.last(ACK)
 
     def destination(self, destination: Destination) -> str:
         """Return the `destination` header: a plain name; the type goes in a header of its own."""

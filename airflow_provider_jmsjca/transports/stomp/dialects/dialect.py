@@ -13,7 +13,7 @@ from airflow_provider_jmsjca.core.message import DEFAULT_PRIORITY, Body, BodyKin
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp import frames
-from airflow_provider_jmsjca.transports.stomp.frames import Frame
+from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame
 
 BODY_KIND: Final = "JMS_JMSJCA_BodyKind"
 """Header that says which kind a body is, sent only where the broker would lose it."""
@@ -147,7 +147,7 @@ class Dialect(ABC):
 
     def acknowledgement(self, frame: Frame) -> bytes | None:
         """Return what ACK must name, as it stands on the wire."""
-        return frame.first(b"ack")
+        return frame.first(ACK)
 
     # --- messages out
 
@@ -264,7 +264,7 @@ class Dialect(ABC):
         )
 
     def salvage(self, frame: Frame, subscription: Subscription) -> JmsMessage:
-        """Return what can be kept of a message that can't be decoded: the body as it came, and its headers."""
+        """Return what can be kept of a message that can't be decoded: its body as it came, its headers."""
         try:
             headers = frame.headers()
         except PoisonMessageError:
