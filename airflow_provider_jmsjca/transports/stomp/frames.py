@@ -130,6 +130,7 @@ class FrameParser:
                 break
             stop = _body_end(chunk, at, end, body_at)
             if stop < 0:
+                _check_command(chunk[at : at + _LONGEST_COMMAND])
                 self._keep(chunk[at:], until_nul=True)
                 break
             if stop >= size:
