@@ -90,6 +90,16 @@ def test_any_bytes_split_anywhere_parse_the_same(bodies: list[tuple[bytes, bool]
     assert parsed(FrameParser(), *chunks) == expected
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_bodies_with_nul_and_no_length_where_frames_end_with_a_line_feed(size: int) -> None:
+    stream = b"MESSAGE\na:b\n\nx\0y\n\0\0\nRECEIPT\nr:1\n\n\0\n\n"
+    chunks = (stream[at : at + size] for at in range(0, len(stream), size))
+    assert parsed(FrameParser(end=b"\0\n"), *chunks) == [
+        (b"MESSAGE", b"\na:b", b"x\0y\n\0"),
+        (b"RECEIPT", b"\nr:1", b""),
+    ]
+
+
 def test_a_large_body_in_many_pieces_is_not_copied_with_each() -> None:
     size = 30 * 1024 * 1024
     parser = FrameParser()
