@@ -35,7 +35,7 @@ def _default(name: str) -> Any:
 class ActivationFields(BaseModel):
     """What an activation spec holds; durations are `timedelta`, choices are enums, lists are tuples."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     connection_url: str | None = _default("connection_url")
     username: str | None = _default("username")

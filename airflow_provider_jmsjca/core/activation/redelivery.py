@@ -56,7 +56,7 @@ def redelivery_handling(spec: ActivationFields) -> RedeliveryHandling:
 
 
 def _named(fault: str) -> str:
-    known = ("redelivery", "dead_letter", "max_attempts")
+    known = ("redelivery_", "dead_letter_", "max_attempts")
     return fault if fault.startswith(known) else f"redelivery_handling: {fault}"
 
 

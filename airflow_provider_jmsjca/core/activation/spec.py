@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Self
@@ -68,9 +69,20 @@ class ActivationSpec(ActivationFields):
         self._given = read.given
 
     @classmethod
-    def from_mapping(cls, given: Mapping[str, object]) -> Self:
+    def model_validate(cls, obj: Any, **_: Any) -> Self:
         """Return the spec that a mapping of fields, under any spelling, describes."""
-        return cls(**dict(given))
+        if isinstance(obj, cls):
+            return obj
+        if not isinstance(obj, Mapping) or not all(isinstance(name, str) for name in obj):
+            raise ConfigurationError(
+                f"activation spec: got {type(obj).__name__}, expected a mapping of options to values"
+            )
+        return cls(**obj)
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:
+        """Return the spec in a JSON text."""
+        return cls.from_json(json_data if isinstance(json_data, str) else bytes(json_data).decode())
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
@@ -298,7 +310,8 @@ class ActivationSpec(ActivationFields):
             value = getattr(self, name)
             if OPTIONS_BY_NAME[name].secret:
                 value = MASK
-            yield name, _masked(name, value) if isinstance(value, str) else value
+            plain = isinstance(value, str) and not isinstance(value, enum.Enum)
+            yield name, _masked(name, value) if plain else value
 
 
 def _masked(name: str, value: str) -> str:

@@ -27,7 +27,7 @@ _OPERATORS: dict[Comparison, Callable[[Any, Any], bool]] = {
 }
 
 
-def number_type(value: object) -> TypeGuard[int | float]:
+def is_number(value: object) -> TypeGuard[int | float]:
     """Tell whether the value is a number (a boolean is none)."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -44,7 +44,7 @@ def strict_comparison(comparison: Comparison) -> Compared:
     equality = comparison in {Comparison.EQUAL, Comparison.NOT_EQUAL}
 
     def compare(left: Any, right: Any) -> Truth:
-        if number_type(left) and number_type(right):
+        if is_number(left) and is_number(right):
             return operate(left, right)
         same = (isinstance(left, str) and isinstance(right, str)) or (
             isinstance(left, bool) and isinstance(right, bool)
@@ -131,7 +131,7 @@ def calculation(arithmetic: Arithmetic, *, real_division: bool) -> Callable[[Any
 
 def _guarded(operate: Callable[[Any, Any], int | float | None]) -> Callable[[Any, Any], int | float | None]:
     def calculate(left: Any, right: Any) -> int | float | None:
-        if not (number_type(left) and number_type(right)):
+        if not (is_number(left) and is_number(right)):
             return None
         result = operate(left, right)
         return None if isinstance(result, int) and not fits(result, 64) else result

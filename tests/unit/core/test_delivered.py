@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -142,6 +143,11 @@ def test_what_a_moved_message_carries_can_be_read() -> None:
     )
     assert message.get_string("JMS_Sun_JMSJCA_ExceptionClass") == "OSError"
     assert message.get_string("JMS_Sun_JMSJCA_UserRollbackData") == "x"
+
+
+def test_it_can_be_copied() -> None:
+    message = copy.copy(DeliveredMessage(JmsMessage.text("x"), redelivery_count=2))
+    assert (message.body, message.redelivery_count) == ("x", 2)
 
 
 def test_user_rollback_data_is_copied() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.core import modified_utf8
-from airflow_provider_jmsjca.errors import PoisonMessageError
+from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
 
@@ -44,8 +44,8 @@ def test_plain_utf8_is_read_too(text: str) -> None:
         (b"\xc0\x80\xc0\x80\xff", "byte 4: .* found ff"),
         (b"a\xc0\x80\xc3", "byte 3: .* found c3"),
         (b"\xc0\xaf", "byte 0: .* found c0"),
-        (b"\xed\xa0\xbd", "character 0: .* lone surrogate"),
-        (b"ab\xed\xb8\x80\xed\xa0\xbd", "character 2: .* lone surrogate"),
+        (b"\xed\xa0\xbd", "UTF-16 unit 0: .* lone surrogate"),
+        (b"ab\xed\xb8\x80\xed\xa0\xbd", "UTF-16 unit 2: .* lone surrogate"),
     ],
 )
 def test_bytes_that_are_neither(data: bytes, place: str) -> None:
@@ -54,7 +54,7 @@ def test_bytes_that_are_neither(data: bytes, place: str) -> None:
 
 
 def test_a_lone_surrogate_can_not_be_written() -> None:
-    with pytest.raises(ValueError, match="position 2"):
+    with pytest.raises(ConfigurationError, match="position 2"):
         modified_utf8.encode("a\ud800")
 
 
