@@ -81,7 +81,6 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self._on_lost: list[OnLost] = []
         self._ended = False
         self._routes: dict[bytes, Route] = {}
-        self._consumers: set[StompConsumer] = set()
         self._units: weakref.WeakSet[TransactionUnit] = weakref.WeakSet()
         self._numbers = itertools.count(1)
         self._prefix = f"ID:jmsjca-{uuid.uuid4().hex}-"
@@ -289,10 +288,6 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         """Drop what still comes for a subscription."""
         self._routes.pop(key, None)
 
-    def forget(self, consumer: StompConsumer) -> None:
-        """Note that a consumer is closed."""
-        self._consumers.discard(consumer)
-
     def new_subscription_id(self) -> str:
         """Return an id no other subscription of this connection has."""
         return f"s{next(self._numbers)}"
@@ -340,7 +335,6 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self.dialect.check(subscription, self._broker, self.client_id)
         consumer = StompConsumer(self, subscription, on_received)
         consumer.start()
-        self._consumers.add(consumer)
         return consumer
 
     def send(self, outgoing: Iterable[Outgoing]) -> int:

@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
 from airflow_provider_jmsjca.transports.stomp.frames import Frame
 
 DEFAULT_WINDOW: Final = 1024 * 1024
-BYTES_PER_MESSAGE: Final = 1200
+BYTES_PER_MESSAGE: Final = 1500
 _HIDDEN: Final = RESERVED | {"destination-type", "subscription-type", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY"}
 _ROUTING: Final = {DestinationKind.QUEUE: "ANYCAST", DestinationKind.TOPIC: "MULTICAST"}
 _KINDS: Final = {"ANYCAST": DestinationKind.QUEUE, "MULTICAST": DestinationKind.TOPIC}
@@ -49,6 +49,7 @@ class ArtemisDialect(Dialect):
     """
 
     product: ClassVar[str] = "artemis"
+    counts_messages: ClassVar[bool] = False
     capabilities: ClassVar[Capabilities] = Capabilities(
         deduplicating_send=True,
         redelivered_flag=True,

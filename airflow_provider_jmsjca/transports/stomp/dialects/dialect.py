@@ -81,6 +81,7 @@ class Dialect(ABC):
         capabilities: What holds for the broker's default configuration.
         unit_kind: What a unit of work is made of.
         bulk_transactions: Whether sends in bulk go faster in a transaction, which is then atomic and durable.
+        counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
         hidden: Received headers that are no properties of the message.
         taken: Names that no property can have on the wire; such properties travel under another name.
     """
@@ -89,6 +90,7 @@ class Dialect(ABC):
     capabilities: ClassVar[Capabilities]
     unit_kind: ClassVar[UnitKind] = UnitKind.CONFIRM_THEN_ACKNOWLEDGE
     bulk_transactions: ClassVar[bool] = False
+    counts_messages: ClassVar[bool] = True
     hidden: ClassVar[frozenset[str]] = RESERVED
     taken: ClassVar[frozenset[str]] = RESERVED
 
@@ -210,13 +212,18 @@ class Dialect(ABC):
 
     def property_headers(self, headers: Headers, properties: Mapping[str, PropertyValue]) -> None:
         """Add the properties. STOMP knows text only; a property that is null is left out."""
-        taken = self.taken
+        taken, limit = self.taken, self.capabilities.max_property_characters
         for name, value in properties.items():
             if not name:
                 raise ConfigurationError("a property has no name")
-            if value is not None:
-                wire_name = f"{RENAMED}{name}" if name in taken else name
-                headers.append((wire_name, value if isinstance(value, str) else _text(value)))
+            if value is None:
+                continue
+            text = value if isinstance(value, str) else _text(value)
+            if limit is not None and len(text) > limit:
+                raise ConfigurationError(
+                    f"the property {name!r} has {len(text)} characters; {self.product} takes {limit}"
+                )
+            headers.append((f"{RENAMED}{name}" if name in taken else name, text))
 
     @abstractmethod
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
