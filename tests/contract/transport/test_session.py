@@ -29,7 +29,7 @@ def take(session: JmsSession, queue: Destination, count: int) -> list[object]:
 
 
 @pytest.mark.parametrize("size", [1, 3000], ids=["small", "3 kB"])
-def test_a_transaction_larger_than_the_prefetch_comes_again_in_order_after_rollback(
+def test_a_transaction_comes_again_in_order_after_rollback(
     connect: Connect, jms: JmsConnection, queue: Destination, size: int
 ) -> None:
     sent = [f"{number:{size}}" for number in range(20)]
