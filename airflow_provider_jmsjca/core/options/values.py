@@ -104,6 +104,8 @@ def shown(option: Option, value: object) -> str:
         return duration_text(value)
     if isinstance(value, enum.Enum):
         return repr(str(value))
+    if not isinstance(value, str | int | float):
+        return type(value).__name__  # what is in it may be secret
     text = masked_text(repr(value))
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
