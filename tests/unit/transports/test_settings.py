@@ -52,6 +52,11 @@ def test_defaults() -> None:
     assert settings == ConnectionSettings(scheme="vm", hosts=(("test", None),))
 
 
+def test_port_for_hosts_that_name_none_and_no_tls_for_its_defaults() -> None:
+    settings = to_connection_settings(resolve([factory(connection_url="stomp://a,b:2", verify=True)]), port=1)
+    assert settings == ConnectionSettings(scheme="stomp", hosts=(("a", 1), ("b", 2)))
+
+
 @pytest.mark.parametrize(
     ("fields", "fault"),
     [

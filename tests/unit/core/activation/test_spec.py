@@ -331,6 +331,21 @@ def test_the_spec_in_force_j31() -> None:
     assert in_force.connection_url is None
 
 
+@pytest.mark.parametrize(
+    ("fields", "handling"),
+    [
+        ({"redelivery_handling": "9:9"}, "2:move(queue:dlq)"),
+        ({"Options": "JMSJCA.redeliveryhandling=9:9"}, "9:9"),
+    ],
+)
+def test_attempts_against_the_handling_of_a_lower_level_j143(fields: dict[str, str], handling: str) -> None:
+    spec = ActivationSpec(destination=QUEUE, max_attempts=2, dead_letter_destination="dlq")
+    in_force = ActivationSpec.from_resolved(
+        resolve([Layer(level=Level.CONNECTOR, fields=fields), spec.layer()])
+    )
+    assert str(in_force.redelivery) == handling
+
+
 def test_levels_that_contradict_each_other_are_refused() -> None:
     spec = ActivationSpec(destination=QUEUE, batch_size=5, concurrency_mode="sync")
     connector = Layer(level=Level.CONNECTOR, fields={"Options": "JMSJCA.concurrencymode=serial"})
