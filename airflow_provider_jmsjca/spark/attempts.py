@@ -4,12 +4,19 @@ An attempt takes a fence number before it submits its job. A job may commit only
 highest: when the task was retried, an older driver that still runs (killing the JVM doesn't kill a Python
 driver) finds a higher one and stops.
 
-Files in the batch's folder: `fence-000001`, `fence-000002`, ... one for each attempt; `_DONE`, created once.
+Files in the batch's folder: `fence-000001`, `fence-000002`, ... one for each attempt; `commit.lock`, held
+while an attempt looks at the fence and commits, so that no newer one can begin in between; `_DONE`, created
+once.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,22 +25,60 @@ from airflow_provider_jmsjca.errors import FencedError, SpoolError
 from airflow_provider_jmsjca.spark.sealing import numbered, seal
 
 DONE: Final = "_DONE"
+COMMIT_LOCK: Final = "commit.lock"
 _FENCE: Final = "fence"
+_POLL_SECONDS = 0.05
 
 
 def take_fence(folder: Path) -> int:
     """Begin an attempt: return a number higher than any before, which shuts out the attempts before.
 
+    Guarantee: once it has returned, no older attempt puts anything into a table by renaming (see `tables`).
+
     Args:
         folder: The batch's folder.
 
     Raises:
-        SpoolError: The folder can't be written.
+        SpoolError: The folder can't be written, or an older attempt has been committing for a minute.
     """
-    while True:
+    with committing(folder):
         number = current_fence(folder) + 1
-        if seal(folder / f"{_FENCE}-{number:06d}", b""):
-            return number
+        if not seal(folder / f"{_FENCE}-{number:06d}", b""):
+            raise SpoolError(f"{folder}: fence {number} appeared although {COMMIT_LOCK} was held")
+        return number
+
+
+@contextmanager
+def committing(folder: Path, timeout: float = 60.0) -> Iterator[None]:
+    """Keep other attempts from committing or beginning meanwhile; for renames, not for long work.
+
+    Args:
+        folder: The batch's folder.
+        timeout: How long to wait for another attempt's commit, in seconds.
+
+    Raises:
+        SpoolError: The other attempt didn't end, or the lock can't be had.
+    """
+    path = folder / COMMIT_LOCK
+    deadline = time.monotonic() + timeout
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        raise SpoolError(
+                            f"{path}: another attempt has held it for {timeout:.0f} s; end that process"
+                        ) from None
+                    time.sleep(_POLL_SECONDS)
+            yield
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise SpoolError(f"{path}: {error.strerror or error}") from error
 
 
 def current_fence(folder: Path) -> int:
