@@ -90,6 +90,13 @@ class Deliveries:
         """No unit is under way."""
         return not self._units
 
+    @property
+    def in_hand(self) -> int:
+        """How many messages are received and neither settled nor lost."""
+        return len(self._line) + sum(
+            len(unit.members) + (unit.current is not None) for unit in self._units.values() if not unit.lost
+        )
+
     def arrived(self, event: MessageArrived) -> None:
         """Take a message in hand."""
         key = event.message_id

@@ -90,6 +90,11 @@ class DeliveryMachine:
         """Whether no message is being handled, delayed or settled."""
         return self._deliveries.idle
 
+    @property
+    def in_hand(self) -> int:
+        """How many messages are received and neither settled nor lost with their connection."""
+        return self._deliveries.in_hand
+
     def handle(self, event: Event, now: float) -> list[Decision]:
         """Take an event and return what to do about it, in order.
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
@@ -69,7 +69,14 @@ class Model(RuleBasedStateMachine):
         handling=st.sampled_from(HANDLINGS),
     )
     def begin(  # noqa: PLR0917 - called by hypothesis, by name
-        self, concurrency: int, batch_size: int, hold: bool, record: bool, park: bool, flush: bool, handling: str
+        self,
+        concurrency: int,
+        batch_size: int,
+        hold: bool,
+        record: bool,
+        park: bool,
+        flush: bool,
+        handling: str,
     ) -> None:
         self.settings = DeliverySettings(
             destination=Destination.queue("orders"),
@@ -89,6 +96,7 @@ class Model(RuleBasedStateMachine):
         self.outstanding: dict[int, Stored] = {}
         self.ids: dict[int, Stored] = {}
         self.gone: list[str] = []
+        self.kept = 0
         self.attempts: dict[str, int] = {}
         self.start_process()
 
@@ -173,6 +181,8 @@ class Model(RuleBasedStateMachine):
                 self.calls.clear()  # handlers that were left alone
                 self.held.clear()
                 self.units.clear()
+            case d.Log(level=d.Level.ERROR):
+                self.kept += 1
             case d.Log():
                 pass
 
@@ -208,6 +218,7 @@ class Model(RuleBasedStateMachine):
             message.delivery = None
             message.redelivered = True
         self.outstanding.clear()
+        self.kept = 0
         self.consuming = False
 
     def disconnect(self) -> None:
@@ -231,6 +242,11 @@ class Model(RuleBasedStateMachine):
             case d.Park(delivery=delivery, seen=seen):
                 message = self.settle(delivery)
                 self.stored.append(Stored(message.message_id, message.group, parked=seen))
+
+    @invariant()
+    def none_slips_out_of_hand(self) -> None:
+        if hasattr(self, "machine") and self.consuming:
+            assert self.machine.in_hand + self.kept == len(self.outstanding)
 
     # -- what can happen -------------------------------------------------------------------------------
 
@@ -317,7 +333,9 @@ class Model(RuleBasedStateMachine):
         self.send(e.Acknowledged(call=call))
 
     @precondition(lambda self: self.pending)
-    @rule(data=st.data(), how=st.sampled_from(["commit", "commit", "commit", "fail", "lost", "before", "after"]))
+    @rule(
+        data=st.data(), how=st.sampled_from(["commit", "commit", "commit", "fail", "lost", "before", "after"])
+    )
     def outcome(self, data: st.DataObject, how: str) -> None:
         self.end_unit(data.draw(st.sampled_from(sorted(self.pending))), how)
 
@@ -350,12 +368,7 @@ class Model(RuleBasedStateMachine):
     def time_passes(self) -> None:
         assert self.machine.deadline is not None
         self.now = max(self.now, self.machine.deadline)
-        for unit in self.units.values():
-            unit.bad = unit.bad or self.timed_out()
         self.send(e.Tick())
-
-    def timed_out(self) -> bool:
-        return False
 
     @rule()
     def suspend(self) -> None:
@@ -433,7 +446,5 @@ class Model(RuleBasedStateMachine):
         assert self.machine.idle
 
 
-Model.TestCase.settings = hypothesis_settings(
-    max_examples=EXAMPLES, stateful_step_count=50, deadline=None
-)
+Model.TestCase.settings = hypothesis_settings(max_examples=EXAMPLES, stateful_step_count=50, deadline=None)
 TestModel = pytest.mark.timeout(1200)(Model.TestCase)
