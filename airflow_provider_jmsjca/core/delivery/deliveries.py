@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import assert_never
@@ -25,6 +24,7 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
 from airflow_provider_jmsjca.core.delivery.line import Line
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
+from airflow_provider_jmsjca.core.delivery.sightings import Sightings
 from airflow_provider_jmsjca.core.delivery.steps import (
     Discard,
     HandOver,
@@ -35,12 +35,12 @@ from airflow_provider_jmsjca.core.delivery.steps import (
     next_step,
     step_after_failure,
 )
+from airflow_provider_jmsjca.core.delivery.table import UnitTable
 from airflow_provider_jmsjca.core.delivery.units import InHand, Phase, TimerKind, Timers, Unit
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker, slices
 from airflow_provider_jmsjca.errors import PoisonMessageError
 
-IN_DOUBT_LIMIT = 5000
 RECORD_AGAIN = timedelta(seconds=1)
 _POISON = f"{PoisonMessageError.__module__}.{PoisonMessageError.__qualname__}"
 _SECOND = timedelta(seconds=1)
@@ -72,74 +72,48 @@ class Deliveries:
         self.open = False
         self.stopping = False
         self._settings = settings
-        self._tracker = tracker
+        self._sightings = Sightings(tracker)
         self._timers = timers
         self._chance = chance
         self._decide = decide
         self._non_retryable = settings.non_retryable | {_POISON}
-        self._last_number = 0
         self._line = Line()
-        self._units: dict[int, Unit] = {}
-        self._calls: dict[int, tuple[Unit, InHand | None]] = {}
+        self._units = UnitTable()
         self._settling: dict[int, tuple[Unit, InHand, Move | Delete | Park]] = {}
-        self._in_doubt: OrderedDict[str, None] = OrderedDict()
         self._warned_of_missing_id = False
 
     @property
     def idle(self) -> bool:
         """No unit is under way."""
-        return not self._units
+        return not len(self._units)
 
     @property
     def in_hand(self) -> int:
         """How many messages are received and neither settled nor lost."""
         return len(self._line) + sum(
-            len(unit.members) + (unit.current is not None) for unit in self._units.values() if not unit.lost
+            len(unit.members) + (unit.current is not None) for unit in self._units if not unit.lost
         )
 
     def arrived(self, event: MessageArrived) -> None:
         """Take a message in hand."""
-        key = event.message_id
-        if key is None:
-            key = f"\0{event.delivery}"
-            if not self._warned_of_missing_id:
-                self._warned_of_missing_id = True
-                self._log(Level.WARNING, "a message without id came: such are counted only while in hand")
-        before = max((event.delivery_count or 1) - 1, 0)
-        served = event.parked is not None and not event.redelivered
-        flagged = event.redelivered or before > 0 or key in self._tracker
-        if before > 1 or event.parked is not None:
-            self._tracker.at_least(key, max(before - 1, event.parked or 0))
-        if event.undecodable is not None:
-            self._tracker.note(key, failure=event.undecodable)
-        self._line.append(
-            InHand(
-                delivery=event.delivery,
-                key=key,
-                message_id=event.message_id,
-                group=event.group or None,
-                flagged=flagged and not served,
-                served=served,
-                poison=event.undecodable is not None,
-                undecodable=event.undecodable is not None,
-            )
-        )
+        if event.message_id is None and not self._warned_of_missing_id:
+            self._warned_of_missing_id = True
+            self._log(Level.WARNING, "a message without id came: such are counted only while in hand")
+        self._line.append(self._sightings.receive(event))
 
     def fill(self) -> None:
         """Give waiting messages to the units that can take them."""
         if not self.open or not len(self._line):
             return
         if self._settings.batch_size > 1:
-            for unit in [unit for unit in self._units.values() if unit.phase is Phase.COLLECTING]:
-                if (message := self._line.take(unit.number)) is not None:
+            for unit in self._units:
+                if unit.phase is Phase.COLLECTING and (message := self._line.take(unit.number)) is not None:
                     self._timers.clear(TimerKind.IDLE, unit.number)
                     self._take(unit, message)
         while len(self._units) < self._settings.concurrency:
             if (message := self._line.take(None)) is None:
                 return
-            unit = Unit(number=self._next_number())
-            self._units[unit.number] = unit
-            self._take(unit, message)
+            self._take(self._units.open(), message)
 
     def drop_waiting(self) -> None:
         """Let go of messages that no unit has taken: the broker has them back."""
@@ -155,35 +129,24 @@ class Deliveries:
             self._decide(RecordAttempt(delivery=message.delivery, message_id=message.message_id))
             return
         if not message.counted:
-            message.counted = True
-            key = message.key
-            message.seen = self._tracker.seen(key) if message.flagged else self._tracker.state(key).seen
+            self._sightings.count(message)
         self._act(unit, message)
 
     def recorded(self, delivery: int, attempt: int) -> None:
         """Go on with a message whose attempt is stored."""
-        if (unit := self._recording(delivery)) is not None and (message := unit.current) is not None:
-            message.counted = True
-            message.seen = attempt - 1
-            if message.seen > 0:
-                self._tracker.at_least(message.key, message.seen)
+        if (unit := self._units.recording(delivery)) is not None and (message := unit.current) is not None:
+            self._sightings.recorded(message, attempt)
             self._act(unit, message)
 
     def not_recorded(self, delivery: int, failure: Failure) -> None:
         """Try to store the attempt again a little later: a message is never handed over uncounted."""
-        if (unit := self._recording(delivery)) is not None and unit.current is not None:
+        if (unit := self._units.recording(delivery)) is not None and unit.current is not None:
             self._warn(unit.current, f"its attempt could not be recorded ({failure.message}); it waits")
             unit.phase = Phase.WAITING
             self._timers.set(TimerKind.SLICE, unit.number, RECORD_AGAIN)
 
-    def _recording(self, delivery: int) -> Unit | None:
-        for unit in self._units.values():
-            if unit.phase is Phase.RECORDING and unit.current and unit.current.delivery == delivery:
-                return unit
-        return None
-
     def _act(self, unit: Unit, message: InHand) -> None:
-        state = self._tracker.state(message.key)
+        state = self._sightings.state(message)
         self._carry_out(unit, message, next_step(message, state, self._settings, self._chance))
 
     def _carry_out(self, unit: Unit, message: InHand, step: Step) -> None:
@@ -195,18 +158,18 @@ class Deliveries:
             case Pause(pause=pause, park=False):
                 self._pause(unit, message, pause)
             case Pause(pause=pause):
-                number = self._next_number()
+                number = self._units.next_number()
                 park = Park(unit=number, delivery=message.delivery, pause=pause, seen=message.seen)
                 self._settle(unit, message, park)
             case Transfer(targets=targets):
-                state = replace(self._tracker.state(message.key), seen=message.seen)
-                number, redirect = self._next_number(), self._settings.redirect
+                state = self._sightings.state(message)
+                number, redirect = self._units.next_number(), self._settings.redirect
                 move = Move(
                     unit=number, delivery=message.delivery, targets=targets, redirect=redirect, state=state
                 )
                 self._settle(unit, message, move)
             case Discard():
-                delete = Delete(unit=self._next_number(), delivery=message.delivery, seen=message.seen)
+                delete = Delete(unit=self._units.next_number(), delivery=message.delivery, seen=message.seen)
                 self._settle(unit, message, delete)
             case Keep():
                 self._log(
@@ -250,8 +213,8 @@ class Deliveries:
                 delivery=message.delivery,
                 seen=message.seen,
                 batch_index=len(unit.members) - 1,
-                in_doubt=message.key in self._in_doubt,
-                state=self._tracker.state(message.key),
+                in_doubt=self._sightings.is_in_doubt(message),
+                state=self._sightings.state(message),
             )
         )
 
@@ -268,13 +231,13 @@ class Deliveries:
         """Go down the cascade: copy, redirect, stay and be delivered (J142, J167)."""
         if isinstance(decision, Move) and not decision.redirect:
             self._warn(message, f"it could not be copied ({failure.message}); it is redirected unchanged")
-            self._settle(unit, message, replace(decision, unit=self._next_number(), redirect=True))
+            self._settle(unit, message, replace(decision, unit=self._units.next_number(), redirect=True))
             return
         self._warn(message, f"{type(decision).__name__.lower()} failed ({failure.message}); it stays here")
         if isinstance(decision, Park):
             self._carry_out(unit, message, Pause(decision.pause, park=False))
             return
-        state = self._tracker.state(message.key)
+        state = self._sightings.state(message)
         self._carry_out(unit, message, step_after_failure(message, state, self._settings, self._chance))
 
     def _put_back(self, unit: Unit) -> None:
@@ -289,17 +252,10 @@ class Deliveries:
 
     # -- a unit: batch, commit, rollback ------------------------------------------------------------------
 
-    def _next_number(self) -> int:
-        self._last_number += 1
-        return self._last_number
-
     def _call(self, unit: Unit, message: InHand | None, phase: Phase) -> int:
-        unit.call = call = self._next_number()
-        unit.phase = phase
-        unit.calls.append(call)
+        call = self._units.call(unit, message, phase)
         if self._settings.hold_until_ack:
             unit.unacknowledged.add(call)
-        self._calls[call] = unit, message
         return call
 
     def _go_on(self, unit: Unit) -> None:
@@ -337,43 +293,32 @@ class Deliveries:
         self._decide(CommitUnit(unit=unit.number, acknowledge=acknowledge))
 
     def _redeliver(self, unit: Unit) -> None:
-        self._remember(unit.members)
-        for message in unit.members:
-            message.flagged = True
-            message.counted = message.served = False
+        self._sightings.to_come_again(unit.members)
         if not unit.lost:
             self._line.push_front(unit.members)
         self._end(unit)
 
-    def _remember(self, messages: Iterable[InHand]) -> None:
-        """Know these messages again when they come back, even from a broker that doesn't flag them."""
-        for message in messages:
-            self._tracker.note(message.key)
-
     def _end(self, unit: Unit) -> None:
-        del self._units[unit.number]
+        self._units.close(unit)
         for kind in _UNIT_TIMERS:
             self._timers.clear(kind, unit.number)
-        for call in unit.calls:
-            del self._calls[call]
         self._line.release(unit)
 
     # -- what the handler does ----------------------------------------------------------------------------
 
     def returned(self, call: int) -> None:
         """The handler returned."""
-        unit, _ = self._calls.get(call, (None, None))
+        unit, _ = self._units.of_call(call)
         if unit is not None and unit.call == call:
             unit.call = None
             self._go_on(unit)
 
     def raised(self, call: int, failure: Failure) -> None:
         """The handler raised."""
-        unit, message = self._calls.get(call, (None, None))
+        unit, message = self._units.of_call(call)
         if unit is None or unit.call != call:
             return
-        for member in unit.members if message is None else (message,):
-            self._tracker.note(member.key, failure=failure)
+        self._sightings.failed(unit.members if message is None else (message,), failure)
         if message is not None:
             message.poison = failure.is_any(self._non_retryable)
         unit.rollback = True
@@ -382,14 +327,14 @@ class Deliveries:
 
     def rollback_asked(self, call: int) -> None:
         """The handler, or a thread it left the message to, wants no commit; a batch ends at once (J202)."""
-        unit, _ = self._calls.get(call, (None, None))
+        unit, _ = self._units.of_call(call)
         if unit is not None and unit.phase is not Phase.COMMITTING:
             unit.rollback = True
             self._hurry(unit)
 
     def acknowledged(self, call: int) -> None:
         """One of the messages that hold-until-ack waits for is done."""
-        unit, _ = self._calls.get(call, (None, None))
+        unit, _ = self._units.of_call(call)
         if unit is not None:
             unit.unacknowledged.discard(call)
             if unit.phase is Phase.HOLDING and not unit.unacknowledged:
@@ -397,7 +342,7 @@ class Deliveries:
 
     def key_of(self, call: int) -> str | None:
         """Return the tracker's key for the message of a call; `None` if the call is over or has none."""
-        _, message = self._calls.get(call, (None, None))
+        _, message = self._units.of_call(call)
         return None if message is None else message.key
 
     # -- how units of work came out -----------------------------------------------------------------------
@@ -407,11 +352,10 @@ class Deliveries:
         if number in self._settling:
             unit, message, decision = self._settling.pop(number)
             if not isinstance(decision, Park):
-                self._forget(message)
+                self._sightings.forget([message])
             self._leave(unit)
-        elif (found := self._committing(number)) is not None:
-            for message in found.members:
-                self._forget(message)
+        elif (found := self._units.committing(number)) is not None:
+            self._sightings.forget(found.members)
             self._end(found)
 
     def failed(self, number: int, failure: Failure) -> None:
@@ -422,9 +366,9 @@ class Deliveries:
                 self._leave(unit)
             else:
                 self._could_not(unit, message, decision, failure)
-        elif (found := self._committing(number)) is not None:
+        elif (found := self._units.committing(number)) is not None:
+            self._sightings.failed(found.members, failure)
             for message in found.members:
-                self._tracker.note(message.key, failure=failure)
                 self._warn(message, f"its unit of work could not be committed ({failure.message})")
             self._redeliver(found)
 
@@ -433,28 +377,18 @@ class Deliveries:
         if number in self._settling:
             unit, message, _ = self._settling.pop(number)
             messages = [message]
-        elif (found := self._committing(number)) is not None:
+        elif (found := self._units.committing(number)) is not None:
             unit, messages = found, found.members
         else:
             return
         unit.lost = unit.rollback = True
-        self._remember(messages)
+        self._sightings.to_come_again(messages)
         if in_doubt:
-            self._in_doubt.update(dict.fromkeys(message.key for message in messages))
-            while len(self._in_doubt) > IN_DOUBT_LIMIT:
-                self._in_doubt.popitem(last=False)
+            self._sightings.doubt(messages)
         if unit.phase is Phase.COMMITTING:
             self._end(unit)
         else:
             self._leave(unit)
-
-    def _committing(self, number: int) -> Unit | None:
-        unit = self._units.get(number)
-        return unit if unit is not None and unit.phase is Phase.COMMITTING else None
-
-    def _forget(self, message: InHand) -> None:
-        self._tracker.forget(message.key)
-        self._in_doubt.pop(message.key, None)
 
     # -- what comes from outside --------------------------------------------------------------------------
 
@@ -492,7 +426,7 @@ class Deliveries:
 
         When stopping, what only waits to be acknowledged is rolled back (J198).
         """
-        for unit in list(self._units.values()):
+        for unit in self._units:
             self._hurry(unit)
             if unit.phase is Phase.HOLDING and self.stopping:
                 self._finish(unit)
@@ -500,9 +434,9 @@ class Deliveries:
     def connection_lost(self) -> None:
         """Give up what can't be settled any more; running handlers keep their place until they return."""
         self._line.clear()
-        for unit in list(self._units.values()):
+        for unit in self._units:
             unit.lost = unit.rollback = True
-            self._remember(unit.messages)
+            self._sightings.to_come_again(unit.messages)
             self._line.claim_messages(unit)
             if unit.phase in {Phase.RECORDING, Phase.WAITING}:
                 self._leave(unit)
@@ -513,10 +447,10 @@ class Deliveries:
 
     def abandon(self) -> None:
         """Roll back whatever is still under way; its events are ignored from now on."""
-        for unit in list(self._units.values()):
+        for unit in self._units:
             if unit.members and unit.phase is not Phase.COMMITTING:
                 self._decide(RollBackUnit(unit=unit.number))
-            self._remember(unit.messages)
+            self._sightings.to_come_again(unit.messages)
             self._end(unit)
         self._settling.clear()
         self._line.clear()
