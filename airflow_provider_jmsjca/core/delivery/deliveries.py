@@ -7,12 +7,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import assert_never
 
+from airflow_provider_jmsjca.core.delivery.completion import Completion, Gate
 from airflow_provider_jmsjca.core.delivery.decisions import (
-    CommitUnit,
     Decision,
     Delete,
     Deliver,
-    DeliverEndOfBatch,
     Level,
     Log,
     Move,
@@ -45,7 +44,6 @@ RECORD_AGAIN = timedelta(seconds=1)
 _POISON = f"{PoisonMessageError.__module__}.{PoisonMessageError.__qualname__}"
 _SECOND = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
-_UNIT_TIMERS = (TimerKind.SLICE, TimerKind.IDLE, TimerKind.FLUSH, TimerKind.TIMEOUT)
 
 
 class Deliveries:
@@ -57,8 +55,7 @@ class Deliveries:
     taken again.
 
     Attributes:
-        open: Whether messages may be taken from the line.
-        stopping: Whether the activation is on its way down.
+        gate: What the activation allows.
     """
 
     def __init__(
@@ -69,8 +66,7 @@ class Deliveries:
         chance: Callable[[], float],
         decide: Callable[[Decision], None],
     ) -> None:
-        self.open = False
-        self.stopping = False
+        self.gate = Gate()
         self._settings = settings
         self._sightings = Sightings(tracker)
         self._timers = timers
@@ -79,6 +75,15 @@ class Deliveries:
         self._non_retryable = settings.non_retryable | {_POISON}
         self._line = Line()
         self._units = UnitTable()
+        self._completion = Completion(
+            settings=settings,
+            gate=self.gate,
+            line=self._line,
+            units=self._units,
+            sightings=self._sightings,
+            timers=timers,
+            decide=decide,
+        )
         self._settling: dict[int, tuple[Unit, InHand, Move | Delete | Park]] = {}
         self._warned_of_missing_id = False
 
@@ -103,7 +108,7 @@ class Deliveries:
 
     def fill(self) -> None:
         """Give waiting messages to the units that can take them."""
-        if not self.open or not len(self._line):
+        if not self.gate.open or not len(self._line):
             return
         if self._settings.batch_size > 1:
             for unit in self._units:
@@ -208,7 +213,7 @@ class Deliveries:
         unit.members.append(message)
         self._decide(
             Deliver(
-                call=self._call(unit, message, Phase.HANDLING),
+                call=self._completion.call(unit, message, Phase.HANDLING),
                 unit=unit.number,
                 delivery=message.delivery,
                 seen=message.seen,
@@ -248,61 +253,7 @@ class Deliveries:
     def _leave(self, unit: Unit) -> None:
         unit.current = None
         self._timers.clear(TimerKind.SLICE, unit.number)
-        self._go_on(unit)
-
-    # -- a unit: batch, commit, rollback ------------------------------------------------------------------
-
-    def _call(self, unit: Unit, message: InHand | None, phase: Phase) -> int:
-        call = self._units.call(unit, message, phase)
-        if self._settings.hold_until_ack:
-            unit.unacknowledged.add(call)
-        return call
-
-    def _go_on(self, unit: Unit) -> None:
-        """Decide what comes after a message was handled or has left."""
-        size = self._settings.batch_size
-        if not unit.members:
-            self._end(unit)
-        elif size == 1 or unit.phase is Phase.ENDING:
-            self._finish(unit)
-        elif unit.rollback or unit.full or not self.open or len(unit.members) >= size:
-            self._end_batch(unit)
-        else:
-            unit.phase = Phase.COLLECTING
-            self._timers.set(TimerKind.IDLE, unit.number, self._settings.batch_idle)
-
-    def _end_batch(self, unit: Unit) -> None:
-        self._timers.clear(TimerKind.IDLE, unit.number)
-        self._timers.clear(TimerKind.FLUSH, unit.number)
-        call = self._call(unit, None, Phase.ENDING)
-        size = len(unit.members)
-        self._decide(DeliverEndOfBatch(call=call, unit=unit.number, batch_index=size, rollback=unit.rollback))
-
-    def _finish(self, unit: Unit) -> None:
-        if unit.unacknowledged and not (unit.lost or unit.expired):
-            if not self.stopping:
-                unit.phase = Phase.HOLDING
-                return
-            unit.rollback = True
-        if unit.lost or unit.rollback:
-            self._decide(RollBackUnit(unit=unit.number))
-            self._redeliver(unit)
-            return
-        unit.phase = Phase.COMMITTING
-        acknowledge = tuple(message.delivery for message in unit.members)
-        self._decide(CommitUnit(unit=unit.number, acknowledge=acknowledge))
-
-    def _redeliver(self, unit: Unit) -> None:
-        self._sightings.to_come_again(unit.members)
-        if not unit.lost:
-            self._line.push_front(unit.members)
-        self._end(unit)
-
-    def _end(self, unit: Unit) -> None:
-        self._units.close(unit)
-        for kind in _UNIT_TIMERS:
-            self._timers.clear(kind, unit.number)
-        self._line.release(unit)
+        self._completion.go_on(unit)
 
     # -- what the handler does ----------------------------------------------------------------------------
 
@@ -311,7 +262,7 @@ class Deliveries:
         unit, _ = self._units.of_call(call)
         if unit is not None and unit.call == call:
             unit.call = None
-            self._go_on(unit)
+            self._completion.go_on(unit)
 
     def raised(self, call: int, failure: Failure) -> None:
         """The handler raised."""
@@ -338,7 +289,7 @@ class Deliveries:
         if unit is not None:
             unit.unacknowledged.discard(call)
             if unit.phase is Phase.HOLDING and not unit.unacknowledged:
-                self._finish(unit)
+                self._completion.finish(unit)
 
     def key_of(self, call: int) -> str | None:
         """Return the tracker's key for the message of a call; `None` if the call is over or has none."""
@@ -356,7 +307,7 @@ class Deliveries:
             self._leave(unit)
         elif (found := self._units.committing(number)) is not None:
             self._sightings.forget(found.members)
-            self._end(found)
+            self._completion.end(found)
 
     def failed(self, number: int, failure: Failure) -> None:
         """A unit was refused; its messages are still in hand."""
@@ -370,7 +321,7 @@ class Deliveries:
             self._sightings.failed(found.members, failure)
             for message in found.members:
                 self._warn(message, f"its unit of work could not be committed ({failure.message})")
-            self._redeliver(found)
+            self._completion.redeliver(found)
 
     def gone(self, number: int, *, in_doubt: bool) -> None:
         """A unit went down with its connection."""
@@ -386,7 +337,7 @@ class Deliveries:
         if in_doubt:
             self._sightings.doubt(messages)
         if unit.phase is Phase.COMMITTING:
-            self._end(unit)
+            self._completion.end(unit)
         else:
             self._leave(unit)
 
@@ -401,7 +352,7 @@ class Deliveries:
             case TimerKind.SLICE if unit.current is not None:
                 self._take(unit, unit.current)
             case TimerKind.IDLE:
-                self._end_batch(unit)
+                self._completion.end_batch(unit)
             case TimerKind.FLUSH:
                 unit.full = True
                 self._hurry(unit)
@@ -412,14 +363,14 @@ class Deliveries:
                 unit.expired = True
                 self._hurry(unit)
                 if unit.phase is Phase.HOLDING:
-                    self._finish(unit)
+                    self._completion.finish(unit)
 
     def _hurry(self, unit: Unit) -> None:
         """Let a unit take no more: end its delay and its batch."""
         if unit.phase in {Phase.RECORDING, Phase.WAITING}:
             self._put_back(unit)
         elif unit.phase is Phase.COLLECTING:
-            self._end_batch(unit)
+            self._completion.end_batch(unit)
 
     def interrupt(self) -> None:
         """End delays and open batches; let handlers and commits finish.
@@ -428,8 +379,8 @@ class Deliveries:
         """
         for unit in self._units:
             self._hurry(unit)
-            if unit.phase is Phase.HOLDING and self.stopping:
-                self._finish(unit)
+            if unit.phase is Phase.HOLDING and self.gate.stopping:
+                self._completion.finish(unit)
 
     def connection_lost(self) -> None:
         """Give up what can't be settled any more; running handlers keep their place until they return."""
@@ -441,7 +392,7 @@ class Deliveries:
             if unit.phase in {Phase.RECORDING, Phase.WAITING}:
                 self._leave(unit)
             elif unit.phase is Phase.HOLDING:
-                self._finish(unit)
+                self._completion.finish(unit)
             else:
                 self._hurry(unit)
 
@@ -451,7 +402,7 @@ class Deliveries:
             if unit.members and unit.phase is not Phase.COMMITTING:
                 self._decide(RollBackUnit(unit=unit.number))
             self._sightings.to_come_again(unit.messages)
-            self._end(unit)
+            self._completion.end(unit)
         self._settling.clear()
         self._line.clear()
 
