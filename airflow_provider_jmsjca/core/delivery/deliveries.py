@@ -32,6 +32,7 @@ from airflow_provider_jmsjca.core.delivery.steps import (
     Step,
     Transfer,
     next_step,
+    settling,
     step_after_failure,
 )
 from airflow_provider_jmsjca.core.delivery.table import UnitTable
@@ -90,14 +91,12 @@ class Deliveries:
     @property
     def idle(self) -> bool:
         """No unit is under way."""
-        return not len(self._units)
+        return not self._units
 
     @property
     def in_hand(self) -> int:
         """How many messages are received and neither settled nor lost."""
-        return len(self._line) + sum(
-            len(unit.members) + (unit.current is not None) for unit in self._units if not unit.lost
-        )
+        return len(self._line) + self._units.in_hand
 
     def arrived(self, event: MessageArrived) -> None:
         """Take a message in hand."""
@@ -162,20 +161,10 @@ class Deliveries:
                 self._hand_over(unit, message)
             case Pause(pause=pause, park=False):
                 self._pause(unit, message, pause)
-            case Pause(pause=pause):
-                number = self._units.next_number()
-                park = Park(unit=number, delivery=message.delivery, pause=pause, seen=message.seen)
-                self._settle(unit, message, park)
-            case Transfer(targets=targets):
+            case Pause() | Transfer() | Discard():
                 state = self._sightings.state(message)
-                number, redirect = self._units.next_number(), self._settings.redirect
-                move = Move(
-                    unit=number, delivery=message.delivery, targets=targets, redirect=redirect, state=state
-                )
-                self._settle(unit, message, move)
-            case Discard():
-                delete = Delete(unit=self._units.next_number(), delivery=message.delivery, seen=message.seen)
-                self._settle(unit, message, delete)
+                number = self._units.next_number()
+                self._settle(unit, message, settling(step, number, message, state, self._settings))
             case Keep():
                 self._log(
                     Level.ERROR, f"message {message.key!r} can't be decoded nor moved: it stays unsettled"

@@ -25,6 +25,12 @@ class UnitTable:
     def __getitem__(self, number: int) -> Unit:
         return self._units[number]
 
+    @property
+    def in_hand(self) -> int:
+        """How many messages the units hold that are not lost."""
+        units = self._units.values()
+        return sum(len(unit.members) + (unit.current is not None) for unit in units if not unit.lost)
+
     def next_number(self) -> int:
         """Return a number for a unit or a call."""
         self._last_number += 1
