@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 TIERS = ("unit", "contract", "airflow", "spark", "broker", "chaos")
+pytest_plugins = ["tests.servers.fixtures"]
+
 ROOT = Path(__file__).parent
 
 

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message_checks import checked_body, checked_headers, checked_properties
+from airflow_provider_jmsjca.core.message_json import Json, arguments_from_json, to_json
+from airflow_provider_jmsjca.core.property_reader import PropertyReader
 from airflow_provider_jmsjca.core.value_types import (
     BodyKind,
     ItemType,
@@ -60,7 +62,7 @@ class Headers(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JmsMessage:
+class JmsMessage(PropertyReader):
     """One message: a body of one of six kinds, headers and properties.
 
     The constructors named after the body kinds check what they are given and raise `ConfigurationError` with
@@ -205,6 +207,19 @@ class JmsMessage:
     ) -> JmsMessage:
         """Return a message without body; arguments and errors are those of `text`."""
         return _checked(BodyKind.EMPTY, None, properties, property_types, _NOTHING, headers)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the JSON form, for XCom, events and stores; `core.message_json` describes it."""
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> JmsMessage:
+        """Return the message that `to_json` was called on, exactly.
+
+        Raises:
+            ConfigurationError: It isn't the JSON form of a message; every fault with its place.
+        """
+        return cls(**arguments_from_json(data))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by plain dictionaries: read-only views can't be pickled."""

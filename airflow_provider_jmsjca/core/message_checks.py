@@ -95,13 +95,16 @@ def _checked_items(
 def checked_headers(headers: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
     """Return the headers unchanged; whatever is wrong is added to `faults`."""
     for name, value in headers.items():
-        expected = _header_expectation(name, value)
+        expected = header_expectation(name, value)
         if expected:
             faults.append(f"header {name}: value {shortened(value)}: expected {expected}")
+        elif isinstance(value, str) and (fault := surrogate_fault(value)):
+            faults.append(f"header {name}: {fault}")
     return dict(headers)
 
 
-def _header_expectation(name: str, value: object) -> str | None:
+def header_expectation(name: str, value: object) -> str | None:
+    """Say what was expected of a header; `None` if the value is one it can have."""
     number = isinstance(value, int) and not isinstance(value, bool)
     match name:
         case "priority":
@@ -118,9 +121,7 @@ def _header_expectation(name: str, value: object) -> str | None:
         case "reply_to" | "destination":
             return None if value is None or isinstance(value, Destination) else "a Destination or None"
         case "type" | "correlation_id" | "message_id":
-            if value is None:
-                return None
-            return surrogate_fault(value) if isinstance(value, str) else "text or None"
+            return None if value is None or isinstance(value, str) else "text or None"
     raise TypeError(f"JmsMessage has no header {name!r}")
 
 

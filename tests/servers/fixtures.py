@@ -1,0 +1,137 @@
+"""pytest fixtures for real brokers. Each starts when a test first asks for it and ends with the session."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import psutil
+import pytest
+
+from tests.servers.broker import Broker, variable_of
+from tests.servers.catalogue import BROKERS, make_broker, named_by_environment
+from tests.servers.errors import ServerUnavailableError
+from tests.servers.folders import run_folder
+
+PrivateBroker: TypeAlias = Callable[[str], Broker]
+
+_MISSING = pytest.StashKey[dict[str, str]]()
+_FOLDER = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_MISSING] = {}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for why in config.stash[_MISSING].values():
+        terminalreporter.section("not tested", sep="!")
+        terminalreporter.line(why)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    folder = session.config.stash.get(_FOLDER, None)
+    if folder is not None and exitstatus == pytest.ExitCode.OK:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def servers_folder(pytestconfig: pytest.Config) -> Path:
+    """The folder for this session's servers; kept when a test failed, until a later session."""
+    parent = run_folder() / "servers"
+    parent.mkdir(parents=True, exist_ok=True)
+    for old in parent.glob("pytest-*"):
+        if not psutil.pid_exists(int(old.name.removeprefix("pytest-"))):
+            shutil.rmtree(old, ignore_errors=True)
+    folder = parent / f"pytest-{os.getpid()}"
+    folder.mkdir()
+    pytestconfig.stash[_FOLDER] = folder
+    return folder
+
+
+def _started(kind: str, folder: Path, config: pytest.Config) -> Broker:
+    if kind in config.stash[_MISSING]:
+        pytest.skip(config.stash[_MISSING][kind])
+    broker = make_broker(kind, folder)
+    try:
+        broker.start()
+    except ServerUnavailableError as error:
+        # Where everything has to be tested, a broker that can't be had is a failure.
+        if os.environ.get("CI") == "true":
+            raise
+        config.stash[_MISSING][kind] = str(error)
+        pytest.skip(str(error))
+    return broker
+
+
+def _shared(kind: str, folder: Path, config: pytest.Config) -> Iterator[Broker]:
+    running = named_by_environment(kind)
+    if running is not None:
+        running.wait_ready()
+        yield running
+        return
+    broker = _started(kind, folder / kind, config)
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="session")
+def activemq(servers_folder: Path, pytestconfig: pytest.Config) -> Iterator[Broker]:
+    """ActiveMQ Classic, shared by the session: don't kill it."""
+    yield from _shared("activemq", servers_folder, pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def artemis(servers_folder: Path, pytestconfig: pytest.Config) -> Iterator[Broker]:
+    """Apache Artemis, shared by the session: don't kill it."""
+    yield from _shared("artemis", servers_folder, pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(servers_folder: Path, pytestconfig: pytest.Config) -> Iterator[Broker]:
+    """RabbitMQ, shared by the session: don't kill it."""
+    yield from _shared("rabbitmq", servers_folder, pytestconfig)
+
+
+@pytest.fixture(scope="session", params=sorted(BROKERS))
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """Each broker in turn, shared by the session: don't kill it."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Broker)
+    return found
+
+
+@pytest.fixture(params=sorted(BROKERS))
+def any_private_broker(request: pytest.FixtureRequest, private_broker: PrivateBroker) -> Broker:
+    """Each broker in turn, started for one test alone: it may be killed, suspended and stopped."""
+    return private_broker(request.param)
+
+
+@pytest.fixture
+def private_broker(servers_folder: Path, pytestconfig: pytest.Config) -> Iterator[PrivateBroker]:
+    """A function that starts a broker for one test alone: it may be killed, suspended and stopped."""
+    brokers: list[Broker] = []
+
+    def start(kind: str) -> Broker:
+        if named_by_environment(kind) is not None:
+            pytest.skip(f"{variable_of(kind)} names a {kind} that is not ours to kill")
+        mine = _started(kind, servers_folder / f"{kind}-{uuid.uuid4().hex[:8]}", pytestconfig)
+        brokers.append(mine)
+        return mine
+
+    yield start
+    for mine in brokers:
+        mine.resume()
+        mine.stop()
+
+
+@pytest.fixture
+def queue_name(request: pytest.FixtureRequest) -> str:
+    """A queue name no other test has, made of the test's name."""
+    test = re.sub(r"\W+", "_", request.node.name).strip("_")
+    return f"{test[:60]}.{uuid.uuid4().hex[:8]}"

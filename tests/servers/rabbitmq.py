@@ -1,0 +1,142 @@
+"""RabbitMQ, from the Debian package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from tests.servers.broker import Broker
+from tests.servers.errors import ServerError, ServerUnavailableError
+from tests.servers.ports import HOST, accepts
+
+# Not the one on PATH, which is a wrapper that changes to a user and folder of the package's own.
+PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+_POLICY = Path("/usr/sbin/policy-rc.d")
+
+_ERLANG = "-kernel inet_dist_use_interface {127,0,0,1} +S 2:2 +sbwt none"
+_CONFIGURATION = """\
+listeners.tcp.1 = {host}:{amqp}
+stomp.listeners.tcp.1 = {host}:{stomp}
+stomp.listeners.ssl.1 = {host}:{stomps}
+ssl_options.cacertfile = {authority}
+ssl_options.certfile = {certificate}
+ssl_options.keyfile = {key}
+ssl_options.verify = verify_none
+ssl_options.fail_if_no_peer_cert = false
+default_user = {username}
+default_pass = {password}
+loopback_users = none
+disk_free_limit.absolute = 50MB
+"""
+
+
+class RabbitMQ(Broker):
+    """RabbitMQ with its STOMP plugin; the other ports are for AMQP and for Erlang's own traffic."""
+
+    name: ClassVar[str] = "rabbitmq"
+    port_names: ClassVar[tuple[str, ...]] = ("stomp", "stomps", "amqp", "distribution", "epmd")
+
+    def fetch(self) -> None:
+        """Install the package."""
+        require_rabbitmq()
+
+    def _prepare(self) -> None:
+        require_rabbitmq()
+        certificates = self._certificates()
+        (self.folder / "home").mkdir(exist_ok=True)
+        self._write("enabled_plugins", "[rabbitmq_stomp].\n")
+        self._write(
+            "rabbitmq.conf",
+            _CONFIGURATION.format(
+                host=HOST,
+                authority=certificates.authority,
+                certificate=certificates.certificate,
+                key=certificates.key,
+                username=self.username,
+                password=self.password,
+                **self.ports,
+            ),
+            secret=True,
+        )
+
+    def _start_companions(self) -> None:
+        # Started by the node it would become a daemon that outlives it.
+        self._run("epmd", ["epmd", "-port", str(self.ports["epmd"]), "-address", HOST])
+        end = time.monotonic() + 10
+        while not accepts(self.ports["epmd"]):
+            if time.monotonic() > end or not self._processes["epmd"].alive:
+                self._end_companions()
+                raise ServerError(
+                    f"{self.name}: epmd does not answer on port {self.ports['epmd']}" + self._log_tail()
+                )
+            time.sleep(0.02)
+
+    def _command(self) -> Sequence[str | Path]:
+        return [PROGRAM]
+
+    def _environment(self) -> Mapping[str, str]:
+        folder = self.folder
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": f"{folder}/home",
+            "LANG": "C.UTF-8",
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+            "RABBITMQ_NODENAME": "jmsjca@localhost",
+            "RABBITMQ_CONFIG_FILE": f"{folder}/rabbitmq.conf",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/enabled_plugins",
+            "RABBITMQ_MNESIA_BASE": f"{folder}/data",
+            "RABBITMQ_LOG_BASE": f"{folder}/log",
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_PID_FILE": f"{folder}/pid",
+            "RABBITMQ_GENERATED_CONFIG_DIR": f"{folder}/generated",
+            "RABBITMQ_SCHEMA_DIR": f"{folder}/schema",
+            "RABBITMQ_FEATURE_FLAGS_FILE": f"{folder}/feature_flags",
+            "RABBITMQ_DIST_PORT": str(self.ports["distribution"]),
+            "ERL_EPMD_PORT": str(self.ports["epmd"]),
+            "ERL_EPMD_ADDRESS": HOST,
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": _ERLANG,
+        }
+
+
+def require_rabbitmq() -> None:
+    """Install the Debian package if it isn't there and we may.
+
+    Raises:
+        ServerUnavailableError: It isn't there, and can't be installed.
+    """
+    if PROGRAM.exists():
+        return
+    by_hand = "on Debian or Ubuntu run as root: apt-get install --no-install-recommends rabbitmq-server"
+    if shutil.which("apt-get") is None:
+        raise ServerUnavailableError("rabbitmq left out: no apt-get here, and RabbitMQ is not installed")
+    if os.geteuid() != 0:
+        raise ServerUnavailableError(f"rabbitmq left out: not installed, and only root can; {by_hand}")
+    _install()
+    if not PROGRAM.exists():
+        raise ServerUnavailableError(f"rabbitmq left out: apt-get could not install it; {by_hand}")
+
+
+def _install() -> None:
+    # Installing the package would start a broker of its own, unless this file says no.
+    denied_by_us = not _POLICY.exists()
+    if denied_by_us:
+        _POLICY.write_text("#!/bin/sh\nexit 101\n", encoding="ascii")
+        _POLICY.chmod(0o755)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    package = ["install", "-y", "--no-install-recommends", "rabbitmq-server"]
+    try:
+        # The lists of a fresh machine are empty; those of an old one name files that are gone.
+        for arguments in (package, ["update"], package):
+            done = subprocess.run(
+                ["apt-get", "-q", *arguments], env=environment, stdin=subprocess.DEVNULL, check=False
+            )
+            if arguments is package and done.returncode == 0:
+                return
+    finally:
+        if denied_by_us:
+            _POLICY.unlink()
