@@ -52,7 +52,7 @@ lint: setup  ## Format, rules, types, imports
 
 .PHONY: demo
 demo: setup  ## The whole way on real flights: queue, DAG, Spark table, dead letters
-	@$(IN_VENV) python -m tests.demo
+	@$(IN_VENV) python -m example_dags.demo
 
 .PHONY: bench
 bench: setup  ## Messages per second, ours and a plain loop

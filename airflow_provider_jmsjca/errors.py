@@ -8,7 +8,10 @@ JmsError
 │   └── InDoubtError                       reconnect; the unit may or may not have been committed
 ├── PermanentBrokerError                   stop: trying again gives the same answer
 │   └── AuthenticationError                mend the credentials
-└── PoisonMessageError                     dead-letter this message, go on with the next
+├── PoisonMessageError                     dead-letter this message, go on with the next
+└── SpoolError                             look at the file it names; nothing was acknowledged
+    ├── BatchInUseError                    another process is writing this batch: leave it to that one
+    └── FencedError                        a newer attempt has taken over: stop without committing
 """
 
 from __future__ import annotations
@@ -65,3 +68,15 @@ class AuthenticationError(PermanentBrokerError):
 
 class PoisonMessageError(JmsError):
     """This message can't be processed, now or later; it belongs in the dead-letter destination."""
+
+
+class SpoolError(JmsError):
+    """A file of the spool is missing, damaged, foreign or can't be written; the text names it."""
+
+
+class BatchInUseError(SpoolError):
+    """Another writer holds this batch, or sealed the same segment first."""
+
+
+class FencedError(SpoolError):
+    """A newer attempt at the same batch has started: this one must not commit any more."""

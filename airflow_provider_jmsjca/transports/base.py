@@ -189,15 +189,21 @@ class Received:
         generation: The consumer's generation it belongs to: after `Consumer.recover` older ones are stale.
     """
 
-    __slots__ = ("_decode", "_message", "consumer", "generation", "token")
+    __slots__ = ("_decode", "_message", "_salvage", "consumer", "generation", "token")
 
     def __init__(
-        self, consumer: Consumer, token: object, generation: int, decode: Callable[[], JmsMessage]
+        self,
+        consumer: Consumer,
+        token: object,
+        generation: int,
+        decode: Callable[[], JmsMessage],
+        salvage: Callable[[], JmsMessage] | None = None,
     ) -> None:
         self.consumer = consumer
         self.token = token
         self.generation = generation
         self._decode = decode
+        self._salvage = salvage
         self._message: JmsMessage | None = None
 
     @property
@@ -210,6 +216,14 @@ class Received:
         if self._message is None:
             self._message = self._decode()
         return self._message
+
+    @property
+    def salvaged(self) -> JmsMessage | None:
+        """What can be kept of a message that can't be decoded: a bytes message with its body as it came.
+
+        `None` where the transport can't tell that.
+        """
+        return None if self._salvage is None else self._salvage()
 
 
 OnReceived: TypeAlias = Callable[[Received], None]
@@ -230,6 +244,10 @@ class Consumer(Protocol):
     @property
     def subscription(self) -> Subscription:
         """What it receives."""
+
+    @property
+    def generation(self) -> int:
+        """Which generation is not stale; `recover` and `close` begin a new one."""
 
     def acknowledge(self, received: Iterable[Received]) -> None:
         """Settle without a unit of work. Stale ones are ignored: the broker has them back already.

@@ -1,0 +1,46 @@
+"""An exception as a value, so that it can be kept, compared and sent along."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Collection
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What went wrong.
+
+    Attributes:
+        class_names: The exception's class first, then its bases, dotted (`builtins.ValueError`).
+        message: The exception's text.
+        stack_trace: The formatted traceback, causes included; may be empty.
+
+    Source: J162-J164.
+    """
+
+    class_names: tuple[str, ...]
+    message: str = ""
+    stack_trace: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Return an exception as a value."""
+        return cls(
+            class_names=tuple(f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__[:-1]),
+            message=str(error),
+            stack_trace="".join(traceback.format_exception(error)),
+        )
+
+    @property
+    def class_name(self) -> str:
+        """The dotted name of the exception's own class; built-in ones without module."""
+        return self.class_names[0].removeprefix("builtins.") if self.class_names else ""
+
+    def is_any(self, names: Collection[str]) -> bool:
+        """Say whether the exception is of one of these classes, or derived from one.
+
+        Args:
+            names: Dotted names; built-in classes also without `builtins.`.
+        """
+        return any(name in names or name.removeprefix("builtins.") in names for name in self.class_names)

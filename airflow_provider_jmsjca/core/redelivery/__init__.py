@@ -1,0 +1,33 @@
+"""Redelivery handling: what happens to messages that come again.
+
+Source: J128-J148, J169-J171; C1-C14.
+"""
+
+from __future__ import annotations
+
+from airflow_provider_jmsjca.core.redelivery.actions import (
+    Action,
+    Backoff,
+    Delay,
+    Delete,
+    Move,
+    MoveKind,
+    MoveTarget,
+    slices,
+)
+from airflow_provider_jmsjca.core.redelivery.handling import RedeliveryHandling
+from airflow_provider_jmsjca.core.redelivery.tracker import MessageState, RedeliveryTracker
+
+__all__ = [
+    "Action",
+    "Backoff",
+    "Delay",
+    "Delete",
+    "MessageState",
+    "Move",
+    "MoveKind",
+    "MoveTarget",
+    "RedeliveryHandling",
+    "RedeliveryTracker",
+    "slices",
+]

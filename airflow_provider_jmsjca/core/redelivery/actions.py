@@ -1,0 +1,299 @@
+"""What can be done with a message that comes again: delay it, move it, delete it."""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import TypeAlias
+
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+MAX_COUNT = 50_000_000
+MAX_DELAY_MILLISECONDS = 365 * 24 * 60 * 60 * 1000
+MAX_MULTIPLIER = 1000.0
+SLICE = timedelta(seconds=5)
+BLANKS = " \t\r\n\f\v"
+
+NEXT_TARGET = re.compile(rf",[{BLANKS}]*(?=(?:queue|topic|same)[{BLANKS}]*:)")
+
+_LOOKUP = "lookup://"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class MoveKind(enum.StrEnum):
+    """Where a message is moved: to a queue, a topic, or the same kind as it came from."""
+
+    QUEUE = "queue"
+    TOPIC = "topic"
+    SAME = "same"
+
+
+def _count_faults(at: int) -> Iterator[str]:
+    if not 1 <= at <= MAX_COUNT:
+        yield f"the count is {at}; expected 1 to {MAX_COUNT}"
+
+
+def _delay_faults(what: str, milliseconds: int, least: int) -> Iterator[str]:
+    if not least <= milliseconds <= MAX_DELAY_MILLISECONDS:
+        yield f"{what} is {milliseconds} ms; expected {least} to {MAX_DELAY_MILLISECONDS} ms (365 days)"
+
+
+def _refuse(faults: Iterator[str]) -> None:
+    if found := tuple(faults):
+        raise ConfigurationError(found)
+
+
+def _decimal(value: float) -> str:
+    """Write a number without an exponent, so that the grammar reads it back to the same value."""
+    text = format(Decimal(repr(value)), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Deliver after a pause.
+
+    Attributes:
+        at: From which count on.
+        milliseconds: How long, 0 to 365 days. More than 5 s is waited in slices, see `slices`.
+
+    Raises:
+        ConfigurationError: A number is out of range.
+
+    Source: J133, J138, J139, J141.
+    """
+
+    at: int
+    milliseconds: int
+
+    def __post_init__(self) -> None:
+        _refuse(self._faults())
+
+    def _faults(self) -> Iterator[str]:
+        yield from _count_faults(self.at)
+        yield from _delay_faults("the delay", self.milliseconds, 0)
+
+    def pause(self, seen: int, chance: float) -> timedelta:  # noqa: ARG002 - the same call as Backoff.pause
+        """Return how long to wait; the same at every count."""
+        return timedelta(milliseconds=self.milliseconds)
+
+    def __str__(self) -> str:
+        return f"{self.at}:{self.milliseconds}"
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Deliver after a pause that grows with every count.
+
+    At count `at + n` the pause is `initial * multiplier**n`, at most `maximum`, and then shortened by a
+    random part of up to `jitter`, so that messages that failed together don't all come back together.
+
+    Attributes:
+        at: From which count on.
+        initial: First pause in milliseconds, at least 1.
+        multiplier: 1 to 1000.
+        maximum: Longest pause in milliseconds, not below `initial`.
+        jitter: Which part of the pause is left to chance, 0 (none) to 1 (all of it).
+
+    Raises:
+        ConfigurationError: A number is out of range.
+    """
+
+    at: int
+    initial: int
+    multiplier: float
+    maximum: int
+    jitter: float = 0.0
+
+    def __post_init__(self) -> None:
+        _refuse(self._faults())
+
+    def _faults(self) -> Iterator[str]:
+        yield from _count_faults(self.at)
+        yield from _delay_faults("the initial delay", self.initial, 1)
+        yield from _delay_faults("the longest delay", self.maximum, 1)
+        if self.maximum < self.initial:
+            yield f"the longest delay is {self.maximum} ms, below the initial {self.initial} ms"
+        if not 1.0 <= self.multiplier <= MAX_MULTIPLIER:
+            yield f"the multiplier is {self.multiplier}; expected 1 to {MAX_MULTIPLIER:g}"
+        if not 0.0 <= self.jitter <= 1.0:
+            yield f"the jitter is {self.jitter}; expected 0 to 1"
+
+    def pause(self, seen: int, chance: float) -> timedelta:
+        """Return how long to wait.
+
+        Args:
+            seen: The message's count.
+            chance: A random number, 0 up to but not including 1.
+        """
+        steps = max(seen - self.at, 0)
+        if steps * math.log(self.multiplier) >= math.log(self.maximum / self.initial):
+            full = float(self.initial if self.multiplier == 1.0 else self.maximum)
+        else:
+            full = self.initial * self.multiplier**steps
+        return timedelta(milliseconds=round(full * (1.0 - self.jitter * chance)))
+
+    def __str__(self) -> str:
+        jitter = f",{_decimal(self.jitter)}" if self.jitter else ""
+        return f"{self.at}:backoff({self.initial},{_decimal(self.multiplier)},{self.maximum}{jitter})"
+
+
+@dataclass(frozen=True, slots=True)
+class MoveTarget:
+    """One destination of a move; every `$` in the name stands for the original destination's name.
+
+    Raises:
+        ConfigurationError: The name can't be written in a redelivery handling string.
+
+    Source: J133, J135, J136, J140; C9.
+    """
+
+    kind: MoveKind
+    name: str
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "kind", MoveKind(self.kind))
+        except ValueError as error:
+            raise ConfigurationError(
+                f"the kind of destination is {self.kind!r}; expected queue, topic or same"
+            ) from error
+        _refuse(self._faults())
+
+    def _faults(self) -> Iterator[str]:
+        if not self.name:
+            yield "the destination has no name; expected for example move(queue:orders.dlq)"
+        if self.name != self.name.strip(BLANKS):
+            yield f"the destination name {self.name!r} begins or ends with a blank"
+        if ";" in self.name or _CONTROL.search(self.name):
+            yield f"the destination name {self.name!r} holds a semicolon or a control character"
+        if NEXT_TARGET.search(self.name):
+            yield f"the destination name {self.name!r} reads as several targets"
+
+    def destination(self, original: Destination) -> Destination:
+        """Return where a message from `original` goes.
+
+        A name with `$` stays in the folder of an original that is looked up: `dlq_$` with `lookup://a/b/name`
+        gives `lookup://a/b/dlq_name`.
+
+        Raises:
+            ConfigurationError: The result can't be a destination name.
+        """
+        kind = original.kind if self.kind is MoveKind.SAME else DestinationKind(self.kind.value)
+        if "$" not in self.name:
+            return Destination(kind, self.name)
+        folder, name = "", original.name
+        if name.startswith(_LOOKUP):
+            folder, slash, name = name.rpartition("/")
+            folder += slash
+        return Destination(kind, folder + self.name.replace("$", name))
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Take the message out of its destination and put it into another, or into several.
+
+    Attributes:
+        at: From which count on.
+        kind: Kind of the first target.
+        name: Name of the first target; `$` stands for the original name.
+        further: More targets: each gets the message.
+
+    Raises:
+        ConfigurationError: The count is out of range, or a target is impossible or named twice.
+
+    Source: J133-J136, J140, C8-C10; several targets as P9.
+    """
+
+    at: int
+    kind: MoveKind
+    name: str
+    further: tuple[MoveTarget, ...] = ()
+
+    def __post_init__(self) -> None:
+        faults = list(_count_faults(self.at))
+        try:
+            first = MoveTarget(self.kind, self.name)
+        except ConfigurationError as error:
+            raise ConfigurationError((*faults, *error.faults)) from error
+        object.__setattr__(self, "kind", first.kind)
+        targets = (first, *self.further)
+        faults += [
+            f"the target {target} is named twice"
+            for target in dict.fromkeys(targets)
+            if targets.count(target) > 1
+        ]
+        _refuse(iter(faults))
+
+    def target(self, original: Destination) -> Destination:
+        """Return the first target for a message received from `original`."""
+        return MoveTarget(self.kind, self.name).destination(original)
+
+    def targets(self, original: Destination) -> tuple[Destination, ...]:
+        """Return every target for a message received from `original`, without repetition."""
+        further = (target.destination(original) for target in self.further)
+        return tuple(dict.fromkeys((self.target(original), *further)))
+
+    def __str__(self) -> str:
+        return f"{self.at}:move({','.join([f'{self.kind}:{self.name}', *map(str, self.further)])})"
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Take the message out of its destination: it is gone.
+
+    Raises:
+        ConfigurationError: The count is out of range.
+
+    Source: J133, C11.
+    """
+
+    at: int
+
+    def __post_init__(self) -> None:
+        _refuse(_count_faults(self.at))
+
+    def __str__(self) -> str:
+        return f"{self.at}:delete"
+
+
+Action: TypeAlias = Delay | Backoff | Move | Delete
+
+
+def order_faults(actions: tuple[Action, ...]) -> Iterator[tuple[int, str]]:
+    """Yield the index of every action that stands in the wrong place, and why.
+
+    Source: J139.
+    """
+    highest = 0
+    for index, action in enumerate(actions):
+        if action.at == highest:
+            yield index, f"{action} repeats the count {highest}; every count may occur once"
+        elif action.at < highest:
+            yield index, f"{action} comes after the count {highest}; counts must increase"
+        if isinstance(action, Move | Delete) and index < len(actions) - 1:
+            yield index, f"{action} must be the last entry"
+        highest = max(highest, action.at)
+
+
+def slices(pause: timedelta, limit: timedelta = SLICE) -> Iterator[timedelta]:
+    """Cut a pause into pieces no longer than `limit`, so that it can be interrupted in between.
+
+    Yields:
+        The pieces in order; nothing for no pause.
+
+    Source: J141.
+    """
+    while pause > timedelta(0):
+        piece = min(pause, limit)
+        yield piece
+        pause -= piece

@@ -1,0 +1,90 @@
+"""Message selectors: parsed with positioned errors, evaluated as SQL-92 and JMS say, filled from templates.
+
+Source: JMS 2.0 section 3.8; J178-J182.
+"""
+
+from __future__ import annotations
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.selector.evaluation import Compiler, Condition
+from airflow_provider_jmsjca.core.selector.parser import parse
+from airflow_provider_jmsjca.core.selector.substitution import substitute
+from airflow_provider_jmsjca.core.selector.syntax import Node
+from airflow_provider_jmsjca.core.selector.writing import write
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+__all__ = ["Selector", "substitute"]
+
+
+class Selector:
+    """A message selector, ready to be evaluated.
+
+    Two selectors are equal if they have the same text and the same way of comparing. `str()` gives the text.
+
+    Source: JMS 2.0 section 3.8.
+    """
+
+    __slots__ = ("_condition", "_strings_as_numbers", "_text", "_tree")
+
+    def __init__(self, text: str, tree: Node | None, *, strings_as_numbers: bool) -> None:
+        """Use `Selector.parse`."""
+        self._text = text
+        self._tree = tree
+        self._strings_as_numbers = strings_as_numbers
+        self._condition: Condition | None = None
+        if tree is not None:
+            self._condition = Compiler(strings_as_numbers=strings_as_numbers).condition(tree)
+
+    @classmethod
+    def parse(cls, text: str, *, strings_as_numbers: bool = False) -> Selector:
+        """Return the selector that the text says; a blank text selects every message.
+
+        Args:
+            text: The selector.
+            strings_as_numbers: For transports whose properties arrive as strings (STOMP): compare and
+                divide as ActiveMQ does, so that `n > 2` finds a message whose `n` is the string `3`.
+                Without it types are strict: a comparison of unlike types is unknown.
+
+        Raises:
+            ConfigurationError: The text is no selector; position, what was found, what was expected.
+        """
+        if not isinstance(text, str):
+            raise ConfigurationError(f"message selector: expected text, not {type(text).__name__}")
+        if not text.strip(" \t\n\r\f"):
+            return cls(text, None, strings_as_numbers=strings_as_numbers)
+        return cls(text, parse(text), strings_as_numbers=strings_as_numbers)
+
+    @property
+    def portable(self) -> str:
+        """The same selector for brokers, spelled so that they read it as JMS says; empty if it is blank.
+
+        `NOT a = 'x'` becomes `NOT (a = 'x')`, which ActiveMQ would read as `(NOT a) = 'x'` and then stop
+        delivering without an error; `a = NULL` becomes `a IS NULL`.
+        """
+        return "" if self._tree is None else write(self._tree)
+
+    def matches(self, message: JmsMessage) -> bool:
+        """Tell whether the message is selected: unknown counts as no."""
+        return self._condition is None or self._condition(message) is True
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Selector.parse({self._text!r}, strings_as_numbers={self._strings_as_numbers})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Selector):
+            return NotImplemented
+        return (self._text, self._strings_as_numbers) == (other._text, other._strings_as_numbers)
+
+    def __hash__(self) -> int:
+        return hash((self._text, self._strings_as_numbers))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by the text: closures can't be pickled."""
+        return _restore, (self._text, self._strings_as_numbers)
+
+
+def _restore(text: str, strings_as_numbers: bool) -> Selector:
+    return Selector.parse(text, strings_as_numbers=strings_as_numbers)

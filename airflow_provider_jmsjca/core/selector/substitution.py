@@ -1,0 +1,137 @@
+"""Parameters put into selector templates, so that no value changes what the selector is made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from airflow_provider_jmsjca.core.identifiers import is_identifier_part
+from airflow_provider_jmsjca.core.selector.parser import parse
+from airflow_provider_jmsjca.core.selector.syntax import Or
+from airflow_provider_jmsjca.core.selector.tokens import TokenKind, tokenize
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+Parameter: TypeAlias = str | int | float | bool
+
+_PIECE = re.compile(r"\$\$|\$\{([^{}]*)\}|'")
+_NOT_BEFORE = re.compile(r"(?:^|[^\w$])NOT\s*\Z", re.IGNORECASE)
+_BLANK = " \t\n\r\f"
+
+
+def substitute(template: str, parameters: Mapping[str, Parameter]) -> str:
+    """Return the selector that a template and parameters make.
+
+    `${name}` is replaced with the parameter of that name and stays as it is if there is none; `$$` stands
+    for `$`. `${selector}` is the selector in the parameter `selector`, `${andselector}` is `and (...)` around
+    it and `${selectorand}` is `(...) and`; both are empty if it is blank.
+
+    A value inside a string literal of the template has its quotes doubled. Elsewhere a value must be one
+    literal: a number, a quoted string, TRUE or FALSE. `%` and `_` in a value keep their meaning in a LIKE
+    pattern. What was put in isn't looked through for parameters again.
+
+    Args:
+        template: The selector with parameters.
+        parameters: Values by name; numbers and booleans are written as selector literals.
+
+    Returns:
+        The text, which `Selector.parse` has still to read.
+
+    Raises:
+        ConfigurationError: A value would change the structure of the selector, or `selector` is none.
+
+    Source: J179-J182.
+    """
+    output: list[str] = []
+    quoted = False
+    position = 0
+    for match in _PIECE.finditer(template):
+        output.append(template[position : match.start()])
+        position = match.end()
+        if match.group() == "'":
+            quoted = not quoted
+            output.append("'")
+        elif match.group() == "$$":
+            output.append("$")
+        else:
+            before = "".join(output)
+            output.append(_replacement(match[1], match, before, parameters, quoted=quoted))
+    output.append(template[position:])
+    return "".join(output)
+
+
+def _replacement(
+    name: str, match: re.Match[str], before: str, parameters: Mapping[str, Parameter], *, quoted: bool
+) -> str:
+    whole = name in {"selector", "andselector", "selectorand"}
+    source = "selector" if whole else name
+    if source not in parameters:
+        return match.group()
+    if whole:
+        if quoted:
+            raise ConfigurationError(
+                f"selector template, position {match.start() + 1}: ${{{name}}} is a whole selector, "
+                "expected it outside string literals"
+            )
+        return _whole_selector(name, parameters[source], match, before)
+    if quoted:
+        return _text(parameters[source]).replace("'", "''")
+    return _single_literal(name, parameters[source], match, before)
+
+
+def _text(value: Parameter) -> str:
+    return str(value).upper() if isinstance(value, bool) else str(value)
+
+
+def _whole_selector(name: str, value: Parameter, match: re.Match[str], before: str) -> str:
+    text = _text(value)
+    if not text.strip(_BLANK):
+        return ""
+    try:
+        tree = parse(text)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"parameter 'selector': {fault}" for fault in error.faults) from error
+    if name == "andselector":
+        return f"and ({text})"
+    if name == "selectorand":
+        return f"({text}) and"
+    after = match.string[match.end() :].strip(_BLANK)
+    preceding = before.rstrip(_BLANK)
+    alone = not preceding and not after
+    enclosed = preceding.endswith("(") and after.startswith(")")
+    if alone or enclosed or not (isinstance(tree, Or) or _NOT_BEFORE.search(preceding)):
+        return text
+    return f"({text})"
+
+
+def _single_literal(name: str, value: Parameter, match: re.Match[str], before: str) -> str:
+    text = _text(value)
+    place = f"selector template, position {match.start() + 1}: parameter {name!r}"
+    if not _is_single_literal(text):
+        raise ConfigurationError(
+            f"{place}: expected one literal (a number, a quoted string, TRUE or FALSE) in this place; "
+            f"for text write '${{{name}}}' in single quotes"
+        )
+    after = match.string[match.end() : match.end() + 1]
+    if _joins(before[-1:]) or _joins(after):
+        raise ConfigurationError(
+            f"{place}: expected blanks or operators around it, so that it stays one literal"
+        )
+    return text
+
+
+def _is_single_literal(text: str) -> bool:
+    try:
+        *tokens, _ = tokenize(text)
+    except ConfigurationError:
+        return False
+    if len(tokens) == 2 and tokens[0].text in {"+", "-"}:  # noqa: PLR2004 - a sign and its number
+        return tokens[1].kind is TokenKind.NUMBER
+    if len(tokens) != 1:
+        return False
+    return tokens[0].kind in {TokenKind.NUMBER, TokenKind.STRING} or tokens[0].text in {"TRUE", "FALSE"}
+
+
+def _joins(neighbour: str) -> bool:
+    # Two quotes would merge into one literal, two minus signs begin a comment on some brokers.
+    return bool(neighbour) and (neighbour in "'.+-\"$" or is_identifier_part(neighbour))

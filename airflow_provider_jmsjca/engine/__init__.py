@@ -1,0 +1,1 @@
+"""Drivers: what the pure core decides, carried out over any transport."""

@@ -1,0 +1,306 @@
+"""The batch driver: messages of one destination into sealed segments of a batch.
+
+Received, appended, sealed on disk, acknowledged: in this order and no other. While one segment is being
+sealed and its unit committed by a second thread, the next one is being received.
+
+| what happens | what becomes of the messages |
+|---|---|
+| `kill -9` before a segment is sealed | its messages come again |
+| `kill -9` between seal and commit | they come again, and are dropped as known and acknowledged |
+| the connection is lost | the segment in hand is given up, its messages come again over a new connection |
+| stop is asked for | the same, and the batch is left as it is for the next attempt |
+| a message can't be decoded | it is stored as `undecodable` with its bytes and the reason |
+| the disk is full | nothing more is acknowledged; the error goes to the caller |
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from typing import Protocol
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.arrivals import Arrivals
+from airflow_provider_jmsjca.engine.batch_spec import BatchSpec, CollectResult, EndReason
+from airflow_provider_jmsjca.engine.patience import Patience
+from airflow_provider_jmsjca.errors import (
+    ConnectionLostError,
+    InDoubtError,
+    PoisonMessageError,
+    TransientBrokerError,
+)
+from airflow_provider_jmsjca.spark.known_ids import message_key
+from airflow_provider_jmsjca.spark.row_writer import Row
+from airflow_provider_jmsjca.spark.spool import SpoolBatch
+from airflow_provider_jmsjca.transports.base import Connection, Received, Subscription, UnitOfWork
+
+_log = logging.getLogger(__name__)
+# How long a wait may last before the stop request and the clocks are looked at again.
+_TICK_SECONDS = 0.1
+# What a stopped collection waits for a broker that doesn't answer.
+_STOP_GRACE_SECONDS = 0.3
+_FRUITLESS_SECONDS = 1.0
+
+
+class Connect(Protocol):
+    """Opens a connection, with backoff; `functools.partial(open_connection, settings)` is one."""
+
+    def __call__(self, *, stop: threading.Event) -> Connection | None:
+        """Return a connection, or `None` once `stop` is set."""
+
+
+def collect(connect: Connect, batch: SpoolBatch, spec: BatchSpec, *, stop: threading.Event) -> CollectResult:
+    """Fill a batch and finish it.
+
+    Guarantee: no message is acknowledged before it is in a sealed segment, so nothing is lost whatever dies.
+    A message delivered again is recognised by its id and stored once, as far as the batch knows it
+    (`spark.known_ids.Horizon`) and the broker gives ids to go by: one without stable ids must also have said
+    that it is a redelivery.
+
+    Args:
+        connect: Opens a connection, with backoff.
+        batch: Opened and, afterwards, closed by the caller.
+        spec: What to collect.
+        stop: Set it to end the collection within half a second; what isn't sealed goes back.
+
+    Returns:
+        The counts, and the manifest's URI.
+
+    Raises:
+        TransientBrokerError: There was no connection within `max_time`.
+        PermanentBrokerError: The broker refuses the subscription, or an acknowledgement.
+        CapabilityError: The subscription needs what the broker can't do.
+        SpoolError: A segment or the manifest can't be written.
+    """
+    if batch.manifest is not None:
+        return CollectResult(
+            reason=EndReason.COMPLETE,
+            manifest=batch.manifest.uri,
+            rows=batch.rows,
+            segments=len(batch.segments),
+        )
+    return _Collection(batch, spec, stop).run(connect)
+
+
+class _Collection:
+    """One attempt at one batch."""
+
+    def __init__(self, batch: SpoolBatch, spec: BatchSpec, stop: threading.Event) -> None:
+        self._batch = batch
+        self._spec = spec
+        self._stop = stop
+        self._began = time.monotonic()
+        deadline = None if spec.max_time is None else self._began + spec.max_time.total_seconds()
+        self._patience = Patience(stop, deadline)
+        self._last_arrival = self._began
+        self._sealer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="jms-seal")
+        self._sealing: Future[None] | None = None
+        self._rows: list[Row] = []
+        self._unit: UnitOfWork | None = None
+        self._bytes = self._in_unit = 0
+        # What is sealed or handed to the sealer: `SpoolBatch.rows` lags behind.
+        self._promised = batch.rows
+        self._rows_before = batch.rows
+        self._places: dict[Destination | None, str | None] = {None: None}
+        self._received = self._duplicates = self._undecodable = self._left = self._connections = 0
+
+    # --- Connections -----------------------------------------------------------------------------------
+
+    def run(self, connect: Connect) -> CollectResult:
+        try:
+            while (reason := self._end()) is None:
+                connection = connect(stop=self._patience)
+                if connection is None:
+                    continue
+                self._connections += 1
+                self._receive_over(connection)
+        finally:
+            self._sealer.shutdown(wait=not self._stop.is_set(), cancel_futures=True)
+        if reason is EndReason.TIME and self._connections == 0:
+            raise TransientBrokerError(
+                f"no connection within the batch's {self._spec.max_time} for {self._batch.source}; "
+                f"batch {self._batch.batch_id} goes on with the next attempt"
+            )
+        manifest = None if reason is EndReason.STOPPED else self._batch.complete().uri
+        return CollectResult(
+            reason=reason,
+            manifest=manifest,
+            rows=self._batch.rows,
+            segments=len(self._batch.segments),
+            received=self._received,
+            stored=self._batch.rows - self._rows_before,
+            duplicates=self._duplicates,
+            undecodable=self._undecodable,
+            left=self._left,
+            reconnects=max(0, self._connections - 1),
+            seconds=time.monotonic() - self._began,
+        )
+
+    def _receive_over(self, connection: Connection) -> None:
+        received_before = self._received
+        lost = False
+        try:
+            self._receive(connection)
+            self._finish_sealing()
+        except (ConnectionLostError, InDoubtError) as loss:
+            # Whatever the sealer still has is about to be known; only then may the same messages come again.
+            self._await_sealer()
+            self._raise_failure_of_sealer(except_loss=True)
+            _log.warning("Collecting %s: %s; reconnecting", self._batch.source, loss)
+            lost = True
+        finally:
+            self._give_up_rows()
+            self._close(connection)
+        if lost and self._received == received_before:
+            # A broker that accepts connections and drops them at once must not be asked in a tight loop.
+            self._patience.wait(_FRUITLESS_SECONDS)
+
+    def _close(self, connection: Connection) -> None:
+        """Close, without letting a broker that doesn't answer hold up a stop request."""
+        closing = threading.Thread(target=connection.close, name="jms-close", daemon=True)
+        closing.start()
+        while closing.is_alive():
+            stopping = self._stop.is_set()
+            closing.join(_STOP_GRACE_SECONDS if stopping else _TICK_SECONDS)
+            if stopping:
+                return
+
+    # --- Receiving -------------------------------------------------------------------------------------
+
+    def _receive(self, connection: Connection) -> None:
+        trusted_ids = connection.capabilities.stable_message_id
+        arrivals = Arrivals(connection, self._subscription())
+        self._last_arrival = time.monotonic()
+        while self._end() is None:
+            arrived = arrivals.take(_TICK_SECONDS)
+            if not arrived:
+                if self._idle_seconds() >= self._spec.flush_time.total_seconds():
+                    self._seal()
+                self._raise_failure_of_sealer()
+                continue
+            for received in arrived:
+                if self._unit is None:
+                    self._unit = connection.unit()
+                self._take(received, self._unit, trusted_ids=trusted_ids)
+                if self._is_full():
+                    self._seal()
+                    # What it waited for the sealer was no silence of the broker.
+                    self._last_arrival = time.monotonic()
+                    if self._end() is not None:
+                        break
+            self._last_arrival = time.monotonic()
+        if self._end() is not EndReason.STOPPED:
+            self._seal()
+
+    def _subscription(self) -> Subscription:
+        asked = self._spec.subscription
+        return Subscription(
+            destination=asked.destination,
+            selector=asked.selector,
+            durable_name=asked.durable_name,
+            prefetch=asked.prefetch or 2 * self._spec.segment_messages,
+        )
+
+    def _take(self, received: Received, unit: UnitOfWork, *, trusted_ids: bool) -> None:
+        self._received += 1
+        undecodable = None
+        try:
+            message = received.message
+        except PoisonMessageError as fault:
+            salvaged = received.salvaged
+            if salvaged is None:
+                # Acknowledged without a copy it would be lost; unsettled it stays with the broker.
+                self._left += 1
+                _log.warning("A message of %s stays at the broker: %s", self._batch.source, fault)
+                return
+            message, undecodable = salvaged, str(fault)
+            self._undecodable += 1
+        if (trusted_ids or message.redelivered) and self._is_known(message):
+            self._duplicates += 1
+        else:
+            body = message.body
+            self._bytes += len(body) if isinstance(body, (str, bytes)) else 0
+            self._rows.append(Row(message, time.time_ns() // 1000, undecodable))
+        unit.acknowledge(received)
+        self._in_unit += 1
+
+    def _is_known(self, message: JmsMessage) -> bool:
+        if message.message_id is None:
+            return False
+        place = message.destination
+        if place not in self._places:
+            self._places[place] = str(place)
+        return self._batch.knows(message_key(message.message_id, self._places[place]))
+
+    def _is_full(self) -> bool:
+        count = len(self._rows)
+        maximum = self._spec.max_messages
+        return (
+            self._in_unit >= self._spec.segment_messages
+            or self._bytes >= self._spec.segment_bytes
+            or (maximum is not None and self._promised + count >= maximum)
+        )
+
+    def _end(self) -> EndReason | None:
+        if self._stop.is_set():
+            return EndReason.STOPPED
+        maximum = self._spec.max_messages
+        if maximum is not None and self._promised >= maximum:
+            return EndReason.COUNT
+        if self._patience.expired():
+            return EndReason.TIME
+        idle = self._spec.idle_time
+        if idle is not None and self._connections and self._idle_seconds() >= idle.total_seconds():
+            return EndReason.IDLE
+        return None
+
+    def _idle_seconds(self) -> float:
+        return time.monotonic() - self._last_arrival
+
+    # --- Sealing ---------------------------------------------------------------------------------------
+
+    def _seal(self) -> None:
+        """Hand the rows to the sealer, which seals them and commits their unit; one segment at a time."""
+        self._finish_sealing()
+        if self._unit is not None and self._sealing is None:
+            self._promised += len(self._rows)
+            self._sealing = self._sealer.submit(self._seal_and_commit, self._rows, self._unit)
+            self._begin_segment()
+
+    def _seal_and_commit(self, rows: list[Row], unit: UnitOfWork) -> None:
+        if rows:
+            self._batch.seal(rows)
+        unit.commit()
+
+    def _finish_sealing(self) -> None:
+        """Wait for the sealer and raise what it met."""
+        self._await_sealer()
+        self._raise_failure_of_sealer()
+
+    def _await_sealer(self) -> None:
+        while self._sealing is not None and not self._sealing.done():
+            stopping = self._stop.is_set()
+            wait_for([self._sealing], _STOP_GRACE_SECONDS if stopping else _TICK_SECONDS)
+            if stopping:
+                return
+
+    def _raise_failure_of_sealer(self, *, except_loss: bool = False) -> None:
+        if self._sealing is None or not self._sealing.done():
+            return
+        failure = self._sealing.exception()
+        self._sealing = None
+        if failure is not None and not (except_loss and isinstance(failure, TransientBrokerError)):
+            raise failure
+
+    def _begin_segment(self) -> None:
+        self._rows, self._unit = [], None
+        self._bytes = self._in_unit = 0
+
+    def _give_up_rows(self) -> None:
+        """Forget what isn't sealed: it comes again."""
+        self._begin_segment()
+        self._promised = self._batch.rows

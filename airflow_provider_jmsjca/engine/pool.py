@@ -1,0 +1,234 @@
+"""One connection for each broker and process, shared by all who need it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from airflow_provider_jmsjca.engine.connector import Connect
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
+
+DEFAULT_IDLE_TIMEOUT = timedelta(seconds=30)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Shared:
+    """One connection, or the attempt to open it."""
+
+    opening: Future[Connection] = field(default_factory=Future)
+    users: int = 0
+    idle_since: float = 0.0
+
+
+class Lease:
+    """The right to use a shared connection until released. Use it as a context manager, or call `release`."""
+
+    def __init__(self, connection: Connection, release: Callable[[], None]) -> None:
+        self.connection = connection
+        self._release: Callable[[], None] | None = release
+        self._lock = threading.Lock()
+
+    def release(self) -> None:
+        """Give the connection back; releasing twice is harmless."""
+        with self._lock:
+            release, self._release = self._release, None
+        if release is not None:
+            release()
+
+    def __enter__(self) -> Connection:
+        return self.connection
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+class ConnectionPool:
+    """Connections by their settings, counted by their users.
+
+    A connection that was lost is never lent again; one that nobody used for the idle timeout is closed, by
+    a thread that exists only while something is idle. After a fork the child starts with an empty pool.
+
+    Args:
+        idle_timeout: How long an unused connection stays open. Source: J43.
+        connect: Opens one connection.
+        clock: Returns seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        *,
+        idle_timeout: timedelta = DEFAULT_IDLE_TIMEOUT,
+        connect: Connect = connect,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._idle_seconds = idle_timeout.total_seconds()
+        self._connect = connect
+        self._clock = clock
+        self._reset()
+        _pools.add(self)
+
+    def borrow(self, settings: ConnectionSettings) -> Lease:
+        """Return the shared connection for these settings, opened if there is none that is up.
+
+        Threads that ask at the same moment wait for the same attempt and share its outcome.
+
+        Raises:
+            TransientBrokerError: As `Transport.connect`; so are `AuthenticationError` and
+                `ConfigurationError`. `ConfigurationError` also after `close`.
+        """
+        key = _key(settings)
+        with self._lock:
+            if self._closed:
+                raise ConfigurationError("the connection pool is closed")
+            shared = self._shared.get(key)
+            stale = shared if shared is not None and not self._usable(shared) else None
+            opens = shared is None or stale is not None
+            if shared is None or stale is not None:
+                shared = self._shared[key] = _Shared()
+            shared.users += 1
+            self._wake.notify_all()
+        if stale is not None and stale.users == 0:
+            _close(stale)
+        if opens:
+            self._open(key, shared, settings)
+        try:
+            connection = shared.opening.result()
+        except BaseException:
+            with self._lock:
+                shared.users -= 1
+            raise
+        found = shared
+        return Lease(connection, lambda: self._give_back(key, found))
+
+    def __len__(self) -> int:
+        """How many connections are open or being opened."""
+        with self._lock:
+            return len(self._shared)
+
+    def close(self) -> None:
+        """Close every connection, also those in use; nothing can be borrowed afterwards."""
+        with self._lock:
+            self._closed = True
+            everything = list(self._shared.values())
+            self._shared.clear()
+            self._wake.notify_all()
+        for shared in everything:
+            _close(shared)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._shared: dict[Hashable, _Shared] = {}
+        self._reaper: threading.Thread | None = None
+        self._closed = False
+
+    def _open(self, key: Hashable, shared: _Shared, settings: ConnectionSettings) -> None:
+        try:
+            connection = self._connect(settings)
+        except BaseException as failure:  # noqa: BLE001  # raised by every thread that waits for this attempt
+            with self._lock:
+                if self._shared.get(key) is shared:
+                    del self._shared[key]
+            shared.opening.set_exception(failure)
+        else:
+            with self._lock:
+                wanted = not self._closed
+                shared.opening.set_result(connection)
+            if not wanted:
+                _close(shared)
+
+    def _usable(self, shared: _Shared) -> bool:
+        if not shared.opening.done():
+            return True
+        if shared.opening.exception() is not None:
+            return False
+        expired = shared.users == 0 and self._clock() - shared.idle_since >= self._idle_seconds
+        return not expired and shared.opening.result().state is ConnectionState.UP
+
+    def _give_back(self, key: Hashable, shared: _Shared) -> None:
+        with self._lock:
+            shared.users -= 1
+            shared.idle_since = self._clock()
+            if shared.users:
+                return
+            kept = self._shared.get(key) is shared and self._usable(shared)
+            if kept:
+                if self._reaper is None:
+                    self._reaper = threading.Thread(target=self._reap, name="jms-pool", daemon=True)
+                    self._reaper.start()
+            elif self._shared.get(key) is shared:
+                del self._shared[key]
+        if not kept:
+            _close(shared)
+
+    def _reap(self) -> None:
+        while True:
+            with self._lock:
+                idle = {key: shared for key, shared in self._shared.items() if shared.users == 0}
+                expired = {key: shared for key, shared in idle.items() if not self._usable(shared)}
+                for key in expired:
+                    del self._shared[key]
+                if not expired:
+                    if not idle:
+                        self._reaper = None
+                        return
+                    soonest = min(shared.idle_since for shared in idle.values()) + self._idle_seconds
+                    self._wake.wait(max(soonest - self._clock(), 0.001))
+            for shared in expired.values():
+                _close(shared)
+
+
+def _key(settings: ConnectionSettings) -> Hashable:
+    values = {item.name: getattr(settings, item.name) for item in fields(settings)}
+    values["options"] = frozenset(settings.options.items())
+    return tuple(values.values())
+
+
+def _close(shared: _Shared) -> None:
+    if not shared.opening.done() or shared.opening.exception() is not None:
+        return
+    connection = shared.opening.result()
+    try:
+        connection.close()
+    except JmsError as failure:
+        _log.warning("Closing the connection to %s failed: %s", connection.broker, failure)
+
+
+_pools: weakref.WeakSet[ConnectionPool] = weakref.WeakSet()
+
+
+def _forget_after_fork() -> None:
+    # The sockets are the parent's; closing them here would end its conversation with the broker.
+    for pool in list(_pools):
+        pool._reset()  # noqa: SLF001  # the same module
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

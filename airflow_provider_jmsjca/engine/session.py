@@ -1,0 +1,363 @@
+"""JMS sessions over any transport."""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.selector import Selector
+from airflow_provider_jmsjca.engine.inbox import TOPIC_PREFETCH, Inbox
+from airflow_provider_jmsjca.errors import (
+    CapabilityError,
+    ConfigurationError,
+    JmsError,
+    PermanentBrokerError,
+    TransientBrokerError,
+)
+from airflow_provider_jmsjca.transports.base import (
+    Connection,
+    Outgoing,
+    Received,
+    Subscription,
+    UnitOfWork,
+)
+
+
+class AcknowledgeMode(enum.StrEnum):
+    """When what a session received is settled. Source: JMS 2.0 section 6.2.10.
+
+    Attributes:
+        AUTO: When `receive` returns; the broker has confirmed it by then.
+        CLIENT: When `acknowledge` is called: all that the session received so far.
+        DUPS_OK: When `receive` returns, without waiting for the broker: faster, and the last few messages
+            may come again after a crash.
+        SESSION_TRANSACTED: When `commit` is called, together with what the session sent.
+    """
+
+    AUTO = "auto"
+    CLIENT = "client"
+    DUPS_OK = "dups_ok"
+    SESSION_TRANSACTED = "session_transacted"
+
+
+class JmsSession:
+    """Sends and receives, in transactions or not, on one thread at a time.
+
+    Guarantee: what was received and not settled comes again after a crash, a lost connection, `recover` or
+    `rollback`, and after closing the session, in its original order as far as the broker keeps it. With
+    `Capabilities.atomic_commit` sends and receipts of a transaction happen together or not at all; without
+    it sends come first, and a crash in between repeats messages but loses none.
+
+    Source: JMS 2.0 chapter 6.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        acknowledge_mode: AcknowledgeMode,
+        prefetch: int | None,
+        on_close: Callable[[JmsSession], None],
+    ) -> None:
+        self._connection = connection
+        self._mode = acknowledge_mode
+        self._prefetch = prefetch
+        self._on_close = on_close
+        self._lock = threading.Condition()
+        self._inboxes: dict[tuple[Destination, str | None, str | None], Inbox] = {}
+        self._unsettled: list[tuple[Inbox, Received]] = []
+        self._unit: UnitOfWork | None = None
+        self._loss: JmsError | None = None
+        self._closed = False
+
+    @property
+    def acknowledge_mode(self) -> AcknowledgeMode:
+        """When what it received is settled."""
+        return self._mode
+
+    @property
+    def transacted(self) -> bool:
+        """Whether it works in transactions."""
+        return self._mode is AcknowledgeMode.SESSION_TRANSACTED
+
+    def send(
+        self,
+        destination: Destination | str,
+        message: JmsMessage,
+        *,
+        delay: float | None = None,
+        time_to_live: float | None = None,
+        priority: int | None = None,
+        persistent: bool | None = None,
+        deduplication_id: str | None = None,
+    ) -> None:
+        """Send a message; in a transacted session it is there after `commit`, else when this returns.
+
+        Args:
+            destination: Where to, for example `queue://orders`.
+            message: What to send; it isn't changed.
+            delay: Seconds before it can be received.
+            time_to_live: Seconds until it expires, counted from now.
+            priority: 0 to 9; `None` leaves the message's own.
+            persistent: Whether it survives a restart of the broker; `None` leaves the message's own.
+            deduplication_id: A second message with this id is dropped by the broker.
+
+        Raises:
+            CapabilityError: The broker can't do what is asked.
+            PermanentBrokerError: The broker refused it.
+            InDoubtError: The connection was lost; it may be there.
+        """
+        self._check_open()
+        target = _destination(destination)
+        changes: dict[str, object] = {}
+        if priority is not None:
+            changes["priority"] = priority
+        if persistent is not None:
+            changes["persistent"] = persistent
+        if time_to_live is not None:
+            changes["expiration"] = int((time.time() + time_to_live) * 1000)
+        if changes:
+            message = replace(message, **changes)  # type: ignore[arg-type]  # names and types as in JmsMessage
+        self._check_sendable(message, delay, deduplication_id)
+        outgoing = Outgoing(
+            destination=target,
+            message=message,
+            delay=None if delay is None else timedelta(seconds=delay),
+            deduplication_id=deduplication_id,
+        )
+        if self.transacted:
+            self._open_unit().send(outgoing)
+        else:
+            self._connection.send([outgoing])
+
+    def receive(
+        self,
+        destination: Destination | str,
+        timeout: float = 10,
+        selector: str | None = None,
+        *,
+        subscription_name: str | None = None,
+    ) -> JmsMessage | None:
+        """Return the next message, or `None` when the time is up.
+
+        The first call subscribes; the subscription stays until the session is closed. Meanwhile the broker
+        may set aside as many messages for this session as the prefetch says.
+
+        Args:
+            destination: Where from, for example `queue://orders`.
+            timeout: Seconds to wait; 0 asks the broker once and doesn't wait for messages to be sent.
+            selector: JMS message selector.
+            subscription_name: Name of a durable subscription to a topic.
+
+        Raises:
+            ConfigurationError: The selector can't be parsed; the position is in the text.
+            CapabilityError: The broker ignores selectors, or has no durable subscriptions. The session does
+                not filter instead: it would take away messages meant for others, or mix up their order.
+            ConnectionLostError: The connection is gone.
+            PoisonMessageError: The message can't be decoded. It stays unsettled; in a transacted or CLIENT
+                session `commit` or `acknowledge` settles it.
+        """
+        self._check_open()
+        inbox = self._inbox(_destination(destination), selector, subscription_name)
+        received = inbox.take(timeout)
+        if received is None:
+            return None
+        self._unsettled.append((inbox, received))
+        if self.transacted:
+            # At once: some brokers hand out no more while too much is unacknowledged.
+            self._open_unit().acknowledge(received)
+        message = received.message
+        if self._mode in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK):
+            self._unsettled.pop()
+            received.consumer.acknowledge([received])
+            inbox.settled(1)
+            if self._mode is AcknowledgeMode.AUTO:
+                self._connection.synchronize()
+        return message
+
+    def acknowledge(self) -> None:
+        """Settle everything the session received so far; the broker has confirmed it on return.
+
+        Raises:
+            ConfigurationError: The session isn't in CLIENT mode.
+            ConnectionLostError: The connection is gone; they will come again.
+        """
+        self._check_open()
+        if self._mode is not AcknowledgeMode.CLIENT:
+            raise ConfigurationError(
+                f"acknowledge() is for sessions in client mode; this one is {self._mode}"
+            )
+        unsettled, self._unsettled = self._unsettled, []
+        for inbox, received in unsettled:
+            received.consumer.acknowledge([received])
+            inbox.settled(1)
+        self._connection.synchronize()
+
+    def recover(self) -> None:
+        """Hand back what the session received and did not settle; it comes again.
+
+        Raises:
+            ConfigurationError: The session is transacted: use `rollback`.
+            ConnectionLostError: The connection is gone, which hands it back too.
+        """
+        self._check_open()
+        if self.transacted:
+            raise ConfigurationError("recover() is for sessions that aren't transacted; use rollback()")
+        self._hand_back()
+
+    def commit(self) -> None:
+        """Make everything sent and received since the last commit final.
+
+        Raises:
+            InDoubtError: The connection was lost and the outcome is unknown.
+            ConnectionLostError: The connection was lost; nothing of it happened.
+            PermanentBrokerError: The broker refused a part: all of it is rolled back.
+            ConfigurationError: The session isn't transacted.
+        """
+        self._check_transacted("commit")
+        unit, self._unit = self._unit, None
+        if unit is None:
+            return
+        try:
+            unit.commit()
+        except PermanentBrokerError:
+            self._hand_back()
+            raise
+        unsettled, self._unsettled = self._unsettled, []
+        for inbox, _ in unsettled:
+            inbox.settled(1)
+
+    def rollback(self) -> None:
+        """Forget what was sent and hand back what was received since the last commit: it comes again.
+
+        Raises:
+            ConnectionLostError: The connection is gone, which rolls back too.
+            ConfigurationError: The session isn't transacted.
+        """
+        self._check_transacted("rollback")
+        unit, self._unit = self._unit, None
+        if unit is not None:
+            unit.rollback()
+        self._hand_back()
+
+    def browse(self, destination: Destination | str, selector: str | None = None) -> Iterator[JmsMessage]:
+        """Yield the messages on a queue without consuming them.
+
+        Raises:
+            CapabilityError: The broker can't be browsed, or ignores selectors.
+        """
+        self._check_open()
+        target = _destination(destination)
+        self._require("browse", purpose=f"browsing {target}")
+        self._check_selector(selector)
+        return self._connection.browse(target, selector)
+
+    def close(self) -> None:
+        """End the session: an open transaction is rolled back, unsettled and unread messages go back.
+
+        Closing twice is harmless.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._loss is None:
+                if self._unit is not None:
+                    self._unit.rollback()
+                elif self._mode is AcknowledgeMode.DUPS_OK and self._inboxes:
+                    self._connection.synchronize()
+                for inbox in self._inboxes.values():
+                    inbox.close()
+        except TransientBrokerError:
+            # The connection broke meanwhile: that has handed everything back already.
+            if self._loss is None:
+                raise
+        finally:
+            self._on_close(self)
+
+    def lose(self, reason: JmsError) -> None:
+        """The connection is gone: wake whoever waits. Called by the connection."""
+        self._loss = reason
+        for inbox in list(self._inboxes.values()):
+            inbox.lose(reason)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _inbox(self, destination: Destination, selector: str | None, durable_name: str | None) -> Inbox:
+        key = (destination, selector or None, durable_name)
+        found = self._inboxes.get(key)
+        if found is None:
+            self._check_selector(selector)
+            if durable_name is not None:
+                self._require("durable_subscription", purpose=f"the durable subscription {durable_name!r}")
+            prefetch = self._prefetch
+            if prefetch is None:
+                prefetch = TOPIC_PREFETCH if destination.kind is DestinationKind.TOPIC else 1
+            subscription = Subscription(
+                destination=destination,
+                selector=selector or None,
+                durable_name=durable_name,
+                prefetch=prefetch,
+            )
+            found = self._inboxes[key] = Inbox(self._connection, subscription, self._lock)
+            if self._loss is not None:
+                found.lose(self._loss)
+        return found
+
+    def _open_unit(self) -> UnitOfWork:
+        if self._unit is None:
+            self._unit = self._connection.unit()
+        return self._unit
+
+    def _hand_back(self) -> None:
+        self._unsettled.clear()
+        for inbox in self._inboxes.values():
+            inbox.recover()
+
+    def _require(self, *names: str, purpose: str) -> None:
+        self._connection.capabilities.require(self._connection.broker, *names, purpose=purpose)
+
+    def _check_selector(self, selector: str | None) -> None:
+        if selector:
+            Selector.parse(selector)
+            self._require("selector", purpose=f"the message selector {selector!r}")
+
+    def _check_sendable(self, message: JmsMessage, delay: float | None, deduplication_id: str | None) -> None:
+        if delay:
+            self._require("delayed_delivery", purpose="a delay")
+        if deduplication_id is not None:
+            self._require("deduplicating_send", purpose="a deduplication id")
+        if message.body_kind not in self._connection.capabilities.body_kinds:
+            raise CapabilityError(
+                f"a message with a {message.body_kind} body can't be sent to {self._connection.broker}:"
+                " the body would not survive"
+            )
+
+    def _check_transacted(self, method: str) -> None:
+        self._check_open()
+        if not self.transacted:
+            raise ConfigurationError(f"{method}() is for transacted sessions; this one is {self._mode}")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConfigurationError("the session is closed")
+
+
+def _destination(given: Destination | str) -> Destination:
+    return given if isinstance(given, Destination) else Destination.parse(given)

@@ -1,0 +1,1 @@
+"""Jobs that can be submitted to Spark as they are."""

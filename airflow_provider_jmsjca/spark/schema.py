@@ -1,0 +1,52 @@
+"""The message schema: the columns of a segment, in Arrow's words and in Spark's."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+FORMAT_VERSION: Final = 1
+SCHEMA_VERSION: Final = 1
+UNDECODABLE: Final = "undecodable"
+REASON_PROPERTY: Final = "_JMSJCA_UndecodableReason"
+ITEM_TYPE_PREFIX: Final = "body:"
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+TEXT_MAP = pa.map_(pa.string(), pa.string())
+
+MESSAGE_SCHEMA = pa.schema(
+    [
+        pa.field("message_id", pa.string()),
+        pa.field("destination", pa.string()),
+        pa.field("correlation_id", pa.string()),
+        pa.field("reply_to", pa.string()),
+        pa.field("type", pa.string()),
+        pa.field("timestamp", TIMESTAMP),
+        pa.field("expiration", TIMESTAMP),
+        pa.field("received_at", TIMESTAMP),
+        pa.field("priority", pa.int8()),
+        pa.field("persistent", pa.bool_()),
+        pa.field("redelivered", pa.bool_()),
+        pa.field("delivery_count", pa.int32()),
+        pa.field("group_id", pa.string()),
+        pa.field("group_seq", pa.int32()),
+        pa.field("body_type", pa.string()),
+        pa.field("body", pa.binary()),
+        pa.field("content_type", pa.string()),
+        pa.field("properties", TEXT_MAP),
+        pa.field("property_types", TEXT_MAP),
+        pa.field("batch_id", pa.string()),
+        pa.field("segment", pa.int32()),
+        pa.field("position", pa.int32()),
+    ]
+)
+
+# The same for `spark.read.schema(...)`: an empty batch has no file to infer it from.
+MESSAGE_DDL: Final = (
+    "message_id STRING, destination STRING, correlation_id STRING, reply_to STRING, type STRING, "
+    "timestamp TIMESTAMP, expiration TIMESTAMP, received_at TIMESTAMP, priority TINYINT, persistent BOOLEAN, "
+    "redelivered BOOLEAN, delivery_count INT, group_id STRING, group_seq INT, body_type STRING, body BINARY, "
+    "content_type STRING, properties MAP<STRING, STRING>, property_types MAP<STRING, STRING>, "
+    "batch_id STRING, segment INT, position INT"
+)

@@ -1,0 +1,353 @@
+"""The in-process broker behind `vm://name`: what it holds, and the handle tests use to look and to break."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Protocol
+
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import (
+    AuthenticationError,
+    ConnectionLostError,
+    PermanentBrokerError,
+    TransientBrokerError,
+)
+from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca.transports.memory.message_queue import Entry, MessageQueue
+
+REMEMBERED_DEDUPLICATION_IDS = 20_000
+
+
+class Client(Protocol):
+    """A connection as the broker sees it."""
+
+    @property
+    def client_id(self) -> str | None:
+        """Its JMS client id."""
+
+    def lose(self, reason: ConnectionLostError) -> None:
+        """The broker is gone."""
+
+
+@dataclass(slots=True)
+class DurableSubscription:
+    """A named subscription to a topic, with the messages that came while its subscriber was away."""
+
+    topic: str
+    selector: str | None
+    wants: Callable[[JmsMessage], bool]
+    messages: MessageQueue
+
+
+class Broker:
+    """A named broker of this process.
+
+    Everything is kept in memory. Its methods serve tests: they look at what is there and break things on
+    purpose. All of them may be called from any thread.
+
+    Args:
+        name: The host part of `vm://name`.
+        clock: Returns seconds since the epoch.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.time) -> None:
+        self.name = name
+        self.lock = threading.RLock()
+        self._clock = clock
+        self._advanced = 0.0
+        self._up = True
+        # Ids are remembered outside this process: they must never come twice.
+        self._id_prefix = f"ID:vm-{name}-{uuid.uuid4().hex}-"
+        self._sequence = itertools.count(1)
+        self._logins: dict[str, str] = {}
+        self._forbidden: set[Destination] = set()
+        self._clients: list[Client] = []
+        self._queues: dict[str, MessageQueue] = {}
+        self._durable: dict[tuple[str, str], DurableSubscription] = {}
+        self._listeners: dict[str, list[tuple[Callable[[JmsMessage], bool], MessageQueue]]] = {}
+        self._seen: OrderedDict[tuple[Destination, str], None] = OrderedDict()
+        self._delayed: list[tuple[float, int, Outgoing]] = []
+        self._timer: threading.Thread | None = None
+        self._timer_wake = threading.Condition(self.lock)
+
+    # --- For tests -------------------------------------------------------------------------------------
+
+    def depth(self, queue: str) -> int:
+        """Return how many messages a queue holds, unsettled ones included, delayed ones not."""
+        return len(self.messages(queue))
+
+    def messages(self, queue: str) -> list[JmsMessage]:
+        """Return the messages of a queue in order, unsettled ones included, delayed ones not."""
+        with self.lock:
+            found = self._queues.get(queue)
+            return [] if found is None else [entry.message for entry in found.entries(self.now_ms())]
+
+    def delayed(self) -> list[JmsMessage]:
+        """Return the messages that wait for their time, soonest first."""
+        with self.lock:
+            return [item[2].message for item in sorted(self._delayed, key=lambda item: item[:2])]
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        with self.lock:
+            return len(self._clients)
+
+    def require_login(self, username: str, password: str) -> None:
+        """Let only this user in, and those named by earlier calls."""
+        with self.lock:
+            self._logins[username] = password
+
+    def forbid(self, destination: Destination) -> None:
+        """Refuse to send to a destination or to receive from it, as a broker without permission does."""
+        with self.lock:
+            self._forbidden.add(destination)
+
+    def permit(self, destination: Destination) -> None:
+        """Undo `forbid`."""
+        with self.lock:
+            self._forbidden.discard(destination)
+
+    def advance(self, by: timedelta) -> None:
+        """Move the broker's clock forward: delays end, messages expire."""
+        with self.lock:
+            self._advanced += by.total_seconds()
+            self._release_due()
+
+    def kill(self) -> None:
+        """Crash: every connection is lost, non-persistent messages vanish, nobody can connect."""
+        with self.lock:
+            self._up = False
+            lost, self._clients = self._clients, []
+            for client in lost:
+                client.lose(ConnectionLostError(f"the connection to vm://{self.name} is gone: broker killed"))
+            self._listeners.clear()
+            for held in (*self._queues.values(), *(item.messages for item in self._durable.values())):
+                held.drop_non_persistent()
+            self._delayed = [item for item in self._delayed if item[2].message.persistent]
+            heapq.heapify(self._delayed)
+
+    def restart(self) -> None:
+        """Crash if up, then let clients connect again."""
+        with self.lock:
+            if self._up:
+                self.kill()
+            self._up = True
+
+    def clear(self) -> None:
+        """Forget all messages, idle durable subscriptions, deduplication ids, logins and prohibitions."""
+        with self.lock:
+            for held in self._queues.values():
+                held.clear()
+            for key, durable in list(self._durable.items()):
+                durable.messages.clear()
+                if not durable.messages.taken:
+                    del self._durable[key]
+            self._delayed.clear()
+            self._seen.clear()
+            self._logins.clear()
+            self._forbidden.clear()
+
+    # --- For connections -------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """Return the broker's time, milliseconds since the epoch."""
+        return int((self._clock() + self._advanced) * 1000)
+
+    def attach(self, client: Client, username: str | None, password: str | None) -> None:
+        """Let a connection in.
+
+        Raises:
+            TransientBrokerError: The broker is down, or another connection has the client id.
+            AuthenticationError: The credentials are wrong.
+        """
+        with self.lock:
+            if not self._up:
+                raise TransientBrokerError(f"vm://{self.name} is down")
+            if self._logins and (username is None or self._logins.get(username) != password):
+                raise AuthenticationError(f"vm://{self.name} refuses user {username!r}")
+            taken = {item.client_id for item in self._clients} - {None}
+            if client.client_id in taken:
+                # Transient: a connection that broke may linger for a while.
+                raise TransientBrokerError(f"vm://{self.name}: client id {client.client_id!r} is in use")
+            self._clients.append(client)
+
+    def detach(self, client: Client) -> None:
+        """Let a connection go."""
+        with self.lock:
+            if client in self._clients:
+                self._clients.remove(client)
+
+    def check(self, destination: Destination) -> None:
+        """Refuse a destination.
+
+        Raises:
+            PermanentBrokerError: It is forbidden.
+        """
+        if destination in self._forbidden:
+            raise PermanentBrokerError(f"vm://{self.name} refuses access to {destination}")
+
+    def accept(self, outgoing: Iterable[Outgoing]) -> None:
+        """Take messages in, all at once; the caller has checked them."""
+        with self.lock:
+            touched: dict[int, MessageQueue] = {}
+            for item in outgoing:
+                if self._is_duplicate(item):
+                    continue
+                stamped = replace(item, message=self._stamp(item))
+                if item.delay is not None and item.delay > timedelta(0):
+                    self._hold(stamped, item.delay)
+                else:
+                    for queue in self._route(stamped):
+                        touched[id(queue)] = queue
+            now_ms = self.now_ms()
+            for queue in touched.values():
+                queue.dispatch(now_ms)
+
+    def queue(self, name: str) -> MessageQueue:
+        """Return a queue, made on first use."""
+        return self._queues.setdefault(name, MessageQueue())
+
+    def forget_idle(self, name: str) -> None:
+        """Forget a queue nobody would miss."""
+        if name in self._queues and self._queues[name].idle:
+            del self._queues[name]
+
+    def listen(self, topic: str, wants: Callable[[JmsMessage], bool]) -> MessageQueue:
+        """Begin a non-durable subscription."""
+        messages = MessageQueue()
+        self._listeners.setdefault(topic, []).append((wants, messages))
+        return messages
+
+    def unlisten(self, topic: str, messages: MessageQueue) -> None:
+        """End a non-durable subscription."""
+        rest = [item for item in self._listeners.get(topic, []) if item[1] is not messages]
+        if rest:
+            self._listeners[topic] = rest
+        else:
+            self._listeners.pop(topic, None)
+
+    def durable(
+        self, key: tuple[str, str], topic: str, selector: str | None, wants: Callable[[JmsMessage], bool]
+    ) -> MessageQueue:
+        """Return a durable subscription; another topic or selector replaces it, its messages are gone.
+
+        Source: JMS 2.0 section 8.3.3.
+
+        Raises:
+            PermanentBrokerError: It has a subscriber.
+        """
+        found = self._durable.get(key)
+        if found is not None and found.messages.taken:
+            raise PermanentBrokerError(f"vm://{self.name}: durable subscription {key[1]!r} is in use")
+        if found is None or (found.topic, found.selector) != (topic, selector):
+            found = self._durable[key] = DurableSubscription(topic, selector, wants, MessageQueue())
+        return found.messages
+
+    def delete_durable(self, key: tuple[str, str]) -> None:
+        """Delete a durable subscription; an unknown one is no fault.
+
+        Raises:
+            PermanentBrokerError: It has a subscriber.
+        """
+        with self.lock:
+            found = self._durable.get(key)
+            if found is not None and found.messages.taken:
+                raise PermanentBrokerError(f"vm://{self.name}: durable subscription {key[1]!r} is in use")
+            self._durable.pop(key, None)
+
+    # --- Inside ----------------------------------------------------------------------------------------
+
+    def _is_duplicate(self, item: Outgoing) -> bool:
+        if item.deduplication_id is None:
+            return False
+        key = (item.destination, item.deduplication_id)
+        if key in self._seen:
+            return True
+        self._seen[key] = None
+        if len(self._seen) > REMEMBERED_DEDUPLICATION_IDS:
+            self._seen.popitem(last=False)
+        return False
+
+    def _stamp(self, item: Outgoing) -> JmsMessage:
+        message = item.message
+        body = message.body
+        # The sender keeps its own dictionaries and lists; what it does to them must not change the message.
+        if isinstance(body, Mapping):
+            body = MappingProxyType(dict(body))
+        elif isinstance(body, list):
+            body = tuple(body)
+        return replace(
+            message,
+            body=body,
+            properties=MappingProxyType(dict(message.properties)),
+            message_id=f"{self._id_prefix}{next(self._sequence)}",
+            destination=item.destination,
+            timestamp=self.now_ms(),
+            redelivered=False,
+            delivery_count=None,
+        )
+
+    def _route(self, item: Outgoing) -> list[MessageQueue]:
+        name = item.destination.name
+        if item.destination.kind is DestinationKind.QUEUE:
+            targets = [self.queue(name)]
+        else:
+            targets = [queue for wants, queue in self._listeners.get(name, []) if wants(item.message)]
+            targets += [
+                held.messages
+                for held in self._durable.values()
+                if held.topic == name and held.wants(item.message)
+            ]
+        for queue in targets:
+            queue.add(Entry(item.message, next(self._sequence)))
+        return targets
+
+    def _hold(self, item: Outgoing, delay: timedelta) -> None:
+        due = self._clock() + self._advanced + delay.total_seconds()
+        heapq.heappush(self._delayed, (due, next(self._sequence), item))
+        if self._timer is None:
+            self._timer = threading.Thread(target=self._tick, name=f"vm-{self.name}-timer", daemon=True)
+            self._timer.start()
+        self._timer_wake.notify_all()
+
+    def _release_due(self) -> None:
+        now = self._clock() + self._advanced
+        while self._delayed and self._delayed[0][0] <= now:
+            _, _, item = heapq.heappop(self._delayed)
+            for queue in self._route(item):
+                queue.dispatch(self.now_ms())
+        self._timer_wake.notify_all()
+
+    def _tick(self) -> None:
+        # Lives only while something is delayed: an idle broker costs no thread.
+        with self.lock:
+            while self._delayed:
+                remaining = self._delayed[0][0] - self._clock() - self._advanced
+                if remaining > 0:
+                    self._timer_wake.wait(remaining)
+                self._release_due()
+            self._timer = None
+
+
+_brokers: dict[str, Broker] = {}
+_brokers_lock = threading.Lock()
+
+
+def broker(name: str) -> Broker:
+    """Return the broker `vm://name` of this process, made on first use."""
+    with _brokers_lock:
+        found = _brokers.get(name)
+        if found is None:
+            found = _brokers[name] = Broker(name)
+        return found

@@ -1,0 +1,431 @@
+"""Connections, consumers and units of work of the in-process broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import TypeAlias
+
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
+from airflow_provider_jmsjca.core.selector import Selector
+from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError, PermanentBrokerError
+from airflow_provider_jmsjca.transports.base import (
+    BrokerInfo,
+    Capabilities,
+    ConnectionSettings,
+    ConnectionState,
+    OnLost,
+    OnReceived,
+    Outgoing,
+    Received,
+    Subscription,
+)
+from airflow_provider_jmsjca.transports.memory.broker import Broker
+from airflow_provider_jmsjca.transports.memory.callbacks import CallbackThread
+from airflow_provider_jmsjca.transports.memory.message_queue import START, Entry, MessageQueue
+
+DEFAULT_PREFETCH = 100
+CAPABILITIES = Capabilities(
+    atomic_commit=True,
+    deduplicating_send=True,
+    delivery_count=True,
+    redelivered_flag=True,
+    stable_message_id=True,
+    selector=True,
+    browse=True,
+    durable_subscription=True,
+    delayed_delivery=True,
+    typed_properties=True,
+    priority=True,
+    message_groups=True,
+    body_kinds=frozenset(BodyKind),
+)
+
+Wants: TypeAlias = Callable[[JmsMessage], bool]
+
+
+def _wants(selector: str | None) -> Wants:
+    return Selector.parse(selector or "").matches
+
+
+class Delivery:
+    """One hand-over of one message to one consumer: the token of a `Received`."""
+
+    __slots__ = ("entry", "generation", "unit")
+
+    def __init__(self, entry: Entry, generation: int) -> None:
+        self.entry = entry
+        self.generation = generation
+        self.unit: MemoryUnitOfWork | None = None
+
+
+class MemoryConsumer:
+    """A subscription in force; see `transports.base.Consumer`."""
+
+    def __init__(
+        self,
+        connection: MemoryConnection,
+        subscription: Subscription,
+        on_received: OnReceived,
+        *,
+        wants: Wants,
+        queue: MessageQueue,
+    ) -> None:
+        self.position = START
+        self.generation = 0
+        self._connection = connection
+        self._subscription = subscription
+        self._on_received = on_received
+        self._wants = wants
+        self._queue = queue
+        self._prefetch = DEFAULT_PREFETCH if subscription.prefetch is None else subscription.prefetch
+        self._unsettled: set[Delivery] = set()
+        self._in_units = 0
+        self._open = True
+
+    @property
+    def subscription(self) -> Subscription:
+        """What it receives."""
+        return self._subscription
+
+    def acknowledge(self, received: Iterable[Received]) -> None:
+        """Settle at once; stale ones are ignored."""
+        with self._connection.guard():
+            for item in received:
+                self.settle(item)
+            self._dispatch()
+
+    def recover(self) -> None:
+        """Hand every unsettled message back, those in an open unit of work too."""
+        with self._connection.guard():
+            if self._open:
+                self._hand_back()
+                self._dispatch()
+
+    def close(self, *, delete_durable: bool = False) -> None:
+        """End the subscription; unsettled messages go back."""
+        with self._connection.server.lock:
+            if not self._open:
+                return
+            self.end()
+            if delete_durable and self._subscription.durable_name is not None:
+                self._connection.delete_durable(
+                    self._subscription.durable_name, self._subscription.destination
+                )
+
+    # --- For the queue ---------------------------------------------------------------------------------
+
+    def has_credit(self) -> bool:
+        """Whether the prefetch window has room; what a unit of work has acknowledged takes none."""
+        return len(self._unsettled) - self._in_units < self._prefetch
+
+    def wants(self, message: JmsMessage) -> bool:
+        """Whether the selector matches."""
+        return self._wants(message)
+
+    def take(self, entry: Entry) -> None:
+        """Receive a message from the queue."""
+        delivery = Delivery(entry, self.generation)
+        self._unsettled.add(delivery)
+        self._connection.callbacks.post(lambda: self._hand_over(delivery))
+
+    # --- For the connection and its units, under the broker's lock ------------------------------------
+
+    def enlist(self, received: Received, unit: MemoryUnitOfWork) -> bool:
+        """Let a unit of work have a delivery; `False` if it is stale or in a unit already."""
+        delivery = self._find(received)
+        if delivery is None or delivery.unit is not None:
+            return False
+        delivery.unit = unit
+        self._in_units += 1
+        self._dispatch()
+        return True
+
+    def release(self, received: Received) -> None:
+        """Take a delivery out of its unit of work: it is unsettled again."""
+        delivery = self._find(received)
+        if delivery is not None and delivery.unit is not None:
+            delivery.unit = None
+            self._in_units -= 1
+
+    def settle(self, received: Received) -> None:
+        """Forget a message that was dealt with."""
+        delivery = self._find(received)
+        if delivery is None:
+            return
+        self._unsettled.remove(delivery)
+        if delivery.unit is not None:
+            self._in_units -= 1
+        self._queue.remove(delivery.entry)
+
+    def end(self) -> None:
+        """Leave the queue and give back what is unsettled."""
+        self._open = False
+        self._connection.forget(self)
+        self._queue.leave(self)
+        self._hand_back()
+        self._dispatch()
+        destination = self._subscription.destination
+        if destination.kind is DestinationKind.QUEUE:
+            self._connection.server.forget_idle(destination.name)
+        elif self._subscription.durable_name is None:
+            self._connection.server.unlisten(destination.name, self._queue)
+
+    def _find(self, received: Received) -> Delivery | None:
+        token = received.token
+        return token if isinstance(token, Delivery) and token in self._unsettled else None
+
+    def _hand_back(self) -> None:
+        self.generation += 1
+        deliveries, self._unsettled = self._unsettled, set()
+        self._in_units = 0
+        for delivery in deliveries:
+            self._queue.restore(delivery.entry)
+
+    def _dispatch(self) -> None:
+        self._queue.dispatch(self._connection.server.now_ms())
+
+    def _hand_over(self, delivery: Delivery) -> None:
+        with self._connection.server.lock:
+            if delivery.generation != self.generation:
+                return
+            # Only what the callback gets counts as delivered: the rest has left no trace anywhere.
+            redelivered = delivery.entry.deliveries > 0
+            delivery.entry.deliveries += 1
+            count = delivery.entry.deliveries
+        message = delivery.entry.message
+        received = Received(
+            self,
+            delivery,
+            delivery.generation,
+            lambda: replace(message, redelivered=redelivered, delivery_count=count),
+        )
+        self._on_received(received)
+
+
+class MemoryUnitOfWork:
+    """Sends and acknowledgements, carried out in one step; see `transports.base.UnitOfWork`."""
+
+    def __init__(self, connection: MemoryConnection) -> None:
+        self._connection = connection
+        self._sends: list[Outgoing] = []
+        self._received: list[tuple[MemoryConsumer, Received]] = []
+        self._done = False
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Add a message to send."""
+        with self._connection.guard():
+            self._refuse_if_done()
+            self._sends.append(outgoing)
+
+    def acknowledge(self, received: Received) -> None:
+        """Add a received message to settle; a stale one is ignored."""
+        with self._connection.guard():
+            self._refuse_if_done()
+            consumer = received.consumer
+            if isinstance(consumer, MemoryConsumer) and consumer.enlist(received, self):
+                self._received.append((consumer, received))
+
+    def commit(self) -> None:
+        """Send and settle all of it, or nothing."""
+        with self._connection.guard():
+            self._refuse_if_done()
+            try:
+                for item in self._sends:
+                    self._connection.server.check(item.destination)
+            except PermanentBrokerError:
+                self.rollback()
+                raise
+            self._done = True
+            for consumer, received in self._received:
+                consumer.settle(received)
+            self._connection.server.accept(self._sends)
+
+    def rollback(self) -> None:
+        """Forget the sends; the acknowledged messages are unsettled again."""
+        with self._connection.server.lock:
+            self._refuse_if_done()
+            self._done = True
+            for consumer, received in self._received:
+                consumer.release(received)
+
+    def _refuse_if_done(self) -> None:
+        if self._done:
+            raise PermanentBrokerError("this unit of work has been committed or rolled back already")
+
+
+class MemoryConnection:
+    """A connection to a broker of this process; see `transports.base.Connection`."""
+
+    def __init__(self, server: Broker, settings: ConnectionSettings) -> None:
+        self.server = server
+        self.callbacks = CallbackThread(f"vm-{server.name}")
+        self._settings = settings
+        self._state = ConnectionState.UP
+        self._loss: ConnectionLostError | None = None
+        self._on_lost: list[OnLost] = []
+        self._consumers: list[MemoryConsumer] = []
+        server.attach(self, settings.username, settings.password)
+
+    @property
+    def client_id(self) -> str | None:
+        """The JMS client id."""
+        return self._settings.client_id
+
+    @property
+    def broker(self) -> BrokerInfo:
+        """Which broker it is."""
+        return BrokerInfo(product="memory", version="", address=self.server.name)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """All of them."""
+        return CAPABILITIES
+
+    @property
+    def state(self) -> ConnectionState:
+        """Where in its life it is."""
+        return self._state
+
+    def guard(self) -> _Guard:
+        """Return a context that holds the broker's lock and refuses a connection that is not up."""
+        return _Guard(self)
+
+    def on_lost(self, callback: OnLost) -> None:
+        """Call back once if the broker is killed."""
+        with self.server.lock:
+            if self._loss is not None:
+                self._tell(callback, self._loss)
+            else:
+                self._on_lost.append(callback)
+
+    def consume(self, subscription: Subscription, on_received: OnReceived) -> MemoryConsumer:
+        """Start receiving."""
+        if subscription.prefetch is not None and subscription.prefetch < 1:
+            raise ConfigurationError(f"prefetch is {subscription.prefetch}; it must be at least 1")
+        wants = _wants(subscription.selector)
+        with self.guard():
+            self.server.check(subscription.destination)
+            queue = self._queue_for(subscription, wants)
+            consumer = MemoryConsumer(self, subscription, on_received, wants=wants, queue=queue)
+            self._consumers.append(consumer)
+            queue.join(consumer)
+            queue.dispatch(self.server.now_ms())
+            return consumer
+
+    def send(self, outgoing: Iterable[Outgoing]) -> int:
+        """Send messages; those before a refused one are there."""
+        count = 0
+        for item in outgoing:
+            with self.guard():
+                self.server.check(item.destination)
+                self.server.accept([item])
+            count += 1
+        return count
+
+    def unit(self) -> MemoryUnitOfWork:
+        """Begin a unit of work."""
+        return MemoryUnitOfWork(self)
+
+    def browse(self, destination: Destination, selector: str | None = None) -> Iterator[JmsMessage]:
+        """Yield the messages of a queue that no consumer has."""
+        if destination.kind is not DestinationKind.QUEUE:
+            raise ConfigurationError(f"only a queue can be browsed, not {destination}")
+        wants = _wants(selector)
+        with self.guard():
+            self.server.check(destination)
+            entries = self.server.queue(destination.name).entries(self.server.now_ms())
+            found = [
+                replace(entry.message, redelivered=entry.deliveries > 0)
+                for entry in entries
+                if entry.ready and wants(entry.message)
+            ]
+            self.server.forget_idle(destination.name)
+        return iter(found)
+
+    def synchronize(self) -> None:
+        """Nothing is ever pending; only a lost connection is refused."""
+        with self.guard():
+            return
+
+    def delete_durable(self, name: str, destination: Destination) -> None:
+        """Delete an idle durable subscription and the messages it holds."""
+        with self.guard():
+            self.server.delete_durable((self._client_id_for(name, destination), name))
+
+    def close(self) -> None:
+        """Close; unsettled messages go back."""
+        with self.server.lock:
+            if self._state is ConnectionState.UP:
+                self.server.detach(self)
+                self._end_consumers()
+                self._state = ConnectionState.CLOSED
+        self.callbacks.stop(self._settings.reply_timeout.total_seconds())
+
+    def lose(self, reason: ConnectionLostError) -> None:
+        """The broker is gone; called by it, under its lock."""
+        self._state = ConnectionState.LOST
+        self._loss = reason
+        self._end_consumers()
+        told, self._on_lost = self._on_lost, []
+        for callback in told:
+            self._tell(callback, reason)
+
+    def refuse_unless_up(self) -> None:
+        """Raise if nothing can be asked of the broker any more."""
+        if self._loss is not None:
+            raise ConnectionLostError(str(self._loss))
+        if self._state is not ConnectionState.UP:
+            raise ConnectionLostError(f"the connection to vm://{self.server.name} is closed")
+
+    def forget(self, consumer: MemoryConsumer) -> None:
+        """A consumer has ended."""
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+
+    def _tell(self, callback: OnLost, reason: ConnectionLostError) -> None:
+        self.callbacks.post(lambda: callback(reason))
+
+    def _end_consumers(self) -> None:
+        for consumer in self._consumers[:]:
+            consumer.end()
+
+    def _queue_for(self, subscription: Subscription, wants: Wants) -> MessageQueue:
+        destination, durable_name = subscription.destination, subscription.durable_name
+        if durable_name is not None:
+            key = (self._client_id_for(durable_name, destination), durable_name)
+            return self.server.durable(key, destination.name, subscription.selector, wants)
+        if destination.kind is DestinationKind.QUEUE:
+            return self.server.queue(destination.name)
+        return self.server.listen(destination.name, wants)
+
+    def _client_id_for(self, durable_name: str, destination: Destination) -> str:
+        faults = []
+        if destination.kind is not DestinationKind.TOPIC:
+            faults.append(f"a durable subscription ({durable_name!r}) is for topics, not for {destination}")
+        if self.client_id is None:
+            faults.append(f"the durable subscription {durable_name!r} needs a connection with a client id")
+        if faults:
+            raise ConfigurationError(faults)
+        return str(self.client_id)
+
+
+class _Guard:
+    """The broker's lock, held only while the connection is up."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: MemoryConnection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.server.lock.acquire()
+        try:
+            self._connection.refuse_unless_up()
+        except ConnectionLostError:
+            self._connection.server.lock.release()
+            raise
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self._connection.server.lock.release()

@@ -1,0 +1,180 @@
+"""What one queue, or one subscription to a topic, holds, and who gets which message next."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from typing import Protocol, TypeAlias
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+
+Position: TypeAlias = tuple[int, int]
+START: Position = (-10, 0)
+END: Position = (1, 0)
+_COMPACT_FROM = 64
+
+
+class Entry:
+    """One message in one queue.
+
+    Attributes:
+        position: Its place in the queue: priority first, then the order of arrival. It never changes, so
+            that a message handed back is in front of all that came after it.
+        ready: `False` while a consumer has it.
+        gone: Settled or expired; swept up later.
+        deliveries: How often it was handed over before.
+    """
+
+    __slots__ = ("deliveries", "gone", "group", "message", "position", "ready")
+
+    def __init__(self, message: JmsMessage, sequence: int) -> None:
+        self.message = message
+        self.position: Position = (-message.priority, sequence)
+        self.ready = True
+        self.gone = False
+        self.deliveries = 0
+        group = message.properties.get("JMSXGroupID")
+        self.group = None if group is None else str(group)
+
+    def expired(self, now_ms: int) -> bool:
+        """Whether its time to live is over."""
+        return 0 < self.message.expiration <= now_ms
+
+
+class Taker(Protocol):
+    """A consumer as the queue sees it.
+
+    Attributes:
+        position: The queue's note for this consumer: nothing before it is for the consumer.
+    """
+
+    position: Position
+
+    def has_credit(self) -> bool:
+        """Whether its prefetch window has room."""
+
+    def wants(self, message: JmsMessage) -> bool:
+        """Whether its selector matches."""
+
+    def take(self, entry: Entry) -> None:
+        """Receive the message; it is unsettled from now on."""
+
+
+class MessageQueue:
+    """Messages in order, handed to consumers in turn. Guarded by the broker's lock."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[int, int, Entry]] = []
+        self._gone = 0
+        self._takers: deque[Taker] = deque()
+        self._group_owners: dict[str, Taker] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing would be lost by forgetting this queue."""
+        return not self._takers and len(self._entries) == self._gone
+
+    @property
+    def taken(self) -> bool:
+        """Whether it has a consumer."""
+        return bool(self._takers)
+
+    def add(self, entry: Entry) -> None:
+        """Put a new message at its place."""
+        insort(self._entries, (*entry.position, entry))
+        self._step_back(entry.position)
+
+    def restore(self, entry: Entry) -> None:
+        """Make a message available again that a consumer handed back."""
+        if not entry.gone:
+            entry.ready = True
+            self._step_back(entry.position)
+
+    def remove(self, entry: Entry) -> None:
+        """Forget a message."""
+        if entry.gone:
+            return
+        entry.gone = True
+        self._gone += 1
+        if self._gone > _COMPACT_FROM and self._gone * 2 > len(self._entries):
+            self._entries = [item for item in self._entries if not item[2].gone]
+            self._gone = 0
+
+    def entries(self, now_ms: int) -> list[Entry]:
+        """Return the messages in order, those with a consumer included."""
+        living = [entry for *_, entry in self._entries if not entry.gone]
+        for entry in living:
+            if entry.ready and entry.expired(now_ms):
+                self.remove(entry)
+        return [entry for entry in living if not entry.gone]
+
+    def drop_non_persistent(self) -> None:
+        """Forget what a restart of the broker forgets."""
+        for *_, entry in self._entries[:]:
+            if not entry.message.persistent:
+                self.remove(entry)
+
+    def clear(self) -> None:
+        """Forget every message."""
+        for *_, entry in self._entries[:]:
+            self.remove(entry)
+
+    def join(self, taker: Taker) -> None:
+        """Add a consumer."""
+        taker.position = START
+        self._takers.append(taker)
+
+    def leave(self, taker: Taker) -> None:
+        """Remove a consumer; its message groups are free again."""
+        if taker in self._takers:
+            self._takers.remove(taker)
+        owned = [group for group, owner in self._group_owners.items() if owner is taker]
+        for group in owned:
+            del self._group_owners[group]
+        if owned:
+            self._step_back(START)
+
+    def dispatch(self, now_ms: int) -> None:
+        """Hand out messages, one to each consumer in turn, while there are messages and room."""
+        without_luck = 0
+        while without_luck < len(self._takers):
+            taker = self._takers[0]
+            self._takers.rotate(-1)
+            entry = self._next_for(taker, now_ms) if taker.has_credit() else None
+            if entry is None:
+                without_luck += 1
+                continue
+            without_luck = 0
+            entry.ready = False
+            taker.take(entry)
+
+    def _next_for(self, taker: Taker, now_ms: int) -> Entry | None:
+        # A shorter tuple sorts before the longer one it begins.
+        for index in range(bisect_left(self._entries, taker.position), len(self._entries)):
+            entry = self._entries[index][2]
+            if entry.gone or not entry.ready:
+                continue
+            if entry.expired(now_ms):
+                # Swept up by the next compaction: the list must not change under this loop.
+                entry.gone = True
+                self._gone += 1
+            elif self._may_have(taker, entry):
+                taker.position = entry.position
+                return entry
+        taker.position = END
+        return None
+
+    def _may_have(self, taker: Taker, entry: Entry) -> bool:
+        if entry.group is None:
+            return taker.wants(entry.message)
+        owner = self._group_owners.get(entry.group)
+        if owner is not None:
+            return owner is taker and taker.wants(entry.message)
+        if not taker.wants(entry.message):
+            return False
+        self._group_owners[entry.group] = taker
+        return True
+
+    def _step_back(self, position: Position) -> None:
+        for taker in self._takers:
+            taker.position = min(taker.position, position)

@@ -1,0 +1,93 @@
+"""Fixtures of the contract suite: every test that asks for `lab` runs once for each transport."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.transports import connect as open_connection
+from airflow_provider_jmsjca.transports.base import Connection
+from tests.contract.transport.lab import Lab, MemoryLab, StompLab
+from tests.contract.transport.report import Report
+from tests.contract.transport.traffic import Connect
+from tests.servers.catalogue import BROKERS
+from tests.servers.fixtures import PrivateBroker
+from tests.servers.folders import run_folder
+
+_REPORT = pytest.StashKey[Report]()
+
+
+@pytest.fixture(scope="session", params=["memory", *sorted(BROKERS)])
+def lab(request: pytest.FixtureRequest) -> Lab:
+    """Each broker in turn, shared by the session."""
+    if request.param == "memory":
+        return MemoryLab()
+    return StompLab(request.param, request.getfixturevalue(request.param))
+
+
+@pytest.fixture
+def private_lab(lab: Lab, private_broker: PrivateBroker) -> Lab:
+    """The same kind of broker, for this test alone: it may be killed."""
+    return MemoryLab() if isinstance(lab, MemoryLab) else StompLab(lab.name, private_broker(lab.name))
+
+
+@pytest.fixture
+def connect(lab: Lab) -> Iterator[Connect]:
+    """Opens connections that are closed after the test; arguments replace fields of the settings."""
+    opened: list[Connection] = []
+
+    def factory(**overrides: Any) -> Connection:
+        base = overrides.pop("settings", None)
+        settings = lab.settings(**overrides) if base is None else replace(base, **overrides)
+        connection = open_connection(settings)
+        opened.append(connection)
+        return connection
+
+    yield factory
+    for connection in opened:
+        connection.close()
+
+
+@pytest.fixture
+def connection(connect: Connect, lab: Lab, request: pytest.FixtureRequest) -> Connection:
+    opened = connect()
+    request.config.stash[_REPORT].met(lab.name, opened)
+    return opened
+
+
+@pytest.fixture
+def name() -> str:
+    """A name no other test uses."""
+    return f"contract.{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def queue(name: str) -> Destination:
+    return Destination.queue(name)
+
+
+@pytest.fixture
+def topic(name: str) -> Destination:
+    return Destination.topic(name)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_REPORT] = Report()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    outcome: pytest.TestReport = yield
+    lab = getattr(item, "funcargs", {}).get("lab")
+    if lab is not None and (outcome.when == "call" or outcome.failed or outcome.skipped):
+        item.config.stash[_REPORT].ran(lab.name, item.originalname, outcome.outcome)
+    return outcome
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    session.config.stash[_REPORT].write(run_folder() / "contract-report.json")

@@ -1,0 +1,310 @@
+"""Prefetch, sharing, selectors, browsing, topics, and what only some brokers do."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PermanentBrokerError
+from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
+from tests.contract.transport.collector import DEADLINE, Collector
+from tests.contract.transport.traffic import Connect, settle
+
+
+def send(connection: Connection, destination: Destination, *messages: JmsMessage) -> None:
+    connection.send(Outgoing(destination=destination, message=message) for message in messages)
+
+
+def texts(*bodies: str) -> list[JmsMessage]:
+    return [JmsMessage.text(body) for body in bodies]
+
+
+def test_no_more_than_the_prefetch_is_outstanding(connection: Connection, queue: Destination) -> None:
+    # Of a usual size: some brokers bound it in bytes.
+    send(connection, queue, *texts(*(f"{number:1024}" for number in range(30))))
+    collector = Collector()
+    consumer = connection.consume(Subscription(destination=queue, prefetch=10), collector)
+    collector.wait(1)
+    first = collector.settle_down()
+    assert 1 <= len(first) <= 10
+    consumer.acknowledge(first[:1])
+    collector.wait(len(first) + 1)
+    consumer.close()
+
+
+def test_prefetch_one_hands_out_one_by_one(connection: Connection, queue: Destination) -> None:
+    send(connection, queue, *texts("0", "1", "2"))
+    collector = Collector()
+    consumer = connection.consume(Subscription(destination=queue, prefetch=1), collector)
+    for expected in range(1, 4):
+        collector.wait(expected)
+        assert len(collector.settle_down()) == expected
+        consumer.acknowledge(collector.received[-1:])
+    assert collector.bodies == ["0", "1", "2"]
+    connection.synchronize()
+
+
+def test_a_prefetch_of_zero_is_refused(connection: Connection, queue: Destination) -> None:
+    with pytest.raises(ConfigurationError, match="prefetch"):
+        connection.consume(Subscription(destination=queue, prefetch=0), Collector())
+
+
+def test_two_consumers_share_a_queue(connection: Connection, connect: Connect, queue: Destination) -> None:
+    one, two = Collector(settle), Collector(settle)
+    connection.consume(Subscription(destination=queue, prefetch=5), one)
+    connect().consume(Subscription(destination=queue, prefetch=5), two)
+    send(connection, queue, *texts(*(str(number) for number in range(100))))
+    deadline = time.monotonic() + DEADLINE
+    while len(one.received) + len(two.received) < 100 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert sorted(map(int, one.bodies + two.bodies)) == list(range(100))
+    assert one.received
+    assert two.received
+
+
+def test_two_consumers_on_one_connection(connection: Connection, queue: Destination) -> None:
+    one, two = Collector(), Collector()
+    first = connection.consume(Subscription(destination=queue, prefetch=1), one)
+    send(connection, queue, *texts("0"))
+    one.wait(1)
+    second = connection.consume(Subscription(destination=queue, prefetch=1), two)
+    send(connection, queue, *texts("1"))
+    two.wait(1)
+    first.acknowledge(one.received)
+    second.acknowledge(two.received)
+    connection.synchronize()
+    assert (one.bodies, two.bodies) == (["0"], ["1"])
+
+
+def test_selector_or_refusal(connection: Connection, connect: Connect, queue: Destination) -> None:
+    if not connection.capabilities.selector:
+        with pytest.raises(CapabilityError, match="selector"):
+            connection.consume(Subscription(destination=queue, selector="region = 'eu'"), Collector())
+        return
+    send(
+        connection,
+        queue,
+        JmsMessage.text("0", {"region": "us"}),
+        JmsMessage.text("1", {"region": "eu"}),
+        JmsMessage.text("2"),
+        JmsMessage.text("3", {"region": "eu"}),
+    )
+    chosen, rest = Collector(), Collector()
+    consumer = connection.consume(Subscription(destination=queue, selector="region = 'eu'"), chosen)
+    chosen.wait(2)
+    assert [item.message.body for item in chosen.settle_down()] == ["1", "3"]
+    consumer.acknowledge(chosen.received)
+    consumer.close()
+    consumer = connect().consume(Subscription(destination=queue), rest)
+    rest.wait(2)
+    assert [item.message.body for item in rest.settle_down()] == ["0", "2"]
+    consumer.acknowledge(rest.received)
+
+
+def test_a_selector_that_is_none_is_refused(connect: Connect, queue: Destination) -> None:
+    connection = connect()
+    refused = PermanentBrokerError if connection.capabilities.selector else CapabilityError
+    with pytest.raises((refused, ConfigurationError)):
+        connection.consume(Subscription(destination=queue, selector="region = = 'eu'"), Collector())
+
+
+def test_browse_or_refusal(connection: Connection, connect: Connect, queue: Destination) -> None:
+    if not connection.capabilities.browse:
+        with pytest.raises(CapabilityError, match="browse"):
+            list(connection.browse(queue))
+        return
+    assert list(connection.browse(queue)) == []
+    send(connection, queue, *(JmsMessage.text(str(number), {"n": str(number % 2)}) for number in range(6)))
+    assert [message.body for message in connection.browse(queue)] == ["0", "1", "2", "3", "4", "5"]
+    if connection.capabilities.selector:
+        assert [message.body for message in connection.browse(queue, "n = '1'")] == ["1", "3", "5"]
+    collector = Collector()
+    consumer = connect().consume(Subscription(destination=queue), collector)
+    consumer.acknowledge(collector.wait(6))
+    assert collector.bodies == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_topic_reaches_every_subscriber_that_is_there(
+    connection: Connection, connect: Connect, topic: Destination
+) -> None:
+    send(connection, topic, *texts("too early"))
+    one, two = Collector(), Collector()
+    consumers = [
+        connection.consume(Subscription(destination=topic), one),
+        connect().consume(Subscription(destination=topic), two),
+    ]
+    connection.synchronize()
+    send(connection, topic, *texts("0", "1"))
+    for consumer, collector in zip(consumers, (one, two), strict=True):
+        consumer.acknowledge(collector.wait(2))
+        assert [item.message.body for item in collector.settle_down()] == ["0", "1"]
+        assert collector.messages[0].destination == topic
+
+
+def test_durable_subscription_or_refusal(
+    connection: Connection, connect: Connect, topic: Destination, name: str
+) -> None:
+    subscription = Subscription(destination=topic, durable_name=f"{name}.sub")
+    if not connection.capabilities.durable_subscription:
+        with pytest.raises(CapabilityError, match="durable_subscription"):
+            connection.consume(subscription, Collector())
+        return
+    subscriber = connect(client_id=name)
+    collector = Collector()
+    consumer = subscriber.consume(subscription, collector)
+    send(connection, topic, *texts("0"))
+    consumer.acknowledge(collector.wait(1))
+    subscriber.synchronize()
+    subscriber.close()
+    send(connection, topic, *texts("1", "2"))
+
+    subscriber = connect(client_id=name)
+    collector = Collector()
+    consumer = subscriber.consume(subscription, collector)
+    consumer.acknowledge(collector.wait(2)[:1])
+    subscriber.synchronize()
+    assert collector.bodies == ["1", "2"]
+    consumer.close()
+    subscriber.close()
+
+    subscriber = connect(client_id=name)
+    collector = Collector()
+    consumer = subscriber.consume(subscription, collector)
+    collector.wait(1)
+    assert [item.message.body for item in collector.settle_down()] == ["2"]
+    consumer.close(delete_durable=True)
+    send(connection, topic, *texts("3"))
+    collector = Collector()
+    consumer = subscriber.consume(subscription, collector)
+    assert collector.settle_down() == []
+    consumer.close()
+    send(connection, topic, *texts("4"))
+    subscriber.delete_durable(f"{name}.sub", topic)
+    collector = Collector()
+    consumer = subscriber.consume(subscription, collector)
+    assert collector.settle_down() == []
+    consumer.close(delete_durable=True)
+
+
+def test_a_durable_subscription_needs_a_client_id(
+    connection: Connection, topic: Destination, name: str
+) -> None:
+    if connection.capabilities.durable_subscription:
+        with pytest.raises(ConfigurationError, match="client id"):
+            connection.consume(Subscription(destination=topic, durable_name=name), Collector())
+
+
+def test_a_queue_has_no_durable_subscription(connect: Connect, queue: Destination, name: str) -> None:
+    connection = connect(client_id=name)
+    with pytest.raises(ConfigurationError):
+        connection.consume(Subscription(destination=queue, durable_name=name), Collector())
+
+
+def test_delay_or_refusal(connection: Connection, queue: Destination) -> None:
+    late = Outgoing(destination=queue, message=JmsMessage.text("late"), delay=timedelta(milliseconds=1200))
+    later = Outgoing(destination=queue, message=JmsMessage.text("later"), delay=timedelta(milliseconds=2500))
+    now = Outgoing(destination=queue, message=JmsMessage.text("now"))
+    if not connection.capabilities.delayed_delivery:
+        with pytest.raises(CapabilityError, match="delayed_delivery"):
+            connection.send([late])
+        return
+    arrived: dict[object, float] = {}
+    began = time.monotonic()
+
+    def note(received: Received) -> None:
+        arrived[received.message.body] = time.monotonic() - began
+        received.consumer.acknowledge([received])
+
+    collector = Collector(note)
+    connection.consume(Subscription(destination=queue), collector)
+    connection.send([later, late, now])
+    collector.wait(3)
+    assert collector.bodies == ["now", "late", "later"]
+    assert arrived["now"] < 1
+    # Brokers check their schedule only every half second or so.
+    assert 1.1 <= arrived["late"] < 2.4
+    assert 2.4 <= arrived["later"] < 4
+
+
+def test_delay_in_a_unit(connection: Connection, queue: Destination) -> None:
+    if not connection.capabilities.delayed_delivery:
+        unit = connection.unit()
+        with pytest.raises(CapabilityError, match="delayed_delivery"):
+            unit.send(Outgoing(destination=queue, message=JmsMessage.text("x"), delay=timedelta(seconds=1)))
+        return
+    collector = Collector()
+    consumer = connection.consume(Subscription(destination=queue), collector)
+    unit = connection.unit()
+    unit.send(Outgoing(destination=queue, message=JmsMessage.text("x"), delay=timedelta(milliseconds=800)))
+    unit.commit()
+    assert collector.received == []
+    consumer.acknowledge(collector.wait(1))
+
+
+def test_deduplication_where_the_broker_has_it(connection: Connection, queue: Destination, name: str) -> None:
+    if not connection.capabilities.deduplicating_send:
+        return
+    for body in ("first", "second"):
+        connection.send(
+            [Outgoing(destination=queue, message=JmsMessage.text(body), deduplication_id=f"{name}-1")]
+        )
+    connection.send([Outgoing(destination=queue, message=JmsMessage.text("other"), deduplication_id="2")])
+    collector = Collector()
+    consumer = connection.consume(Subscription(destination=queue), collector)
+    collector.wait(2)
+    assert [item.message.body for item in collector.settle_down()] == ["first", "other"]
+    consumer.acknowledge(collector.received)
+
+
+def test_groups_stay_on_one_consumer_where_the_broker_has_them(
+    connection: Connection, connect: Connect, queue: Destination
+) -> None:
+    if not connection.capabilities.message_groups:
+        return
+
+    collectors = [Collector(settle), Collector(settle)]
+    connection.consume(Subscription(destination=queue), collectors[0])
+    connect().consume(Subscription(destination=queue), collectors[1])
+    connection.synchronize()
+    groups = ("a", "b", "c", "d")
+    send(
+        connection,
+        queue,
+        *(JmsMessage.text(f"{groups[n % 4]}{n}", {"JMSXGroupID": groups[n % 4]}) for n in range(40)),
+    )
+    deadline = time.monotonic() + DEADLINE
+    while sum(len(one.received) for one in collectors) < 40 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    seen = [{str(body)[0] for body in one.bodies} for one in collectors]
+    assert seen[0] | seen[1] == set(groups)
+    assert not seen[0] & seen[1]
+
+
+def test_priority_overtakes_where_the_broker_says_so(connection: Connection, queue: Destination) -> None:
+    if not connection.capabilities.priority:
+        return
+    for priority in (1, 4, 9, 4):
+        send(connection, queue, JmsMessage.text(str(priority), priority=priority))
+    collector = Collector()
+    consumer = connection.consume(Subscription(destination=queue), collector)
+    consumer.acknowledge(collector.wait(4))
+    assert collector.bodies == ["9", "4", "4", "1"]
+
+
+def test_an_expired_message_is_not_delivered(connection: Connection, queue: Destination) -> None:
+    send(
+        connection,
+        queue,
+        JmsMessage.text("gone", expiration=int((time.time() + 0.3) * 1000)),
+        JmsMessage.text("here"),
+    )
+    time.sleep(0.5)
+    collector = Collector()
+    consumer = connection.consume(Subscription(destination=queue), collector)
+    collector.wait(1)
+    assert [item.message.body for item in collector.settle_down()] == ["here"]
+    consumer.acknowledge(collector.received)
