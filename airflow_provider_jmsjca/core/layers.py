@@ -180,24 +180,8 @@ def read_layer(layer: Layer, faults: list[str]) -> ReadLayer:
     address: dict[str, tuple[object, str, Place]] = {}
     level, title = layer.level, layer.title
     for spelling, given in layer.fields.items():
-        if given is None or given == "":
-            continue
-        if spelling[:7].lower() == _NAMESPACE:
-            _read_key(read, spelling, str(given), Place.OPTIONS, faults)
-            continue
-        option = option_by_field(spelling)
-        if option is None:
-            faults.append(f"{title}: {unknown_field(spelling, level)}")
-        elif option.name in _ADDRESS:
-            address[option.name] = (given, spelling, Place.FIELD)
-        else:
-            _add(
-                read,
-                option,
-                given,
-                Origin(level=level, source=title, place=Place.FIELD, spelling=spelling),
-                faults,
-            )
+        if given is not None:
+            _read_field(read, spelling, given, address, faults)
     for variable, given in layer.environment.items():
         option = _BY_ENVIRONMENT[_squeezed(variable.removeprefix(_ENVIRONMENT_PREFIX))]
         if option.name in _ADDRESS:
@@ -215,6 +199,27 @@ def read_layer(layer: Layer, faults: list[str]) -> ReadLayer:
     if "connection_url" in address:
         _read_url(read, address["connection_url"], faults)
     return read
+
+
+def _read_field(
+    read: ReadLayer,
+    spelling: str,
+    given: object,
+    address: dict[str, tuple[object, str, Place]],
+    faults: list[str],
+) -> None:
+    level, title = read.layer.level, read.layer.title
+    if spelling[: len(_NAMESPACE)].lower() == _NAMESPACE:
+        _read_key(read, spelling, given, Place.OPTIONS, faults)
+        return
+    option = option_by_field(spelling)
+    if option is None:
+        faults.append(f"{title}: {unknown_field(spelling, level)}")
+    elif option.name not in _ADDRESS:
+        origin = Origin(level=level, source=title, place=Place.FIELD, spelling=spelling)
+        _add(read, option, given, origin, faults)
+    elif given != "":
+        address[option.name] = (given, spelling, Place.FIELD)
 
 
 def _read_options(read: ReadLayer, entry: tuple[object, str, Place], faults: list[str]) -> None:
@@ -267,15 +272,15 @@ def _credential(read: ReadLayer, option: Option, value: str, faults: list[str]) 
     read.values.append(ResolvedValue(option=option, value=value, origin=origin))
 
 
-def _read_key(read: ReadLayer, key: str, given: str, place: Place, faults: list[str]) -> None:
+def _read_key(read: ReadLayer, key: str, given: object, place: Place, faults: list[str]) -> None:
     option = option_by_key(key)
     origin = Origin(level=read.layer.level, source=read.layer.title, place=place, spelling=key)
     if option is not None:
         _add(read, option, given, origin, faults)
-    elif key[:7].lower() == _NAMESPACE:
+    elif key[: len(_NAMESPACE)].lower() == _NAMESPACE:
         faults.append(f"{read.layer.title}: {unknown_field(key, read.layer.level)}")
     else:
-        read.broker[key] = (given, origin)
+        read.broker[key] = (str(given), origin)
 
 
 def _add(read: ReadLayer, option: Option, given: object, origin: Origin, faults: list[str]) -> None:
@@ -289,7 +294,7 @@ def _add(read: ReadLayer, option: Option, given: object, origin: Origin, faults:
     if option.name == "separator":
         faults.append(f"{origin}: it has a meaning only at the start of an Options text")
         return
-    if isinstance(given, str) and not given.strip():
+    if isinstance(given, str) and not given.strip() and not option.blank_counts:
         return
     try:
         value = read_value(option, given, origin.spelling)

@@ -182,15 +182,17 @@ class _Collection:
                     self._seal()
                 self._raise_failure_of_sealer()
                 continue
-            self._last_arrival = time.monotonic()
             for received in arrived:
                 if self._unit is None:
                     self._unit = connection.unit()
                 self._take(received, self._unit, trusted_ids=trusted_ids)
                 if self._is_full():
                     self._seal()
+                    # What it waited for the sealer was no silence of the broker.
+                    self._last_arrival = time.monotonic()
                     if self._end() is not None:
                         break
+            self._last_arrival = time.monotonic()
         if self._end() is not EndReason.STOPPED:
             self._seal()
 

@@ -14,7 +14,8 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 MAX_LENGTH = 180
 _SEPARATOR = "~~"
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
-_FORM = re.compile(r"(?![._])(?:[A-Za-z0-9_.-]|~[0-9A-F]{2}|~~)+")
+_WHOLE_TOKENS = re.compile(r"(?:[A-Za-z0-9_.-]|~[0-9A-F]{2}|~~)*")
+_FORM = re.compile(rf"(?![._]){_WHOLE_TOKENS.pattern}(?<!^)")
 _DIGEST_LENGTH = 32
 
 
@@ -47,8 +48,9 @@ class TaskKey:
         if len(whole) <= MAX_LENGTH:
             return whole
         tail = f"{_SEPARATOR}sha256-{hashlib.sha256(whole.encode()).hexdigest()[:_DIGEST_LENGTH]}"
-        head = whole[: MAX_LENGTH - len(tail)]
-        return re.sub(r"~[0-9A-F]?$", "", head) + tail
+        # An escape or a separator is kept whole or left out.
+        head = _WHOLE_TOKENS.match(whole, 0, MAX_LENGTH - len(tail))
+        return (head[0] if head else "") + tail
 
     @classmethod
     def parse(cls, batch_id: str) -> TaskKey | None:

@@ -151,8 +151,9 @@ def segment_faults(path: Path, content: bytes, *, rows: int | None = None) -> li
 def _difference(schema: pa.Schema) -> str:
     for index, expected in enumerate(MESSAGE_SCHEMA):
         found = schema.field(index) if index < len(schema) else None
-        if found != expected:
-            return f"column {index + 1} is {found or 'missing'} instead of {expected}"
+        if found is None or not found.equals(expected):
+            name = "missing" if found is None else f"{found.name} {found.type}"
+            return f"column {index + 1} is {name} instead of {expected.name} {expected.type}"
     return f"{len(schema)} columns instead of {len(MESSAGE_SCHEMA)}"
 
 

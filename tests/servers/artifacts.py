@@ -99,7 +99,9 @@ def unpack(archive: Path, *, cache: Path | None = None) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             with tarfile.open(archive) as tar:
-                tar.extractall(scratch, filter="data")
+                # Python 3.11.0 to 3.11.3 have no filters.
+                tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
+                tar.extractall(scratch)  # noqa: S202 - the archive is the one that was pinned
             _move_whole(Path(scratch), target)
     (content,) = target.iterdir()
     return content
@@ -144,10 +146,12 @@ def _download(artifact: Artifact, scratch: Path) -> Path:
     try:
         return component.artifact(classifier=artifact.classifier, packaging=artifact.packaging).resolve()
     except (requests.RequestException, RuntimeError, OSError) as error:
-        raise ServerError(
-            f"{artifact} can't be downloaded ({str(error) or type(error).__name__}); "
-            f"check the network, or name a Maven repository in {REPOSITORY_VARIABLE}"
-        ) from error
+        reason = str(error) or type(error).__name__
+    # Outside of the clause: jgo leaves its connection open, which closes when its error is forgotten.
+    raise ServerError(
+        f"{artifact} can't be downloaded ({reason}); "
+        f"check the network, or name a Maven repository in {REPOSITORY_VARIABLE}"
+    )
 
 
 def _verify(artifact: Artifact, path: Path, *, record: bool) -> None:

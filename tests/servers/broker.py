@@ -30,11 +30,6 @@ class Broker(Server):
     username = USER
 
     @property
-    def password(self) -> str:
-        """The user's password, made on first use."""
-        return self._kept_secret("password")
-
-    @property
     def password_file(self) -> Path:
         """Where the password is kept, readable for us alone."""
         self._kept_secret("password")
@@ -44,6 +39,11 @@ class Broker(Server):
     def ca_file(self) -> str | None:
         """PEM certificate that has to be trusted to reach the TLS port."""
         return str(self._certificates().authority)
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether it has a TLS address."""
+        return True
 
     def address(self, *, tls: bool = False) -> tuple[str, int]:
         """Return host and port."""
@@ -71,6 +71,13 @@ class Broker(Server):
         }
         return ConnectionSettings(**{**fields, **overrides})
 
+    def fetch(self) -> None:
+        """Download or install what it needs and isn't there yet.
+
+        Raises:
+            ServerError: It can't be had.
+        """
+
     def _certificates(self) -> Certificates:
         return make_certificates(self.folder / "tls", store_password=self._kept_secret("tls-password"))
 
@@ -94,6 +101,7 @@ class RunningBroker(Broker):
         self._ca_file = environment.get(variable.removesuffix("_URL") + "_CA")
         self.kind = kind
         self.username, self._password = self._plain[2], self._plain[3]
+        self.ports = {"stomp": self._plain[1]} | ({"stomps": self._tls[1]} if self._tls else {})
 
     @property
     def password(self) -> str:
@@ -110,6 +118,11 @@ class RunningBroker(Broker):
         """It is said to."""
         return True
 
+    @property
+    def has_tls(self) -> bool:
+        """Whether the environment names a TLS address."""
+        return self._tls is not None
+
     def address(self, *, tls: bool = False) -> tuple[str, int]:
         """Return host and port."""
         if not tls:
@@ -122,7 +135,7 @@ class RunningBroker(Broker):
         """Refuse: it isn't ours."""
         self._refuse()
 
-    def start(self, deadline: float = 0) -> NoReturn:
+    def start(self, deadline: float = 0) -> NoReturn:  # noqa: ARG002 - as in Server
         """Refuse: it isn't ours."""
         self._refuse()
 
@@ -186,18 +199,13 @@ def logs_in(
 
 def _parse(variable: str, url: str, scheme: str) -> tuple[str, int, str, str]:
     parts = urlsplit(url)
-    expected = f"{variable}: expected {scheme}://user:password@host:port"
     try:
         port = parts.port
-    except ValueError as error:
-        raise ServerError(f"{expected}; the port is no number") from error
-    missing = [
-        what
-        for what, value in (("user", parts.username), ("password", parts.password), ("host", parts.hostname))
-        if not value
-    ]
-    if parts.scheme != scheme or port is None or missing:
-        raise ServerError(
-            f"{expected}; got scheme {parts.scheme!r}, missing: {', '.join(missing) or 'port' if port is None else ''}"
-        )
+    except ValueError:
+        port = None
+    faults = [] if parts.scheme == scheme else [f"the scheme is {parts.scheme!r}"]
+    found = {"user": parts.username, "password": parts.password, "host": parts.hostname, "port": port}
+    faults += [f"no {what}" for what, value in found.items() if not value]
+    if port is None or faults:
+        raise ServerError(f"{variable}: expected {scheme}://user:password@host:port: {', '.join(faults)}")
     return parts.hostname or "", port, unquote(parts.username or ""), unquote(parts.password or "")

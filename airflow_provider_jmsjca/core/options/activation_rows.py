@@ -37,6 +37,12 @@ ACTIVATION = (
         ejb=("message-destination-link", "destinationLookup"),
         patch_bay=("destination-name",),
         wbia=("InputDestination",),
+        lookup_names=(
+            "destination-jndi-name",
+            "destination-resource-link",
+            "message-destination-link",
+            "destinationLookup",
+        ),
         meaning="What to consume: a name, queue://name, topic://name, lookup://name or jmsjca://?name=...; "
         "several take turns.",
         source="J50, J87, J91, W14, W17, W19, P10, I3-I6, I49",
@@ -207,6 +213,7 @@ ACTIVATION = (
         levels="CFA",
         default="3:25; 5:50; 10:100; 20:1000; 50:5000",
         jmsjca=("RedeliveryHandling",),
+        blank_counts=True,
         key=("JMSJCA.redeliveryhandling",),
         key_replaces_field=True,
         meaning="What happens to a message that comes back, by how often it did.",

@@ -79,14 +79,6 @@ class RedeliveryAction(enum.StrEnum):
     DELETE = "delete"
 
 
-class MoveKind(enum.StrEnum):
-    """The kind of destination a message is moved to; `same` is also spelled `auto`. Source: J136, C14."""
-
-    SAME = "same"
-    QUEUE = "queue"
-    TOPIC = "topic"
-
-
 SYNONYMS: dict[str, str] = {
     "multireceiver": "sync",
     "auto": "same",

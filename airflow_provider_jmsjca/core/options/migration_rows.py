@@ -8,10 +8,10 @@ from airflow_provider_jmsjca.core.options.choices import (
     ContainerManagedEvents,
     DistributedDestinationConnection,
     InDoubtEvents,
-    MoveKind,
     RedeliveryAction,
 )
 from airflow_provider_jmsjca.core.options.option import Option, OptionType, Unit
+from airflow_provider_jmsjca.core.redelivery.actions import MoveKind
 
 _ENGINE = "engine"
 

@@ -86,6 +86,8 @@ class Option:
         why: Why it has no meaning here.
         bare: Whether a URL query or Options text may also say it without `JMSJCA.`.
         key_replaces_field: Whether the key, set at any level, beats the field at every level (J143).
+        blank_counts: Whether an empty text is a value of its own.
+        lookup_names: Names under which a bare value is a name to look up, as `lookup://` says it (W44).
         separators: Characters that separate the items of a list in text.
         label: Label in the connection form; empty when it isn't on the form.
         shown_default: The default in words, where the value alone says too little.
@@ -113,6 +115,8 @@ class Option:
     why: str = ""
     bare: bool = False
     key_replaces_field: bool = False
+    blank_counts: bool = False
+    lookup_names: tuple[str, ...] = ()
     separators: str = ",;"
     label: str = ""
     shown_default: str = ""

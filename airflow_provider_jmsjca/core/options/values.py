@@ -60,14 +60,17 @@ def read_value(option: Option, given: object, spelling: str) -> OptionValue:
         and option.value_type is not OptionType.PROPERTIES
     ):
         given = given if option.secret else given.strip()
-    if given is None or given == "":
+    if given is None or (given == "" and not option.blank_counts):
         return None
     try:
-        return _READERS[option.value_type](option, given, spelling)
+        value = _READERS[option.value_type](option, given, spelling)
     except _UnfitError:
         raise ConfigurationError(
             f"{spelling}: got {shown(option, given)}, expected {expected_form(option, spelling)}"
         ) from None
+    if isinstance(value, tuple) and spelling.replace("_", "-") in option.lookup_names:
+        return tuple(name if "://" in name else f"lookup://{name}" for name in value)
+    return value
 
 
 def expected_form(option: Option, spelling: str | None = None) -> str:

@@ -178,7 +178,7 @@ def open_channel(host: str, port: int, tls: TlsSettings | None, deadline: float)
 
     Raises:
         TransientBrokerError: Nobody answers there, or not until `deadline` (of the monotonic clock).
-        PermanentBrokerError: TLS fails: an untrusted certificate, another name in it, no common version.
+        PermanentBrokerError: The certificate is not trusted, or is for another name.
         ConfigurationError: A certificate file can't be used.
     """
     context = None if tls is None else _context(tls)
@@ -193,20 +193,21 @@ def open_channel(host: str, port: int, tls: TlsSettings | None, deadline: float)
         channel.shake_hands(deadline)
     except TimeoutError as error:
         sock.close()
-        raise TransientBrokerError(
-            "TLS got no answer in time (does this port speak plain STOMP?)"
+        raise TransientBrokerError("TLS got no answer in time (does this port speak plain STOMP?)") from error
+    except ssl.SSLCertVerificationError as error:
+        sock.close()
+        raise PermanentBrokerError(
+            f"its certificate is not trusted: {error.verify_message} (name its authority with ca_file)"
         ) from error
     except ssl.SSLError as error:
         sock.close()
-        raise PermanentBrokerError(f"TLS failed: {_reason(error)}") from error
+        raise TransientBrokerError(
+            f"TLS failed: {error.reason} (does this port speak plain STOMP?)"
+        ) from error
     except OSError as error:
         sock.close()
         raise TransientBrokerError(f"TLS failed: {error}") from error
     return channel
-
-
-def _reason(error: ssl.SSLError) -> str:
-    return str(getattr(error, "verify_message", "") or error.reason or error)
 
 
 def _context(tls: TlsSettings) -> ssl.SSLContext:
@@ -250,7 +251,13 @@ def _connect(host: str, port: int, deadline: float) -> socket.socket:
     raise TransientBrokerError(problem.strerror or str(problem)) from problem
 
 
-_Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]]
+_Address = tuple[
+    socket.AddressFamily,
+    socket.SocketKind,
+    int,
+    str,
+    tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes],
+]
 
 
 def _resolve(host: str, port: int, deadline: float) -> list[_Address]:
@@ -275,5 +282,7 @@ def _resolve(host: str, port: int, deadline: float) -> list[_Address]:
     else:
         look_up()
     if problems:
-        raise TransientBrokerError(f"the name {host!r} can't be resolved: {problems[0].strerror}") from problems[0]
+        raise TransientBrokerError(
+            f"the name {host!r} can't be resolved: {problems[0].strerror}"
+        ) from problems[0]
     return list(found)

@@ -54,7 +54,8 @@ _BULK: Final = 500
 _ERROR_LENGTH: Final = 500
 _WITHOUT_HEART_BEAT: Final = 20_000
 _CREDENTIALS: Final = re.compile(
-    r"password|passcode|log-?in|credential|authenticat|access refused|security error|not authori[sz]ed", re.IGNORECASE
+    r"password|passcode|log-?in|credential|authenticat|access refused|security error|not authori[sz]ed",
+    re.IGNORECASE,
 )
 
 Route = Callable[[Frame], None]
@@ -120,7 +121,9 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self.wire.start()
         try:
             # CONNECT and not STOMP: its headers are not escaped, so any password passes.
-            self._client.connect(settings.username, settings.password, headers=headers, with_connect_command=True)
+            self._client.connect(
+                settings.username, settings.password, headers=headers, with_connect_command=True
+            )
             self._answered.wait(max(0.0, deadline - monotonic()))
         finally:
             if self._connected is None:
@@ -146,7 +149,9 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             self.wire.end(None)
             raise PermanentBrokerError(f"the broker speaks STOMP {headers.get('version', '1.0')}, not 1.2")
         self.dialect, product, version = recognise(headers.get("server", ""))
-        self._broker = BrokerInfo(product=product, version=version, address=f"{self._host[0]}:{self._host[1]}")
+        self._broker = BrokerInfo(
+            product=product, version=version, address=f"{self._host[0]}:{self._host[1]}"
+        )
         send, receive = calculate_heartbeats(tuple(headers.get("heart-beat", "0,0").split(",")), beats)
         self.wire.heart_beats(send / 1000, receive / 1000)
 
@@ -177,7 +182,8 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
                 self._on_lost.append(callback)
                 return
         if self._state is ConnectionState.LOST and self._end_reason is not None:
-            callback(self._end_reason)
+            reason = self._end_reason
+            threading.Thread(target=lambda: callback(reason), name="stomp on_lost", daemon=True).start()
 
     def give_up(self, reason: JmsError) -> None:
         """End the connection at once; everything unsettled goes back to the broker."""
@@ -214,7 +220,9 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             callbacks, self._on_lost = self._on_lost, []
         self._answered.set()
         self.replies.lost(
-            reason if isinstance(reason, ConnectionLostError) else ConnectionLostError(str(reason or "closed"))
+            reason
+            if isinstance(reason, ConnectionLostError)
+            else ConnectionLostError(str(reason or "closed"))
         )
         if self._state is not ConnectionState.LOST or self._connected is None or reason is None:
             return
@@ -272,7 +280,9 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         """Lead the messages of a subscription to `route`; return its id as the broker will write it."""
         key = escape(identifier).encode()
         if self._routes.setdefault(key, route) is not route:
-            raise PermanentBrokerError(f"the subscription {identifier!r} is already active on this connection")
+            raise PermanentBrokerError(
+                f"the subscription {identifier!r} is already active on this connection"
+            )
         return key
 
     def unroute(self, key: bytes) -> None:
@@ -327,7 +337,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> StompConsumer:
         """Start receiving."""
-        self.dialect.check(subscription, self.client_id)
+        self.dialect.check(subscription, self._broker, self.client_id)
         consumer = StompConsumer(self, subscription, on_received)
         consumer.start()
         self._consumers.add(consumer)
@@ -382,7 +392,11 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
                 self.wait(receipts)
         except PermanentBrokerError as error:
             which = asked.index(receipts.refused) if receipts.refused in asked else None
-            name = "a message" if which is None else f"message {before + which + 1} to {chunk[which].destination}"
+            name = (
+                "a message"
+                if which is None
+                else f"message {before + which + 1} to {chunk[which].destination}"
+            )
             raise PermanentBrokerError(f"{name} was refused: {error}") from error
         except ConnectionLostError as error:
             raise InDoubtError(f"the connection was lost while sending: {error}") from error
@@ -415,13 +429,15 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
     def delete_durable(self, name: str, destination: Destination) -> None:
         """Delete an idle durable subscription and the messages it holds."""
         receipts = self.replies.receipts(blame=True)
-        headers = self.dialect.delete_durable(name, destination, self.client_id)
-        self.wire.append(encode("UNSUBSCRIBE", [*headers.items(), ("receipt", receipts.ask())]))
+        subscription = Subscription(destination=destination, durable_name=name)
+        self.dialect.check(subscription, self._broker, self.client_id)
+        for command, headers in self.dialect.delete_durable(subscription, self.client_id):
+            self.wire.append(encode(command, [*headers.items(), ("receipt", receipts.ask())]))
         self.wait(receipts)
 
 
 def _with_receipt(frame: bytes, receipt: str) -> bytes:
-    return b"SEND\nreceipt:%b\n%b" % (receipt.encode(), memoryview(frame)[5:])
+    return b"".join((b"SEND\nreceipt:", receipt.encode(), b"\n", memoryview(frame)[5:]))
 
 
 def _error_text(frame: StompFrame) -> str:

@@ -48,6 +48,11 @@ class StompConsumer:
         """What it receives."""
         return self._subscription
 
+    @property
+    def generation(self) -> int:
+        """Which generation is not stale; `recover` and `close` begin a new one."""
+        return self._generation
+
     def start(self) -> None:
         """Subscribe, and wait until the broker has agreed."""
         receipts = self._connection.replies.receipts(blame=True)
@@ -88,7 +93,13 @@ class StompConsumer:
                 return
             generation = self._generation
         self._on_received(
-            Received(self, token, generation, partial(self._dialect.decode, frame, self._subscription))
+            Received(
+                self,
+                token,
+                generation,
+                partial(self._dialect.decode, frame, self._subscription),
+                partial(self._dialect.salvage, frame, self._subscription),
+            )
         )
 
     def acknowledge(self, received: Iterable[Received]) -> None:
@@ -160,6 +171,8 @@ class StompConsumer:
         """Hand every unsettled message of this consumer back: the broker delivers them again."""
         if self._closed:
             return
+        if not self._connection.is_up:
+            raise ConnectionLostError("the connection is gone, and the messages with it: they come again")
         recovery = self._dialect.recovery(self._subscription)
         match recovery:
             case Recovery.RESUBSCRIBE:
@@ -248,7 +261,7 @@ def _bytes(token: object) -> bytes:
 
 def _ack(token: object, headers: bytes = b"") -> bytes:
     # The id goes back as it came, escapes and all.
-    return b"ACK\nid:%b\n%b\n\0" % (token, headers)
+    return b"ACK\nid:%b\n%b\n\0" % (_bytes(token), headers)
 
 
 def _nack(token: bytes, headers: bytes = b"") -> bytes:

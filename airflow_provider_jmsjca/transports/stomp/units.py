@@ -33,12 +33,22 @@ class _Unit:
         self._received: list[Received] = []
 
     def _check_open(self) -> None:
+        if not self._connection.is_up:
+            raise ConnectionLostError(
+                "the connection was lost before the commit began; nothing of it happened"
+            )
         if self._over:
             raise ConfigurationError("this unit of work is over; begin a new one")
 
     def _close(self) -> None:
         with self._lock:
             self._check_open()
+            self._over = True
+
+    def _close_for_rollback(self) -> None:
+        with self._lock:
+            if self._over:
+                raise ConfigurationError("this unit of work is over; begin a new one")
             self._over = True
 
     def _release(self) -> None:
@@ -95,9 +105,7 @@ class TransactionUnit(_Unit):
         if not self._begun:
             return
         try:
-            self._connection.synchronize()
-            if self._fault is not None:
-                raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
+            self._prepare()
             self._commit()
         except PermanentBrokerError:
             self._abort()
@@ -108,6 +116,11 @@ class TransactionUnit(_Unit):
         for received in self._received:
             _consumer_of(received).settled(received)
 
+    def _prepare(self) -> None:
+        self._connection.synchronize()
+        if self._fault is not None:
+            raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
+
     def _commit(self) -> None:
         receipts = self._connection.replies.receipts()
         receipt = receipts.ask()
@@ -115,11 +128,13 @@ class TransactionUnit(_Unit):
             self._wire.append(encode("COMMIT", [("transaction", self._identifier), ("receipt", receipt)]))
             self._connection.wait(receipts)
         except ConnectionLostError as error:
-            raise InDoubtError(f"the connection was lost during a commit, its outcome is unknown: {error}") from error
+            raise InDoubtError(
+                f"the connection was lost during a commit, its outcome is unknown: {error}"
+            ) from error
 
     def rollback(self) -> None:
         """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands."""
-        self._close()
+        self._close_for_rollback()
         if not self._begun:
             return
         self._connection.unwatch(self)
@@ -162,8 +177,6 @@ class ConfirmedUnit(_Unit):
     def commit(self) -> None:
         """Make all of it durable, or raise."""
         self._close()
-        if not self._connection.is_up:
-            raise ConnectionLostError("the connection was lost before the commit began")
         try:
             self._connection.send_confirmed(self._identified())
             self._acknowledge()
@@ -173,7 +186,9 @@ class ConfirmedUnit(_Unit):
         except InDoubtError:
             raise
         except ConnectionLostError as error:
-            raise InDoubtError(f"the connection was lost during a commit, its outcome is unknown: {error}") from error
+            raise InDoubtError(
+                f"the connection was lost during a commit, its outcome is unknown: {error}"
+            ) from error
 
     def _acknowledge(self) -> None:
         if not self._received:
@@ -203,7 +218,7 @@ class ConfirmedUnit(_Unit):
 
     def rollback(self) -> None:
         """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands."""
-        self._close()
+        self._close_for_rollback()
         self._release()
 
 

@@ -220,7 +220,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             reason = error
         except (OSError, ValueError) as error:
             reason = ConnectionLostError(f"the connection broke: {error}")
-        except Exception as error:  # the edge of the driver: nobody else would see it
+        except Exception as error:  # noqa: BLE001 - the driver's edge: nobody else would see it
             _log.exception("A callback failed; the connection is given up so that its messages come back")
             reason = ConnectionLostError(f"a callback failed: {type(error).__name__}: {error}")
         finally:

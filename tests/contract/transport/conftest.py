@@ -17,6 +17,7 @@ from tests.contract.transport.report import Report
 from tests.contract.transport.traffic import Connect
 from tests.servers.catalogue import BROKERS
 from tests.servers.fixtures import PrivateBroker
+from tests.servers.folders import run_folder
 
 _REPORT = pytest.StashKey[Report]()
 
@@ -89,4 +90,4 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    session.config.stash[_REPORT].write(session.config.rootpath / ".run" / "contract-report.json")
+    session.config.stash[_REPORT].write(run_folder() / "contract-report.json")

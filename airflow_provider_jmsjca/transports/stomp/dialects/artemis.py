@@ -8,11 +8,12 @@ from typing import ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
-from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
-from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Subscription
+from airflow_provider_jmsjca.errors import CapabilityError
+from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODY_KIND,
     RESERVED,
+    Command,
     Dialect,
     Headers,
     Recovery,
@@ -25,6 +26,7 @@ from airflow_provider_jmsjca.transports.stomp.frames import Frame
 
 DEFAULT_WINDOW: Final = 1024 * 1024
 BYTES_PER_MESSAGE: Final = 1200
+_HIDDEN: Final = RESERVED | {"destination-type", "subscription-type", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY"}
 _ROUTING: Final = {DestinationKind.QUEUE: "ANYCAST", DestinationKind.TOPIC: "MULTICAST"}
 _KINDS: Final = {"ANYCAST": DestinationKind.QUEUE, "MULTICAST": DestinationKind.TOPIC}
 _OUTSIDE_QUOTES: Final = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\bJMS[A-Za-z]+\b")
@@ -58,20 +60,12 @@ class ArtemisDialect(Dialect):
         message_groups=True,
         max_property_characters=100_000,
     )
-    hidden: ClassVar[frozenset[str]] = RESERVED | {"destination-type", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY"}
+    hidden: ClassVar[frozenset[str]] = _HIDDEN
+    taken: ClassVar[frozenset[str]] = _HIDDEN
 
-    def check(self, subscription: Subscription, client_id: str | None) -> None:
-        """Refuse what would be ignored: durable queues, selectors on names that match nothing."""
-        if subscription.durable_name is not None:
-            if subscription.destination.kind is not DestinationKind.TOPIC:
-                raise ConfigurationError(
-                    f"the durable subscription {subscription.durable_name!r} needs a topic, "
-                    f"not {subscription.destination}"
-                )
-            if not client_id:
-                raise ConfigurationError(
-                    f"the durable subscription {subscription.durable_name!r} needs a client id"
-                )
+    def check(self, subscription: Subscription, broker: BrokerInfo, client_id: str | None) -> None:
+        """Refuse selectors on names that match nothing."""
+        super().check(subscription, broker, client_id)
         if subscription.selector:
             _selector(subscription.selector)
 
@@ -89,11 +83,16 @@ class ArtemisDialect(Dialect):
             headers["durable-subscription-name"] = subscription.durable_name
         return headers
 
-    def delete_durable(self, name: str, destination: Destination, client_id: str | None) -> dict[str, str]:
-        """Return the headers of the UNSUBSCRIBE that deletes an idle durable subscription."""
-        if not client_id:
-            raise ConfigurationError(f"deleting the durable subscription {name!r} needs its client id")
-        return {"destination": destination.name, "id": name, "durable-subscription-name": name}
+    def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
+        """Return the UNSUBSCRIBE that names the durable subscription; the connection's client id counts."""
+        del client_id
+        name = subscription.durable_name or ""
+        headers = {
+            "destination": self.destination(subscription.destination),
+            "id": name,
+            "durable-subscription-name": name,
+        }
+        return [("UNSUBSCRIBE", headers)]
 
     def recovery(self, subscription: Subscription) -> Recovery:
         """Resubscribe, except where that would drop what a plain topic consumer holds."""

@@ -6,23 +6,28 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import ClassVar, Final, overload
+from typing import ClassVar, Final, TypeAlias, overload
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import DEFAULT_PRIORITY, Body, BodyKind, JmsMessage, PropertyValue
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
-from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Subscription
+from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp import frames
 from airflow_provider_jmsjca.transports.stomp.frames import Frame
 
 BODY_KIND: Final = "JMS_JMSJCA_BodyKind"
 """Header that says which kind a body is, sent only where the broker would lose it."""
+RENAMED: Final = "JMS_JMSJCA_Property_"
+"""In front of the name of a property that would be taken for a header of STOMP or of the broker."""
 
-Headers = list[tuple[str, str]]
+Headers: TypeAlias = list[tuple[str, str]]
+Command: TypeAlias = tuple[str, dict[str, str]]
+"""A command of STOMP and its headers."""
+
 _HIGHEST_PRIORITY: Final = 9
 _LOWEST_NUMBER: Final = 0
 
-# Headers with a meaning of their own in one direction or the other; no property can have such a name.
+# Headers with a meaning of their own in one direction or the other.
 RESERVED: Final = frozenset(
     {
         "ack",
@@ -30,6 +35,7 @@ RESERVED: Final = frozenset(
         "correlation-id",
         "destination",
         "expires",
+        "id",
         "message-id",
         "persistent",
         "priority",
@@ -76,6 +82,7 @@ class Dialect(ABC):
         unit_kind: What a unit of work is made of.
         bulk_transactions: Whether sends in bulk go faster in a transaction, which is then atomic and durable.
         hidden: Received headers that are no properties of the message.
+        taken: Names that no property can have on the wire; such properties travel under another name.
     """
 
     product: ClassVar[str]
@@ -83,25 +90,49 @@ class Dialect(ABC):
     unit_kind: ClassVar[UnitKind] = UnitKind.CONFIRM_THEN_ACKNOWLEDGE
     bulk_transactions: ClassVar[bool] = False
     hidden: ClassVar[frozenset[str]] = RESERVED
+    taken: ClassVar[frozenset[str]] = RESERVED
 
     # --- subscriptions
 
-    @abstractmethod
-    def check(self, subscription: Subscription, client_id: str | None) -> None:
+    def check(self, subscription: Subscription, broker: BrokerInfo, client_id: str | None) -> None:
         """Refuse what the broker would ignore or weaken without a word.
 
         Raises:
             CapabilityError: The broker can't do it.
-            ConfigurationError: Something is missing for it.
+            ConfigurationError: Something is missing for it, or makes no sense.
         """
+        if subscription.prefetch is not None and subscription.prefetch < 1:
+            raise ConfigurationError(f"the prefetch must be at least 1, not {subscription.prefetch}")
+        if subscription.selector:
+            self.capabilities.require(broker, "selector", purpose=f"the selector {subscription.selector!r}")
+        name = subscription.durable_name
+        if name is None:
+            return
+        purpose = f"the durable subscription {name!r}"
+        self.capabilities.require(broker, "durable_subscription", purpose=purpose)
+        faults = []
+        if subscription.destination.kind is not DestinationKind.TOPIC:
+            faults.append(f"{purpose} needs a topic, not {subscription.destination}")
+        if not client_id:
+            faults.append(f"{purpose} needs a client id on its connection")
+        if faults:
+            raise ConfigurationError(faults)
 
     @abstractmethod
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE, without `ack`, `receipt` and (unless fixed by a name) `id`."""
 
-    @abstractmethod
-    def delete_durable(self, name: str, destination: Destination, client_id: str | None) -> dict[str, str]:
-        """Return the headers of the UNSUBSCRIBE that deletes an idle durable subscription."""
+    def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
+        """Return the frames that delete an idle durable subscription.
+
+        Raises:
+            CapabilityError: The broker has no durable subscriptions.
+        """
+        del client_id
+        raise CapabilityError(
+            f"deleting the durable subscription {subscription.durable_name!r} needs the capability "
+            f"'durable_subscription', which {self.product} lacks"
+        )
 
     @abstractmethod
     def recovery(self, subscription: Subscription) -> Recovery:
@@ -152,7 +183,9 @@ class Dialect(ABC):
             headers.append(("type", message.type))
         if outgoing.delay is not None and outgoing.delay > timedelta(0):
             if not self.capabilities.delayed_delivery:
-                raise CapabilityError(f"{self.product} can't delay a message over STOMP")
+                raise CapabilityError(
+                    f"a delay needs the capability 'delayed_delivery', which {self.product} lacks"
+                )
             headers.append(("AMQ_SCHEDULED_DELAY", str(round(outgoing.delay.total_seconds() * 1000))))
         self.special_headers(headers, outgoing, identifier)
         self.property_headers(headers, message.properties)
@@ -177,22 +210,21 @@ class Dialect(ABC):
 
     def property_headers(self, headers: Headers, properties: Mapping[str, PropertyValue]) -> None:
         """Add the properties. STOMP knows text only; a property that is null is left out."""
+        taken = self.taken
         for name, value in properties.items():
-            if name in RESERVED or not name:
-                raise ConfigurationError(f"the property name {name!r} has a meaning of its own in STOMP")
-            if isinstance(value, str):
-                headers.append((name, value))
-            elif isinstance(value, bool):
-                headers.append((name, "true" if value else "false"))
-            elif value is not None:
-                headers.append((name, str(value)))
+            if not name:
+                raise ConfigurationError("a property has no name")
+            if value is not None:
+                wire_name = f"{RENAMED}{name}" if name in taken else name
+                headers.append((wire_name, value if isinstance(value, str) else _text(value)))
 
     @abstractmethod
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
         """Return the body, and add the headers that say what it is."""
 
     def check_headers(self, headers: Headers) -> None:
-        """Refuse headers the broker would choke on."""
+        """Refuse headers the broker would choke on. Most brokers take any."""
+        del headers
 
     # --- messages in
 
@@ -208,7 +240,9 @@ class Dialect(ABC):
         return JmsMessage(
             body_kind=body_kind,
             body=body,
-            properties=self.decode_properties({k: v for k, v in headers.items() if k not in hidden}),
+            properties=self.decode_properties(
+                {name.removeprefix(RENAMED): value for name, value in headers.items() if name not in hidden}
+            ),
             message_id=self.message_id(headers),
             correlation_id=headers.get("correlation-id"),
             reply_to=None if "reply-to" not in headers else Destination.parse(headers["reply-to"]),
@@ -220,6 +254,24 @@ class Dialect(ABC):
             persistent=headers.get("persistent") == "true",
             redelivered=headers.get("redelivered") == "true",
             delivery_count=self.delivery_count(headers),
+        )
+
+    def salvage(self, frame: Frame, subscription: Subscription) -> JmsMessage:
+        """Return what can be kept of a message that can't be decoded: the body as it came, and its headers."""
+        try:
+            headers = frame.headers()
+        except PoisonMessageError:
+            headers = {}
+        return JmsMessage(
+            body_kind=BodyKind.BYTES,
+            body=frame.body,
+            properties={k.removeprefix(RENAMED): v for k, v in headers.items() if k not in self.hidden},
+            message_id=self.message_id(headers),
+            correlation_id=headers.get("correlation-id"),
+            type=headers.get("type"),
+            destination=self.origin(headers, subscription),
+            persistent=headers.get("persistent") == "true",
+            redelivered=headers.get("redelivered") == "true",
         )
 
     def decode_headers(self, frame: Frame) -> dict[str, str]:
@@ -245,6 +297,7 @@ class Dialect(ABC):
     def delivery_count(self, headers: Mapping[str, str]) -> int | None:
         """Return how often it was delivered, or `None`."""
         del headers
+        return None
 
     def origin(self, headers: Mapping[str, str], subscription: Subscription) -> Destination:
         """Return where the message was sent to."""
@@ -273,6 +326,12 @@ def number(headers: Mapping[str, str], name: str, default: int | None) -> int | 
         return int(text)
     except ValueError:
         raise PoisonMessageError(f"the header {name!r} is no number: {text[:40]!r}") from None
+
+
+def _text(value: PropertyValue) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
 
 
 def decode_text(data: bytes) -> str:

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage
-from airflow_provider_jmsjca.errors import CapabilityError
 from airflow_provider_jmsjca.transports.base import Capabilities, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODY_KIND,
@@ -31,22 +30,10 @@ class GenericDialect(Dialect):
     product: ClassVar[str] = "unknown"
     capabilities: ClassVar[Capabilities] = Capabilities()
 
-    def check(self, subscription: Subscription, client_id: str | None) -> None:
-        """Refuse what STOMP 1.2 doesn't define."""
-        del client_id
-        if subscription.selector:
-            raise CapabilityError("STOMP 1.2 defines no message selectors, and this server is unknown")
-        if subscription.durable_name is not None:
-            raise CapabilityError("STOMP 1.2 defines no durable subscriptions, and this server is unknown")
-
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE."""
         del client_id
         return {"destination": self.destination(subscription.destination)}
-
-    def delete_durable(self, name: str, destination: Destination, client_id: str | None) -> dict[str, str]:
-        """Refuse."""
-        raise CapabilityError("STOMP 1.2 defines no durable subscriptions, and this server is unknown")
 
     def recovery(self, subscription: Subscription) -> Recovery:
         """Close the connection."""
@@ -76,3 +63,4 @@ class GenericDialect(Dialect):
     def message_id(self, headers: Mapping[str, str]) -> str | None:
         """Return none: nothing says that this server's ids are stable over redelivery."""
         del headers
+        return None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from time import time
 from typing import ClassVar, Final
 
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
-from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODY_KIND,
     RESERVED,
+    Command,
     Dialect,
     Headers,
     Recovery,
@@ -29,8 +30,29 @@ EXPIRATION: Final = "JMS_JMSJCA_Expiration"
 _TEXT: Final = "text/plain;charset=utf-8"
 _TEXTUAL: Final = ("text/", "application/json", "application/xml")
 _HIDDEN: Final = RESERVED | {"amqp-message-id", "expiration", "x-delivery-count", EXPIRATION}
-# These change how a queue is declared, or how the broker counts; as properties they would do harm.
-_DANGEROUS: Final = "x-"
+# Those with x- change how the broker declares a queue, counts deliveries or routes dead letters.
+_TAKEN: Final = _HIDDEN | {
+    "content-encoding",
+    "app-id",
+    "user-id",
+    "durable",
+    "auto-delete",
+    "exclusive",
+    "x-death",
+    "x-dead-letter-exchange",
+    "x-dead-letter-routing-key",
+    "x-expires",
+    "x-first-death-exchange",
+    "x-first-death-queue",
+    "x-first-death-reason",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-max-priority",
+    "x-message-ttl",
+    "x-overflow",
+    "x-queue-name",
+    "x-queue-type",
+}
 
 
 class RabbitMqDialect(Dialect):
@@ -43,17 +65,7 @@ class RabbitMqDialect(Dialect):
     product: ClassVar[str] = "rabbitmq"
     capabilities: ClassVar[Capabilities] = Capabilities(redelivered_flag=True, durable_subscription=True)
     hidden: ClassVar[frozenset[str]] = _HIDDEN
-
-    def check(self, subscription: Subscription, client_id: str | None) -> None:
-        """Refuse selectors, which the broker ignores."""
-        del client_id
-        if subscription.selector:
-            raise CapabilityError("rabbitmq ignores message selectors")
-        if subscription.durable_name is not None and subscription.destination.kind is not DestinationKind.TOPIC:
-            raise ConfigurationError(
-                f"the durable subscription {subscription.durable_name!r} needs a topic, "
-                f"not {subscription.destination}"
-            )
+    taken: ClassVar[frozenset[str]] = _TAKEN
 
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE."""
@@ -66,9 +78,10 @@ class RabbitMqDialect(Dialect):
             headers |= _durable(subscription.durable_name, client_id)
         return headers
 
-    def delete_durable(self, name: str, destination: Destination, client_id: str | None) -> dict[str, str]:
-        """Return the headers of the UNSUBSCRIBE that deletes a durable subscription."""
-        return {"destination": self.destination(destination), **_durable(name, client_id)}
+    def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
+        """Return a SUBSCRIBE, without which the broker knows nothing to delete, and the UNSUBSCRIBE."""
+        headers = self.subscribe(replace(subscription, prefetch=1), client_id)
+        return [("SUBSCRIBE", headers | {"ack": "client-individual"}), ("UNSUBSCRIBE", headers)]
 
     def recovery(self, subscription: Subscription) -> Recovery:
         """NACK requeues at once."""
@@ -96,12 +109,6 @@ class RabbitMqDialect(Dialect):
         if expiration:
             headers.append(("expiration", str(max(0, expiration - now))))
             headers.append((EXPIRATION, str(expiration)))
-
-    def property_headers(self, headers: Headers, properties: Mapping[str, PropertyValue]) -> None:
-        """Leave out what would change how the broker declares queues or counts deliveries."""
-        super().property_headers(
-            headers, {name: value for name, value in properties.items() if not name.startswith(_DANGEROUS)}
-        )
 
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
         """Mark the kind: the broker knows bytes only."""

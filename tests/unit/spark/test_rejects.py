@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.spark.attempts import Done, RejectsFile
+from airflow_provider_jmsjca.spark.manifest import Manifest
+from airflow_provider_jmsjca.spark.rejects import Reject, rejected_messages, write_rejects
+
+
+def reject(segment: int, position: int, why: str = "bad") -> Reject:
+    return Reject(segment=segment, position=position, exception_class="x.Y", exception_message=why)
+
+
+def finish(folder: Path, *files: RejectsFile) -> None:
+    Done(
+        batch_id="b1",
+        fence=1,
+        rows=5,
+        stored={},
+        rejected=0,
+        rejects=files,
+        finished="2026-01-01T00:00:00+00:00",
+    ).create(folder)
+
+
+def test_a_file_of_rejects_by_hand(tmp_path: Path) -> None:
+    file = write_rejects(tmp_path, 3, 1, [reject(0, 17, "no ü")])
+    assert (file.file, file.rows) == ("rejects-000003-000001.jsonl", 1)
+    assert (tmp_path / file.file).read_text() == (
+        '{"segment": 0, "position": 17, "exception_class": "x.Y", "exception_message": "no \\u00fc"}\n'
+    )
+    with pytest.raises(SpoolError, match="attempt 3 has written it before"):
+        write_rejects(tmp_path, 3, 1, [])
+
+
+def test_rejects_become_messages_again_in_the_order_received(finished: Manifest) -> None:
+    first = write_rejects(finished.folder, 1, 0, [reject(1, 1, "late"), reject(0, 2)])
+    second = write_rejects(finished.folder, 1, 1, [reject(0, 0), reject(1, 1, "named before")])
+    finish(finished.folder, first, second)
+    found = [
+        (item.message.message_id, item.message.body, item.exception_class, item.exception_message)
+        for item in rejected_messages(finished)
+    ]
+    assert found == [
+        ("ID:0", "body 0", "x.Y", "bad"),
+        ("ID:2", "body 2", "x.Y", "bad"),
+        ("ID:4", "body 4", "x.Y", "late"),
+    ]
+
+
+def test_rejects_of_an_attempt_that_did_not_finish_do_not_count(finished: Manifest) -> None:
+    write_rejects(finished.folder, 1, 0, [reject(0, 0)])
+    counted = write_rejects(finished.folder, 2, 0, [reject(0, 1)])
+    with pytest.raises(SpoolError, match="no _DONE"):
+        list(rejected_messages(finished))
+    finish(finished.folder, counted)
+    assert [item.message.message_id for item in rejected_messages(finished)] == ["ID:1"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "fault"),
+    [
+        (reject(2, 0), "names segment 2, which the batch doesn't have"),
+        (reject(0, 3), r"segment-000000\.parquet: a reject names row 3, the segment has 3"),
+    ],
+)
+def test_a_reject_of_no_message_is_an_error(finished: Manifest, bad: Reject, fault: str) -> None:
+    finish(finished.folder, write_rejects(finished.folder, 1, 0, [bad]))
+    with pytest.raises(SpoolError, match=fault):
+        list(rejected_messages(finished))
+
+
+def test_a_changed_file_of_rejects_is_an_error(finished: Manifest) -> None:
+    file = write_rejects(finished.folder, 1, 0, [reject(0, 0)])
+    finish(finished.folder, file)
+    (finished.folder / file.file).write_text("")
+    with pytest.raises(SpoolError, match=rf"{file.file}: expected sha256 {file.sha256}, found e3b0c442"):
+        list(rejected_messages(finished))
+    (finished.folder / file.file).unlink()
+    with pytest.raises(SpoolError, match=f"{file.file}: can't be read: No such file"):
+        list(rejected_messages(finished))

@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_provider_jmsjca.errors import BatchInUseError, ConfigurationError, SpoolError
+from airflow_provider_jmsjca.spark.known_ids import Horizon, message_key
+from airflow_provider_jmsjca.spark.manifest import Manifest
+from airflow_provider_jmsjca.spark.row_reader import table_to_messages
+from airflow_provider_jmsjca.spark.schema import MESSAGE_SCHEMA
+from tests.unit.spark.conftest import NOW, MakeRows, OpenBatch
+from tests.unit.spark.dying_writer import KILLED, write, write_and_die
+
+
+def key(number: int) -> str:
+    return message_key(f"ID:{number}", "queue://orders")
+
+
+def ids(folder: Path) -> list[str]:
+    found = []
+    for path in sorted(folder.glob("segment-*.parquet")):
+        found += [item.message.message_id for item in table_to_messages(pq.ParquetFile(path).read())]
+    return found
+
+
+def test_what_a_batch_leaves_on_disk(finished: Manifest) -> None:
+    folder = finished.folder
+    assert sorted(item.name for item in folder.iterdir()) == [
+        "batch.json",
+        "lock",
+        "manifest.json",
+        "segment-000000.parquet",
+        "segment-000001.parquet",
+    ]
+    first, second = ((folder / f"segment-00000{number}.parquet").read_bytes() for number in (0, 1))
+    assert json.loads((folder / "manifest.json").read_text()) == {
+        "format_version": 1,
+        "schema_version": 1,
+        "batch_id": "b1",
+        "source": "queue://orders",
+        "activation": "a",
+        "created": "2023-11-14T22:13:20.000+00:00",
+        "rows": 5,
+        "segments": [
+            {
+                "file": "segment-000000.parquet",
+                "rows": 3,
+                "bytes": len(first),
+                "sha256": hashlib.sha256(first).hexdigest(),
+            },
+            {
+                "file": "segment-000001.parquet",
+                "rows": 2,
+                "bytes": len(second),
+                "sha256": hashlib.sha256(second).hexdigest(),
+            },
+        ],
+    }
+    assert json.loads((folder / "batch.json").read_text()) == {
+        "format_version": 1,
+        "schema_version": 1,
+        "batch_id": "b1",
+        "source": "queue://orders",
+        "activation": "a",
+        "created": "2023-11-14T22:13:20.000+00:00",
+    }
+    assert finished.uri == f"file://{folder}/manifest.json"
+    assert Manifest.read(finished.uri) == finished
+    finished.verify()
+
+
+def test_a_segment_is_zstd_parquet_of_the_message_schema(finished: Manifest) -> None:
+    file = pq.ParquetFile(finished.segment_paths()[1])
+    assert file.schema_arrow.equals(MESSAGE_SCHEMA)
+    assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+    metadata = file.schema_arrow.metadata
+    assert {name: value for name, value in metadata.items() if name.startswith(b"jmsjca.")} == {
+        b"jmsjca.format_version": b"1",
+        b"jmsjca.schema_version": b"1",
+        b"jmsjca.batch_id": b"b1",
+        b"jmsjca.segment": b"1",
+    }
+    assert file.read(columns=["position"]).column(0).to_pylist() == [0, 1]
+
+
+def test_an_unfinished_batch_is_continued(open_batch: OpenBatch, rows: MakeRows) -> None:
+    with open_batch() as first:
+        first.seal(rows(range(3)))
+        (first.folder / ".tmp-abc").write_bytes(b"half a segment")
+    with open_batch() as second:
+        assert second.rows == 3
+        assert [segment.rows for segment in second.segments] == [3]
+        assert second.knows(key(2))
+        assert not second.knows(key(3))
+        assert not (second.folder / ".tmp-abc").exists()
+        second.seal(rows([3]))
+        manifest = second.complete()
+    manifest.verify()
+    assert ids(manifest.folder) == ["ID:0", "ID:1", "ID:2", "ID:3"]
+
+
+def test_a_finished_batch_is_returned_as_it_is(
+    finished: Manifest, open_batch: OpenBatch, rows: MakeRows
+) -> None:
+    with open_batch() as again:
+        assert again.manifest == finished
+        assert again.rows == 5
+        assert again.complete() == finished
+        with pytest.raises(SpoolError, match="finished or closed"):
+            again.seal(rows([9]))
+
+
+def test_an_empty_batch_can_be_finished(open_batch: OpenBatch) -> None:
+    with open_batch() as batch:
+        manifest = batch.complete()
+    manifest.verify()
+    assert (manifest.rows, manifest.segments) == (0, ())
+
+
+def test_a_segment_needs_a_row(open_batch: OpenBatch) -> None:
+    with open_batch() as batch, pytest.raises(ValueError, match="at least one row"):
+        batch.seal([])
+
+
+def test_a_second_writer_is_refused(open_batch: OpenBatch, rows: MakeRows) -> None:
+    with open_batch() as first:
+        with pytest.raises(
+            BatchInUseError, match=rf"lock: the batch is being written by process {os.getpid()} on "
+        ):
+            open_batch()
+        first.seal(rows([1]))
+    with open_batch() as second:
+        assert second.rows == 1
+
+
+def test_where_locks_fail_the_second_to_seal_loses_cleanly(open_batch: OpenBatch, rows: MakeRows) -> None:
+    with open_batch() as first:
+        (first.folder / "lock").unlink()
+        with open_batch() as second:
+            second.seal(rows([1]))
+            with pytest.raises(BatchInUseError, match=r"segment-000000\.parquet: another writer has sealed"):
+                first.seal(rows([2]))
+            manifest = second.complete()
+            with pytest.raises(
+                BatchInUseError, match=r"manifest\.json: another writer has completed batch b1"
+            ):
+                first.complete()
+    assert ids(manifest.folder) == ["ID:1"]
+
+
+def test_of_two_threads_one_writes(open_batch: OpenBatch, rows: MakeRows) -> None:
+    barrier = threading.Barrier(2)
+    outcomes: list[str] = []
+
+    def write() -> None:
+        barrier.wait()
+        try:
+            with open_batch() as batch:
+                barrier.wait(timeout=5)
+                batch.seal(rows([1]))
+                outcomes.append("sealed")
+        except BatchInUseError:
+            outcomes.append("refused")
+            barrier.wait(timeout=5)
+
+    threads = [threading.Thread(target=write) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["refused", "sealed"]
+
+
+def test_ids_of_earlier_batches_are_known_within_the_horizon(open_batch: OpenBatch, rows: MakeRows) -> None:
+    modified = NOW - 1000
+    for name, numbers, activation in (
+        ("old", range(10), "a"),
+        ("other", range(20, 30), "another"),
+        ("new", range(40, 50), "a"),
+    ):
+        with open_batch(name, activation=activation) as batch:
+            batch.seal(rows(numbers))
+            segment = batch.folder / "segment-000000.parquet"
+        modified += 100
+        os.utime(segment, (modified, modified))
+        os.utime(segment.parent, (modified, modified))
+
+    def known(**horizon: object) -> set[int]:
+        with open_batch("b1", horizon=Horizon(**horizon)) as batch:  # type: ignore[arg-type]  # by name
+            return {number for number in range(60) if batch.knows(key(number))}
+
+    everything = {*range(10), *range(40, 50)}
+    assert known() == everything
+    assert known(count=11) == everything
+    assert known(count=10) == set(range(40, 50))
+    assert known(count=0) == set()
+    assert known(age=timedelta(seconds=850)) == set(range(40, 50))
+    assert known(age=timedelta(seconds=650)) == set()
+
+
+def test_copies_of_a_message_in_two_queues_are_two_messages(open_batch: OpenBatch, rows: MakeRows) -> None:
+    with open_batch() as batch:
+        batch.seal(rows([1]))
+        assert batch.knows(message_key("ID:1", "queue://orders"))
+        assert not batch.knows(message_key("ID:1", "queue://copies"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"source": "queue://other"}, r"source: expected 'queue://other', found 'queue://orders'"),
+        ({"activation": "z"}, r"activation: expected 'z', found 'a'"),
+    ],
+)
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_batch_of_another_source_is_refused(
+    open_batch: OpenBatch, changes: dict[str, str], fault: str, *, complete: bool
+) -> None:
+    with open_batch() as batch:
+        if complete:
+            batch.complete()
+    with pytest.raises(SpoolError, match=fault):
+        open_batch(**changes)
+
+
+def test_a_name_that_is_no_folder_is_refused(open_batch: OpenBatch, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="can't name a folder"):
+        open_batch("../x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[60] ^= 0xFF
+    path.write_bytes(content)
+
+
+def _swap(path: Path) -> None:
+    path.write_bytes((path.parent / "segment-000000.parquet").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (_truncate, r"segment-000001\.parquet: (not a Parquet file|damaged)"),
+        (_flip, r"segment-000001\.parquet: damaged"),
+        (_swap, r"segment-000001\.parquet: jmsjca\.segment: expected '1', found '0'"),
+        (
+            lambda path: path.rename(path.with_name("segment-000005.parquet")),
+            r"expected segment-000001\.parquet, found segment-000005\.parquet",
+        ),
+        (
+            lambda path: path.rename(path.with_name("segment-1.parquet")),
+            r"expected segment-000001\.parquet, found segment-1\.parquet",
+        ),
+        (
+            lambda path: (path.parent / "batch.json").write_text("{}"),
+            r"batch\.json: format_version: expected 1",
+        ),
+        (lambda path: (path.parent / "batch.json").write_text("x"), r"batch\.json: can't be read"),
+    ],
+)
+def test_a_damaged_unfinished_batch_is_not_continued(
+    open_batch: OpenBatch, rows: MakeRows, damage: Callable[[Path], object], fault: str
+) -> None:
+    with open_batch() as batch:
+        batch.seal(rows(range(100)))
+        batch.seal(rows(range(100, 200)))
+    damage(batch.folder / "segment-000001.parquet")
+    with pytest.raises(SpoolError, match=fault):
+        open_batch()
+
+
+def test_a_segment_of_another_batch_is_refused(open_batch: OpenBatch, rows: MakeRows) -> None:
+    with open_batch("b2") as other:
+        other.seal(rows([1]))
+    with open_batch("b1") as batch:
+        batch.seal(rows([2]))
+    name = "segment-000000.parquet"
+    (batch.folder / name).write_bytes((other.folder / name).read_bytes())
+    with pytest.raises(
+        SpoolError, match=r"segment-000000\.parquet: jmsjca\.batch_id: expected 'b1', found 'b2'"
+    ):
+        open_batch("b1")
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "number"),
+    [
+        # Each file is sealed by fsync, link, fsync of the folder: batch.json, two segments, the manifest. The
+        # folder of batches is flushed first.
+        *[("fsync", before, number) for before in (True, False) for number in range(1, 10)],
+        *[("link", before, number) for before in (True, False) for number in range(1, 5)],
+    ],
+)
+def test_killed_at_any_step_a_batch_keeps_what_was_acknowledged_and_nothing_in_part(
+    tmp_path: Path, name: str, number: int, *, before: bool
+) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.unit.spark.dying_writer"])
+    spool, noted = tmp_path / "spool", tmp_path / "acknowledged"
+    spool.mkdir()
+    noted.touch()
+    process = context.Process(target=write_and_die, args=(spool, noted, name, before, number))
+    process.start()
+    process.join(timeout=60)
+    assert process.exitcode == KILLED
+
+    acknowledged = noted.read_text().split()
+    present = ids(spool / "b1")
+    assert present[: len(acknowledged)] == acknowledged
+    assert len(present) in {0, 10, 20}
+
+    was_complete = (spool / "b1" / "manifest.json").exists()
+    write(spool, noted)
+    manifest = Manifest.read(spool / "b1" / "manifest.json")
+    manifest.verify()
+    assert ids(manifest.folder) == [f"ID:{n}" for n in range(20)]
+    # A finished batch isn't touched any more; the leftover is a second name of its manifest.
+    assert was_complete or not list(manifest.folder.glob(".tmp-*"))
