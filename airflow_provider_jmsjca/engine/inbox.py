@@ -92,7 +92,7 @@ class Inbox:
         if len(self._consumers) == 1:
             self._consumers[0].recover()
             with self._lock:
-                # One that was on its way while the broker took back its elders is recognised in `_pop`.
+                # One that is still on its way from before is recognised when it is its turn.
                 self._buffer = deque(item for item in self._buffer if _current(item))
             return
         # Several consumers handing back one after the other would mix up the order.
@@ -110,8 +110,8 @@ class Inbox:
 
     def _wait(self, timeout: float) -> Received | None:
         with self._lock:
-            self._lock.wait_for(lambda: bool(self._buffer) or self._loss is not None, timeout)
-            found = self._pop()
+            self._lock.wait_for(lambda: self._has_current() or self._loss is not None, timeout)
+            found = self._buffer.popleft() if self._has_current() else None
             if found is not None:
                 self._unsettled += 1
             elif self._loss is not None:
@@ -122,12 +122,10 @@ class Inbox:
         is_queue = self._subscription.destination.kind is DestinationKind.QUEUE
         return is_queue and self._unsettled > 0 and self._doubted_at != self._unsettled
 
-    def _pop(self) -> Received | None:
-        while self._buffer:
-            item = self._buffer.popleft()
-            if _current(item):
-                return item
-        return None
+    def _has_current(self) -> bool:
+        while self._buffer and not _current(self._buffer[0]):
+            self._buffer.popleft()
+        return bool(self._buffer)
 
     def _subscribe_once_more(self) -> None:
         subscription = self._subscription

@@ -16,7 +16,7 @@ from stomp.utils import Frame
 from tests.servers.broker import Broker, logs_in
 
 
-class Inbox(stomp.ConnectionListener):
+class Inbox(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py is untyped
     """Keeps what arrives, and wakes who waits for it."""
 
     def __init__(self) -> None:

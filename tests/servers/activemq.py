@@ -62,6 +62,11 @@ class ActiveMQClassic(Broker):
     name: ClassVar[str] = "activemq"
     port_names: ClassVar[tuple[str, ...]] = ("stomp", "stomps", "openwire")
 
+    def fetch(self) -> None:
+        """Download the jars, and make sure that there is a Java."""
+        find_java()
+        self.jars()
+
     @staticmethod
     def jars() -> tuple[Path, ...]:
         """Return the broker's jars; the Java client is among them."""

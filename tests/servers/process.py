@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -89,7 +90,7 @@ class ServerProcess:
         """Whether the leader runs, be it suspended."""
         if self._popen is not None:
             return self._popen.poll() is None
-        return self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE
+        return _lives(self._process)
 
     @property
     def exit_code(self) -> int | None:
@@ -141,7 +142,9 @@ class ServerProcess:
             except psutil.NoSuchProcess:
                 continue
         self._wait(10)
-        psutil.wait_procs(tree[1:], timeout=10)
+        end = time.monotonic() + 10
+        while any(_lives(process) for process in tree[1:]) and time.monotonic() < end:
+            time.sleep(0.01)
         # Whoever outlived the leader; the start time fits nobody, so a new owner of the number is spared.
         guard.kill_group(self.pid, 0.0)
         _Guard.forget(self.pid)
@@ -155,6 +158,14 @@ class ServerProcess:
         except (subprocess.TimeoutExpired, psutil.TimeoutExpired):
             return False
         return True
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Return whether a process runs; one that is dead but not yet collected by its parent doesn't."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 class _Guard:

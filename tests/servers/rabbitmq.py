@@ -18,6 +18,7 @@ from tests.servers.ports import HOST, accepts
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
+_ERLANG = "-kernel inet_dist_use_interface {127,0,0,1} +S 2:2 +sbwt none"
 _CONFIGURATION = """\
 listeners.tcp.1 = {host}:{amqp}
 stomp.listeners.tcp.1 = {host}:{stomp}
@@ -39,6 +40,10 @@ class RabbitMQ(Broker):
 
     name: ClassVar[str] = "rabbitmq"
     port_names: ClassVar[tuple[str, ...]] = ("stomp", "stomps", "amqp", "distribution", "epmd")
+
+    def fetch(self) -> None:
+        """Install the package."""
+        require_rabbitmq()
 
     def _prepare(self) -> None:
         require_rabbitmq()
@@ -94,7 +99,7 @@ class RabbitMQ(Broker):
             "RABBITMQ_DIST_PORT": str(self.ports["distribution"]),
             "ERL_EPMD_PORT": str(self.ports["epmd"]),
             "ERL_EPMD_ADDRESS": HOST,
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} +S 2:2 +sbwt none",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": _ERLANG,
         }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import time
 from abc import ABC, abstractmethod
@@ -56,6 +57,11 @@ class Server(ABC):
     def pid(self) -> int | None:
         """Number of the process we started; a server written as a shell script is its child."""
         return self._processes["server"].pid if self.running else None
+
+    @property
+    def password(self) -> str:
+        """The user's password, made on first use."""
+        return self._kept_secret("password")
 
     def start(self, deadline: float = START_DEADLINE) -> None:
         """Start, and wait until it is ready.
@@ -147,6 +153,10 @@ class Server(ABC):
         for process in self._processes.values():
             process.resume()
 
+    def discard(self) -> None:
+        """Delete all it wrote; call it when it doesn't run."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
     def adopt(self) -> bool:
         """Take over the processes an earlier run left in this folder, and return whether the server runs."""
         file = self.folder / "processes.json"
@@ -172,16 +182,19 @@ class Server(ABC):
     def _environment(self) -> Mapping[str, str]:
         return {**os.environ}
 
+    def _working_folder(self) -> Path:
+        return self.folder
+
     def _user(self) -> tuple[int, int] | None:
         return None
 
-    def _start_companions(self) -> None:
+    def _start_companions(self) -> None:  # noqa: B027 - most servers need none
         """Start processes the server needs beside it."""
 
     def _run(self, role: str, command: Sequence[str | Path]) -> None:
         self._processes[role] = ServerProcess.start(
             command,
-            folder=self.folder,
+            folder=self._working_folder(),
             environment=self._environment(),
             log=self.log_file,
             guarded=self._guarded,

@@ -12,16 +12,27 @@ import pytest
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.transports import connect as open_connection
 from airflow_provider_jmsjca.transports.base import Connection
-from tests.contract.transport.lab import Lab, MemoryLab
+from tests.contract.transport.lab import Lab, MemoryLab, StompLab
 from tests.contract.transport.report import Report
 from tests.contract.transport.traffic import Connect
+from tests.servers.catalogue import BROKERS
+from tests.servers.fixtures import PrivateBroker
 
 _REPORT = pytest.StashKey[Report]()
 
 
-@pytest.fixture(scope="session", params=["memory"])
+@pytest.fixture(scope="session", params=["memory", *sorted(BROKERS)])
 def lab(request: pytest.FixtureRequest) -> Lab:
-    return MemoryLab()
+    """Each broker in turn, shared by the session."""
+    if request.param == "memory":
+        return MemoryLab()
+    return StompLab(request.param, request.getfixturevalue(request.param))
+
+
+@pytest.fixture
+def private_lab(lab: Lab, private_broker: PrivateBroker) -> Lab:
+    """The same kind of broker, for this test alone: it may be killed."""
+    return MemoryLab() if isinstance(lab, MemoryLab) else StompLab(lab.name, private_broker(lab.name))
 
 
 @pytest.fixture

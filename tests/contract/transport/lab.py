@@ -5,14 +5,17 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from tests.servers.proxy import TcpProxy
+
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.memory import broker as memory_broker
+from tests.servers.broker import Broker
 
 CONNECT_TIMEOUT = timedelta(seconds=3)
 HEART_BEAT = timedelta(seconds=1)
@@ -26,6 +29,10 @@ class Line(ABC):
     @abstractmethod
     def cut(self) -> None:
         """End every connection that uses it; later ones are welcome."""
+
+    @abstractmethod
+    def freeze(self) -> None:
+        """Keep every connection open and let nothing through."""
 
 
 class Lab(ABC):
@@ -50,8 +57,8 @@ class Lab(ABC):
         """Kill -9, then start again; returns when it is up."""
 
     @abstractmethod
-    def line(self) -> Any:
-        """Return a context manager with a `Line`."""
+    def line(self) -> AbstractContextManager[Line]:
+        """Return a line of its own to the broker."""
 
     def forbidden(self) -> Destination | None:
         """Return a queue the user may not send to; `None` where everything is allowed."""
@@ -100,3 +107,42 @@ class MemoryLine(Line):
 
     def cut(self) -> None:
         self._broker.restart()
+
+    def freeze(self) -> None:
+        raise NotImplementedError
+
+
+class StompLab(Lab):
+    """A real broker over STOMP."""
+
+    def __init__(self, name: str, broker: Broker) -> None:
+        self.name = name
+        self.broker = broker
+        self.controllable = broker.controllable
+
+    def settings(self, *, tls: bool = False, **overrides: Any) -> ConnectionSettings:
+        overrides = {"connect_timeout": CONNECT_TIMEOUT, **overrides}
+        return self.broker.settings(tls=tls, **overrides)
+
+    def restart(self) -> None:
+        self.broker.kill()
+        self.broker.start()
+
+    @contextmanager
+    def line(self) -> Iterator[StompLine]:
+        with TcpProxy(self.broker.address()) as proxy:
+            yield StompLine(self, proxy)
+
+
+class StompLine(Line):
+    """A TCP proxy in front of the broker."""
+
+    def __init__(self, lab: StompLab, proxy: TcpProxy) -> None:
+        self.settings = lab.settings(hosts=(proxy.address,), heart_beat=HEART_BEAT)
+        self._proxy = proxy
+
+    def cut(self) -> None:
+        self._proxy.cut()
+
+    def freeze(self) -> None:
+        self._proxy.freeze()

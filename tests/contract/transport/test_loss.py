@@ -90,17 +90,18 @@ def test_a_hung_broker_is_noticed_within_three_heart_beats(lab: Lab, connect: Co
         assert time.monotonic() - began < 5
 
 
-def test_persistent_messages_survive_a_restart(lab: Lab, connect: Connect, queue: Destination) -> None:
-    if not lab.controllable:
-        pytest.skip("this broker is not ours to restart")
-    connection = connect()
+def test_a_new_connection_after_a_restart_finds_the_persistent_messages(
+    private_lab: Lab, connect: Connect, queue: Destination
+) -> None:
+    settings = private_lab.settings()
+    connection = connect(settings=settings)
     bodies = publish(connection, queue, 10)
     losses = Losses()
     connection.on_lost(losses)
-    lab.restart()
+    private_lab.restart()
     assert losses.told.wait(DEADLINE)
     connection.close()
-    assert remaining(connect, queue) == bodies
+    assert remaining(lambda: connect(settings=settings), queue) == bodies
 
 
 def test_5000_messages_without_a_stall(connection: Connection, connect: Connect, queue: Destination) -> None:

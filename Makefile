@@ -1,0 +1,93 @@
+# The front door: `make help` says what there is. A machine needs Python 3.11 or newer with pip, and make.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# The first Python that is new enough; name another with `make PYTHON=/path/to/python ...`.
+PYTHON ?= $(shell for each in python3.11 python3; do \
+  if $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then echo $$each; break; fi; done)
+
+TOOLS := .run/tools
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(TOOLS)/bin/uv
+# uv uses the Python it is given: it never brings one of its own.
+UV_ENVIRONMENT := UV_PYTHON_DOWNLOADS=never VIRTUAL_ENV=$(CURDIR)/$(VENV)
+TIERS := $(wildcard tests/contract tests/broker tests/airflow tests/spark tests/chaos)
+# `airflow` and `spark-submit` are found there too.
+IN_VENV := PATH="$(CURDIR)/$(BIN):$$PATH"
+
+.PHONY: help
+help:  ## Show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(VENV)/.stamp  ## Make .venv with everything pinned (the other targets do it by themselves)
+
+.PHONY: brokers
+brokers: setup  ## Start ActiveMQ, Artemis and RabbitMQ, and leave them running
+	@$(IN_VENV) python -m tests.servers up
+
+.PHONY: brokers-down
+brokers-down: setup  ## Stop them
+	@$(IN_VENV) python -m tests.servers down
+
+.PHONY: test
+test: lint  ## Lint, then every test, on real brokers
+	$(IN_VENV) python -m pytest tests/unit --durations=15
+	$(if $(TIERS),$(IN_VENV) python -m pytest $(TIERS) --durations=15)
+
+.PHONY: unit
+unit: setup  ## The tests that take seconds and need no server
+	$(IN_VENV) python -m pytest tests/unit
+
+.PHONY: lint
+lint: setup  ## Format, rules, types, imports
+	$(IN_VENV) ruff format --check
+	$(IN_VENV) ruff check
+	$(IN_VENV) mypy
+	$(IN_VENV) lint-imports
+
+.PHONY: demo
+demo: setup  ## The whole way on real flights: queue, DAG, Spark table, dead letters
+	@$(IN_VENV) python -m tests.demo
+
+.PHONY: bench
+bench: setup  ## Messages per second, ours and a plain loop
+	@$(IN_VENV) python -m tests.bench
+
+.PHONY: chaos
+chaos: setup  ## The kill -9 tests at full size
+	JMSJCA_CHAOS=full $(IN_VENV) python -m pytest tests/chaos --durations=15
+
+.PHONY: docs
+docs: setup  ## Generate the reference pages, and check the rest
+	@$(IN_VENV) python -m tests.docs
+
+.PHONY: lock
+lock: $(UV)  ## Bring requirements/*.txt up to date with pyproject.toml
+	$(UV) pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 requirements/bootstrap.in -o requirements/bootstrap.txt
+	$(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 --all-extras --group dev pyproject.toml -o requirements/dev.txt
+
+.PHONY: clean
+clean:  ## Stop what `make brokers` started; delete .venv, .run and caches
+	@if [ -x $(BIN)/python ] && [ -d .run/brokers ]; then $(BIN)/python -m tests.servers down; fi
+	rm -rf $(VENV) .run dist spark-warehouse metastore_db derby.log
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(UV): requirements/bootstrap.txt
+	@test -n "$(PYTHON)" || { echo 'error: no Python 3.11 or newer on PATH; install one, or name it: make PYTHON=/path/to/python' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'error: $(PYTHON) is not Python 3.11 or newer' >&2; exit 1; }
+	@$(PYTHON) -m pip --version > /dev/null || { echo 'error: $(PYTHON) has no pip; install it (on Debian: apt-get install python3-pip)' >&2; exit 1; }
+	@mkdir -p $(TOOLS)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --upgrade --target $(TOOLS) --require-hashes -r $<
+	@touch $@
+
+$(VENV)/.stamp: $(UV) requirements/dev.txt pyproject.toml
+	@test -x $(BIN)/python || $(UV_ENVIRONMENT) $(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV)
+	$(UV_ENVIRONMENT) $(UV) pip sync --quiet --require-hashes requirements/dev.txt
+	$(UV_ENVIRONMENT) $(UV) pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@

@@ -1,0 +1,450 @@
+"""A connection to a broker over STOMP."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from time import monotonic
+from typing import Final, assert_never
+
+import stomp
+from stomp.utils import Frame as StompFrame
+from stomp.utils import calculate_heartbeats
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConnectionLostError,
+    InDoubtError,
+    JmsError,
+    PermanentBrokerError,
+    TransientBrokerError,
+)
+from airflow_provider_jmsjca.transports.base import (
+    BrokerInfo,
+    Capabilities,
+    ConnectionSettings,
+    ConnectionState,
+    OnLost,
+    OnReceived,
+    Outgoing,
+    Subscription,
+    UnitOfWork,
+)
+from airflow_provider_jmsjca.transports.stomp.browsing import browse
+from airflow_provider_jmsjca.transports.stomp.channel import Channel
+from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
+from airflow_provider_jmsjca.transports.stomp.dialects import GENERIC, recognise
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect, UnitKind
+from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame, encode, escape
+from airflow_provider_jmsjca.transports.stomp.replies import Receipts, ReceiptTimeoutError, Replies
+from airflow_provider_jmsjca.transports.stomp.units import ConfirmedUnit, TransactionUnit
+from airflow_provider_jmsjca.transports.stomp.wire import Client, Wire
+
+_log = logging.getLogger(__name__)
+
+_BULK: Final = 500
+_ERROR_LENGTH: Final = 500
+_WITHOUT_HEART_BEAT: Final = 20_000
+_CREDENTIALS: Final = re.compile(
+    r"password|passcode|log-?in|credential|authenticat|access refused|security error|not authori[sz]ed",
+    re.IGNORECASE,
+)
+
+Route = Callable[[Frame, bytes], None]
+
+
+class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
+    """One connection, many subscriptions. See the port for what each method promises.
+
+    A callback that raises ends the connection, with the traceback in the log: its message would otherwise
+    stay unsettled and unseen until the end of the connection, while this way the broker delivers it again.
+    """
+
+    def __init__(self, settings: ConnectionSettings, host: tuple[str, int], channel: Channel) -> None:
+        self._settings = settings
+        self._host = host
+        self._reply_timeout = settings.reply_timeout.total_seconds()
+        self._state = ConnectionState.UP
+        self._lock = threading.Lock()
+        self._answered = threading.Event()
+        self._connected: StompFrame | None = None
+        self._end_reason: JmsError | None = None
+        self._last_error: str | None = None
+        self._on_lost: list[OnLost] = []
+        self._ended = False
+        self._routes: dict[bytes, Route] = {}
+        self._units: weakref.WeakSet[TransactionUnit] = weakref.WeakSet()
+        self._numbers = itertools.count(1)
+        self._prefix = f"ID:jmsjca-{uuid.uuid4().hex}-"
+        self._keeper: str | None = None
+        self._broker = BrokerInfo(product="unknown", version="", address=f"{host[0]}:{host[1]}")
+        self.dialect: Dialect = GENERIC
+        self.replies = Replies()
+        self.client_id = settings.client_id
+        self.wire = Wire(
+            channel,
+            host,
+            send_timeout=self._reply_timeout,
+            on_message=self._message,
+            on_receipt=self.replies.arrived,
+            on_end=self._end,
+        )
+        self._client = Client(self.wire)
+        self._client.set_listener("connection", self)
+
+    # --- life
+
+    def open(self, deadline: float) -> None:
+        """Say CONNECT, and wait for the answer until `deadline` (of the monotonic clock).
+
+        Raises:
+            TransientBrokerError: There is none, or the broker doesn't want us now.
+            AuthenticationError: It refuses the credentials.
+        """
+        settings = self._settings
+        beat = round(settings.heart_beat.total_seconds() * 1000)
+        # Artemis cuts a client that promises nothing after a minute, so we always promise.
+        beats = (beat or _WITHOUT_HEART_BEAT, beat)
+        headers = dict(settings.options) | {"heart-beat": f"{beats[0]},{beats[1]}"}
+        if settings.client_id is not None:
+            headers["client-id"] = settings.client_id
+        self.wire.vhost = settings.virtual_host or "/"
+        self.wire.start()
+        try:
+            # CONNECT and not STOMP: its headers are not escaped, so any password passes.
+            self._client.connect(
+                settings.username, settings.password, headers=headers, with_connect_command=True
+            )
+            self._answered.wait(max(0.0, deadline - monotonic()))
+        finally:
+            if self._connected is None:
+                self.wire.end(None)
+        if self._connected is None:
+            raise self._refusal()
+        self._greet(self._connected, beats)
+
+    def _refusal(self) -> JmsError:
+        if self._last_error is not None:
+            if _CREDENTIALS.search(self._last_error):
+                return AuthenticationError(f"the broker refuses the credentials: {self._last_error}")
+            return TransientBrokerError(f"the broker refuses the connection: {self._last_error}")
+        if self._end_reason is not None:
+            if isinstance(self._end_reason, ConnectionLostError):
+                return TransientBrokerError(f"{self._end_reason} before it said CONNECTED")
+            return self._end_reason
+        return TransientBrokerError("it took the connection and said nothing in time")
+
+    def _greet(self, connected: StompFrame, beats: tuple[int, int]) -> None:
+        headers = connected.headers
+        if headers.get("version") != "1.2":
+            self.wire.end(None)
+            raise PermanentBrokerError(f"the broker speaks STOMP {headers.get('version', '1.0')}, not 1.2")
+        self.dialect, product, version = recognise(headers.get("server", ""))
+        self._broker = BrokerInfo(
+            product=product, version=version, address=f"{self._host[0]}:{self._host[1]}"
+        )
+        send, receive = calculate_heartbeats(tuple(headers.get("heart-beat", "0,0").split(",")), beats)
+        self.wire.heart_beats(send / 1000, receive / 1000)
+
+    @property
+    def broker(self) -> BrokerInfo:
+        """Which broker answered."""
+        return self._broker
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        return self.dialect.capabilities
+
+    @property
+    def state(self) -> ConnectionState:
+        """Where in its life it is."""
+        return self._state
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it can be used."""
+        return self._state is ConnectionState.UP
+
+    def on_lost(self, callback: OnLost) -> None:
+        """Call back once if the connection is lost (at once if it already is); not when it is closed."""
+        with self._lock:
+            if not self._ended:
+                self._on_lost.append(callback)
+                return
+        if self._state is ConnectionState.LOST and self._end_reason is not None:
+            reason = self._end_reason
+            threading.Thread(target=lambda: callback(reason), name="stomp on_lost", daemon=True).start()
+
+    def give_up(self, reason: JmsError) -> None:
+        """End the connection at once; everything unsettled goes back to the broker."""
+        with self._lock:
+            if self._state is ConnectionState.UP:
+                self._state = ConnectionState.LOST
+        self.wire.end(reason)
+
+    def close(self) -> None:
+        """Close in good order, within the reply timeout; unsettled messages go back to the broker."""
+        with self._lock:
+            was_up = self._state is ConnectionState.UP
+            if was_up:
+                self._state = ConnectionState.CLOSED
+        if was_up and not self.wire.in_reader:
+            receipts = self.replies.receipts()
+            try:
+                self.wire.append(encode("DISCONNECT", [("receipt", receipts.ask())]))
+                self.wire.flush()
+                receipts.wait(self._reply_timeout)
+            except (ConnectionLostError, PermanentBrokerError) as error:
+                _log.debug("No good-bye from %s: %s", self._broker, error)
+        self.wire.end(None)
+        self.wire.join(self._reply_timeout)
+
+    def _end(self, reason: JmsError | None) -> None:
+        if isinstance(reason, ConnectionLostError) and self._last_error is not None:
+            reason = ConnectionLostError(f"{reason}: {self._last_error}")
+        with self._lock:
+            self._end_reason = reason
+            if self._state is ConnectionState.UP:
+                self._state = ConnectionState.LOST
+            self._ended = True
+            callbacks, self._on_lost = self._on_lost, []
+        self._answered.set()
+        self.replies.lost(
+            reason
+            if isinstance(reason, ConnectionLostError)
+            else ConnectionLostError(str(reason or "closed"))
+        )
+        if self._state is not ConnectionState.LOST or self._connected is None or reason is None:
+            return
+        _log.warning("The connection to %s is lost: %s", self._broker, reason)
+        for callback in callbacks:
+            callback(reason)
+
+    # --- frames in, called by the reader
+
+    def on_connected(self, frame: StompFrame) -> None:
+        """Take CONNECTED."""
+        self._connected = frame
+        self._answered.set()
+
+    def on_error(self, frame: StompFrame) -> None:
+        """Take ERROR, and find whom it concerns."""
+        text = _error_text(frame)
+        self._last_error = text
+        if self._connected is None:
+            self._answered.set()
+            return
+        error = PermanentBrokerError(f"{self._broker} refused: {text}")
+        if self.replies.refused(frame.headers.get("receipt-id"), error):
+            return
+        units = list(self._units)
+        for unit in units:
+            unit.blame(error)
+        if not units:
+            _log.warning("%s reports an error that belongs to nothing we wait for: %s", self._broker, text)
+
+    def _message(self, frame: Frame) -> None:
+        key = frame.first(SUBSCRIPTION) or b""
+        route = self._routes.get(key)
+        if route is not None:
+            route(frame, key)
+
+    # --- for consumers, units and browsers
+
+    def wait(self, receipts: Receipts) -> None:
+        """Send what is buffered and wait for the receipts.
+
+        Raises:
+            PermanentBrokerError: The broker refused.
+            ConnectionLostError: The connection was lost, or counts as lost because no receipt came in time.
+        """
+        if self.wire.in_reader:
+            raise ConfigurationError("a callback of the connection must not wait for the broker")
+        self.wire.flush()
+        try:
+            receipts.wait(self._reply_timeout)
+        except ReceiptTimeoutError as error:
+            self.give_up(error)
+            raise
+
+    def route(self, identifier: str, route: Route) -> bytes:
+        """Lead the messages of a subscription to `route`; return its id as the broker will write it."""
+        key = escape(identifier).encode()
+        if self._routes.setdefault(key, route) is not route:
+            raise PermanentBrokerError(
+                f"the subscription {identifier!r} is already active on this connection"
+            )
+        return key
+
+    def unroute(self, key: bytes) -> None:
+        """Drop what still comes for a subscription."""
+        self._routes.pop(key, None)
+
+    def new_subscription_id(self) -> str:
+        """Return an id no other subscription of this connection has."""
+        return f"s{next(self._numbers)}"
+
+    def new_transaction_id(self) -> str:
+        """Return an id no other transaction of this connection has."""
+        return f"t{next(self._numbers)}"
+
+    def encode(self, outgoing: Outgoing) -> bytes:
+        """Return the SEND frame."""
+        return self.dialect.encode(outgoing, f"{self._prefix}{next(self._numbers)}")
+
+    def watch(self, unit: TransactionUnit) -> None:
+        """Tell a unit about errors that don't say where they belong."""
+        self._units.add(unit)
+
+    def unwatch(self, unit: TransactionUnit) -> None:
+        """Stop that."""
+        self._units.discard(unit)
+
+    def return_orphans(self, tokens: list[bytes]) -> None:
+        """Hand back messages whose subscription has ended, through another that is kept for this."""
+        with self._lock:
+            keeper = self._keeper
+            if keeper is None:
+                keeper = self._keeper = f"keeper-{uuid.uuid4().hex}"
+                new = True
+            else:
+                new = False
+        receipts = self.replies.receipts(blame=True)
+        if new:
+            headers = self.dialect.subscribe(Subscription(destination=Destination.topic(keeper)), None)
+            headers |= {"id": keeper, "ack": "client-individual", "receipt": receipts.ask()}
+            self.wire.append(encode("SUBSCRIBE", headers.items()))
+        for token in tokens:
+            self.wire.write(
+                encode("NACK", [("id", self.dialect.orphan(token, keeper)), ("receipt", receipts.ask())])
+            )
+        self.wait(receipts)
+
+    # --- the port
+
+    def consume(self, subscription: Subscription, on_received: OnReceived) -> StompConsumer:
+        """Start receiving."""
+        self.dialect.check(subscription, self._broker, self.client_id)
+        consumer = StompConsumer(self, subscription, on_received)
+        consumer.start()
+        return consumer
+
+    def send(self, outgoing: Iterable[Outgoing]) -> int:
+        """Send messages outside any unit, pipelined, and wait until the broker confirmed every one."""
+        sent = 0
+        messages = iter(outgoing)
+        while chunk := list(itertools.islice(messages, _BULK)):
+            if self.dialect.bulk_transactions and len(chunk) > 1:
+                self._send_in_transaction(chunk, sent)
+            else:
+                self.send_confirmed(chunk, sent)
+            sent += len(chunk)
+        return sent
+
+    def _send_in_transaction(self, chunk: list[Outgoing], before: int) -> None:
+        unit = TransactionUnit(self)
+        try:
+            for one in chunk:
+                unit.send(one)
+            unit.commit()
+        except PermanentBrokerError:
+            # Nothing of it is there: once more one by one, up to the message that was refused.
+            for position, one in enumerate(chunk):
+                self.send_confirmed([one], before + position)
+        except InDoubtError:
+            raise
+        except ConnectionLostError as error:
+            raise InDoubtError(f"the connection was lost while sending: {error}") from error
+        except ConfigurationError:
+            unit.rollback()
+            raise
+
+    def send_confirmed(
+        self, chunk: list[Outgoing], before: int = 0, frames: list[bytes] | None = None
+    ) -> None:
+        """Send each with a receipt, pipelined, and wait for all.
+
+        Args:
+            chunk: What to send.
+            before: How many messages the caller sent before these, for the message of an error.
+            frames: The same messages encoded, if the caller has them.
+
+        Raises:
+            PermanentBrokerError: The broker refused one; the message says which.
+            InDoubtError: The connection was lost; some may be there.
+        """
+        if frames is None:
+            frames = [self.encode(one) for one in chunk]
+        receipts = self.replies.receipts()
+        asked: list[str] = []
+        try:
+            for frame in frames:
+                asked.append(receipts.ask())
+                # The receipt stands first: a property of the same name, which can't be, would lose.
+                self.wire.write(_with_receipt(frame, asked[-1]))
+            if frames:
+                self.wait(receipts)
+        except PermanentBrokerError as error:
+            which = asked.index(receipts.refused) if receipts.refused in asked else None
+            name = (
+                "a message"
+                if which is None
+                else f"message {before + which + 1} to {chunk[which].destination}"
+            )
+            raise PermanentBrokerError(f"{name} was refused: {error}") from error
+        except ConnectionLostError as error:
+            raise InDoubtError(f"the connection was lost while sending: {error}") from error
+
+    def unit(self) -> UnitOfWork:
+        """Begin a unit of work."""
+        match self.dialect.unit_kind:
+            case UnitKind.TRANSACTION:
+                return TransactionUnit(self)
+            case UnitKind.CONFIRM_THEN_ACKNOWLEDGE:
+                return ConfirmedUnit(self)
+            case _ as kind:
+                assert_never(kind)
+
+    def browse(self, destination: Destination, selector: str | None = None) -> Iterator[JmsMessage]:
+        """Yield the messages on a queue without consuming them."""
+        return browse(self, destination, selector, self._reply_timeout)
+
+    def synchronize(self) -> None:
+        """Wait until the broker has carried out everything sent to it before."""
+        receipts = self.replies.receipts()
+        empty = self.new_transaction_id()
+        # STOMP has no frame that does nothing; an empty transaction is the nearest.
+        self.wire.append(
+            encode("BEGIN", [("transaction", empty)])
+            + encode("ABORT", [("transaction", empty), ("receipt", receipts.ask())])
+        )
+        self.wait(receipts)
+
+    def delete_durable(self, name: str, destination: Destination) -> None:
+        """Delete an idle durable subscription and the messages it holds."""
+        receipts = self.replies.receipts(blame=True)
+        subscription = Subscription(destination=destination, durable_name=name)
+        self.dialect.check(subscription, self._broker, self.client_id)
+        for command, headers in self.dialect.delete_durable(subscription, self.client_id):
+            self.wire.append(encode(command, [*headers.items(), ("receipt", receipts.ask())]))
+        self.wait(receipts)
+
+
+def _with_receipt(frame: bytes, receipt: str) -> bytes:
+    return b"".join((b"SEND\nreceipt:", receipt.encode(), b"\n", memoryview(frame)[5:]))
+
+
+def _error_text(frame: StompFrame) -> str:
+    message = frame.headers.get("message", "")
+    first = bytes(frame.body or b"").decode("utf-8", "backslashreplace").strip().partition("\n")[0].strip()
+    text = message if first in message else f"{message}: {first}" if message else first
+    return text if len(text) <= _ERROR_LENGTH else f"{text[:_ERROR_LENGTH]}…"

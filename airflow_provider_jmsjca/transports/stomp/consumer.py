@@ -1,0 +1,284 @@
+"""A subscription in force, and what it holds unsettled."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, assert_never
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError
+from airflow_provider_jmsjca.transports.base import OnReceived, Received, Subscription
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Recovery
+from airflow_provider_jmsjca.transports.stomp.frames import Frame, encode
+
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+
+
+class StompConsumer:
+    """A consumer on a STOMP connection.
+
+    The lock is held for moments only and never while the socket is written: the reader takes it too.
+    """
+
+    def __init__(
+        self, connection: StompConnection, subscription: Subscription, on_received: OnReceived
+    ) -> None:
+        self._connection = connection
+        self._dialect = connection.dialect
+        self._wire = connection.wire
+        self._subscription = subscription
+        self._on_received = on_received
+        self._acknowledgement = connection.dialect.acknowledgement
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._key = b""
+        self._identifier = ""
+        self._closed = False
+        self._unsettled: dict[bytes, Frame] = {}
+        self._claimed: dict[bytes, Frame] = {}
+        self._waiting: deque[tuple[Frame, bool]] = deque()
+        self._limit = None if connection.dialect.counts_messages else subscription.prefetch
+
+    @property
+    def subscription(self) -> Subscription:
+        """What it receives."""
+        return self._subscription
+
+    @property
+    def generation(self) -> int:
+        """Which generation is not stale; `recover` and `close` begin a new one."""
+        return self._generation
+
+    def start(self) -> None:
+        """Subscribe, and wait until the broker has agreed."""
+        receipts = self._connection.replies.receipts(blame=True)
+        with self._lock:
+            self._wire.append(self._subscribe(receipts.ask()))
+        try:
+            self._connection.wait(receipts)
+        except BaseException:
+            self._connection.unroute(self._key)
+            raise
+
+    def _subscribe(self, receipt: str) -> bytes:
+        headers = self._dialect.subscribe(self._subscription, self._connection.client_id)
+        self._identifier = headers.setdefault("id", self._connection.new_subscription_id())
+        self._key = self._connection.route(self._identifier, self.on_frame)
+        headers |= {"ack": "client-individual", "receipt": receipt}
+        return encode("SUBSCRIBE", headers.items())
+
+    def _unsubscribe(self, receipt: str | None = None) -> bytes:
+        headers = {"id": self._identifier}
+        if receipt is not None:
+            headers["receipt"] = receipt
+        return encode("UNSUBSCRIBE", headers.items())
+
+    def on_frame(self, frame: Frame, key: bytes) -> None:
+        """Take a message that came for the subscription `key` from the reader."""
+        token = self._acknowledgement(frame)
+        if token is None:
+            raise ConnectionLostError("the broker sent a message without an ack header")
+        with self._lock:
+            if key != self._key:  # of a generation before this
+                return
+            if not self._closed and (self._waiting or self._is_full()):
+                self._waiting.append((frame, False))
+                return
+            self._unsettled[token] = frame
+            if self._closed:
+                return
+            generation = self._generation
+        self._on_received(self._received(frame, token, generation, again=False))
+
+    def _is_full(self) -> bool:
+        return self._limit is not None and len(self._unsettled) + len(self._claimed) >= self._limit
+
+    def _received(self, frame: Frame, token: bytes, generation: int, *, again: bool) -> Received:
+        decode = self._decode_again if again else self._dialect.decode
+        subscription = self._subscription
+        return Received(
+            self,
+            token,
+            generation,
+            partial(decode, frame, subscription),
+            partial(self._dialect.salvage, frame, subscription),
+        )
+
+    def _decode_again(self, frame: Frame, subscription: Subscription) -> JmsMessage:
+        return replace(self._dialect.decode(frame, subscription), redelivered=True)
+
+    def _hand_out(self) -> None:
+        """Deliver what waits, as far as there is room; called by the reader."""
+        while True:
+            with self._lock:
+                if self._closed or not self._waiting or self._is_full():
+                    return
+                frame, again = self._waiting.popleft()
+                token = self._acknowledgement(frame) or b""
+                self._unsettled[token] = frame
+                generation = self._generation
+            self._on_received(self._received(frame, token, generation, again=again))
+
+    def acknowledge(self, received: Iterable[Received]) -> None:
+        """Settle without a unit of work. Stale ones are ignored: the broker has them back already."""
+        full = False
+        with self._lock:
+            acks = [_ack(one.token) for one in received if self._take(one, self._unsettled) is not None]
+            if acks:
+                full = self._wire.append(b"".join(acks))
+        if acks:
+            self._wire.nudge(full=full)
+            self._go_on()
+
+    def claim(self, received: Received, headers: bytes | None) -> bool:
+        """Reserve a message for a unit of work, and if `headers` are given acknowledge it with them.
+
+        Returns:
+            Whether it was there to be had.
+        """
+        full = False
+        with self._lock:
+            frame = self._take(received, self._unsettled)
+            if frame is None:
+                return False
+            self._claimed[_bytes(received.token)] = frame
+            if headers is not None:
+                full = self._wire.append(_ack(received.token, headers))
+        if headers is not None:
+            self._wire.nudge(full=full)
+        return True
+
+    def release(self, received: Received) -> None:
+        """Give a reserved message back to its holder: it is unsettled again."""
+        with self._lock:
+            frame = self._take(received, self._claimed)
+            if frame is not None:
+                self._unsettled[_bytes(received.token)] = frame
+
+    def settled(self, received: Received) -> None:
+        """Note that the unit of a reserved message was committed."""
+        with self._lock:
+            self._take(received, self._claimed)
+        self._go_on()
+
+    def settle(self, received: Received, headers: bytes) -> bool:
+        """Acknowledge a reserved message; say whether it was still ours."""
+        full = False
+        with self._lock:
+            if self._take(received, self._claimed) is None:
+                return False
+            full = self._wire.append(_ack(received.token, headers))
+        self._wire.nudge(full=full)
+        self._go_on()
+        return True
+
+    def _go_on(self) -> None:
+        if self._waiting:
+            self._wire.call_soon(self._hand_out)
+
+    def _take(self, received: Received, shelf: dict[bytes, Frame]) -> Frame | None:
+        if received.consumer is not self:
+            raise ConfigurationError("a message can be settled only through the consumer it came to")
+        if received.generation != self._generation:
+            return None
+        return shelf.pop(_bytes(received.token), None)
+
+    def _forget(self) -> list[Frame]:
+        """Begin a new generation; return the frames of the old one that were not settled."""
+        frames = [*self._claimed.values(), *self._unsettled.values(), *(frame for frame, _ in self._waiting)]
+        self._generation += 1
+        self._claimed = {}
+        self._unsettled = {}
+        self._waiting.clear()
+        return frames
+
+    def recover(self) -> None:
+        """Hand every unsettled message of this consumer back: the broker delivers them again."""
+        if self._closed:
+            return
+        if not self._connection.is_up:
+            raise ConnectionLostError("the connection is gone, and the messages with it: they come again")
+        recovery = self._dialect.recovery(self._subscription)
+        match recovery:
+            case Recovery.RESUBSCRIBE:
+                self._resubscribe()
+            case Recovery.NEGATIVE_ACKNOWLEDGE:
+                with self._lock:
+                    tokens = [self._acknowledgement(frame) for frame in self._forget()]
+                    self._wire.append(b"".join([_nack(token) for token in tokens if token is not None]))
+                self._wire.flush()
+            case Recovery.LOCAL:
+                with self._lock:
+                    self._waiting.extend([(frame, True) for frame in self._forget()])
+                self._wire.call_soon(self._hand_out)
+            case Recovery.DISCONNECT:
+                self._disconnect()
+            case _:
+                assert_never(recovery)
+
+    def _resubscribe(self) -> None:
+        receipts = self._connection.replies.receipts(blame=True)
+        with self._lock:
+            self._forget()
+            self._connection.unroute(self._key)
+            self._wire.append(self._unsubscribe())
+            self._wire.append(self._subscribe(receipts.ask()))
+        self._connection.wait(receipts)
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            held = self._forget()
+        if held:
+            self._connection.give_up(
+                ConnectionLostError("closed to hand messages back: no gentler way is known for this server")
+            )
+
+    def close(self, *, delete_durable: bool = False) -> None:
+        """End the subscription; unsettled messages go back. Closing twice is harmless."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            if self._connection.is_up:
+                self._hand_back()
+        finally:
+            self._connection.unroute(self._key)
+            with self._lock:
+                self._forget()
+        if delete_durable and self._subscription.durable_name is not None:
+            self._connection.delete_durable(self._subscription.durable_name, self._subscription.destination)
+
+    def _hand_back(self) -> None:
+        receipts = self._connection.replies.receipts(blame=True)
+        with self._lock:
+            self._wire.append(self._unsubscribe(receipts.ask()))
+        self._connection.wait(receipts)
+        with self._lock:
+            held = self._forget()
+        recovery = self._dialect.recovery(self._subscription)
+        if recovery is Recovery.DISCONNECT and held:
+            self._connection.give_up(
+                ConnectionLostError("closed to hand messages back: no gentler way is known for this server")
+            )
+        if recovery is Recovery.NEGATIVE_ACKNOWLEDGE and held:
+            tokens = [self._acknowledgement(frame) for frame in held]
+            self._connection.return_orphans([token for token in tokens if token is not None])
+
+
+def _bytes(token: object) -> bytes:
+    return token if isinstance(token, bytes) else b""
+
+
+def _ack(token: object, headers: bytes = b"") -> bytes:
+    # The id goes back as it came, escapes and all.
+    return b"ACK\nid:%b\n%b\n\0" % (_bytes(token), headers)
+
+
+def _nack(token: bytes, headers: bytes = b"") -> bytes:
+    return b"NACK\nid:%b\n%b\n\0" % (token, headers)

@@ -1,0 +1,142 @@
+"""ActiveMQ Classic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from airflow_provider_jmsjca.core import modified_utf8
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.transports.base import Capabilities, Subscription
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
+    BODY_KIND,
+    RENAMED,
+    RESERVED,
+    Command,
+    Dialect,
+    Headers,
+    Recovery,
+    UnitKind,
+    bytes_of,
+    marked_kind,
+    text_of,
+)
+from airflow_provider_jmsjca.transports.stomp.frames import Frame, escape
+
+DEFAULT_PREFETCH: Final = 100
+LONGEST_PROPERTY: Final = 10_000
+LONGEST_HEADER_LINE: Final = 10 * 1024
+MOST_HEADERS: Final = 1000
+_UNSEEN: Final = ("JMSXGroupID", "JMSXGroupSeq")
+
+
+class ActiveMqDialect(Dialect):
+    """ActiveMQ Classic: real transactions, selectors, browsing; types and empty bodies get lost.
+
+    A Java map, stream or object message arrives as an empty message and can't be told from one.
+    """
+
+    product: ClassVar[str] = "activemq"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        atomic_commit=True,
+        redelivered_flag=True,
+        stable_message_id=True,
+        selector=True,
+        browse=True,
+        durable_subscription=True,
+        delayed_delivery=True,
+        message_groups=True,
+        max_property_characters=LONGEST_PROPERTY,
+    )
+    unit_kind: ClassVar[UnitKind] = UnitKind.TRANSACTION
+    bulk_transactions: ClassVar[bool] = True
+    hidden: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser"}
+    taken: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser", "transformation"}
+
+    def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
+        """Return the headers of SUBSCRIBE."""
+        del client_id
+        prefetch = DEFAULT_PREFETCH if subscription.prefetch is None else subscription.prefetch
+        headers = {
+            "destination": self.destination(subscription.destination),
+            "activemq.prefetchSize": str(max(1, prefetch)),  # with 0 nothing ever comes
+        }
+        if subscription.selector:
+            headers["selector"] = subscription.selector
+        if subscription.durable_name is not None:
+            headers["activemq.subscriptionName"] = subscription.durable_name
+        return headers
+
+    def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
+        """Return the UNSUBSCRIBE that names the durable subscription; the connection's client id counts."""
+        del client_id
+        name = subscription.durable_name or ""
+        headers = {
+            "destination": self.destination(subscription.destination),
+            "id": name,
+            "activemq.subscriptionName": name,
+        }
+        return [("UNSUBSCRIBE", headers)]
+
+    def recovery(self, subscription: Subscription) -> Recovery:
+        """Resubscribe, except where that would drop what a plain topic consumer holds."""
+        if subscription.destination.kind is DestinationKind.TOPIC and subscription.durable_name is None:
+            return Recovery.LOCAL
+        return Recovery.RESUBSCRIBE
+
+    def destination(self, destination: Destination) -> str:
+        """Return the `destination` header."""
+        return f"/{destination.kind}/{destination.name}"
+
+    def property_headers(self, headers: Headers, properties: Mapping[str, PropertyValue]) -> None:
+        """Add the properties; JMSXGroupID twice, for the broker doesn't show its own to STOMP clients."""
+        super().property_headers(headers, properties)
+        headers.extend([(f"{RENAMED}{name}", value) for name, value in headers if name in _UNSEEN])
+
+    def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
+        """Send bytes with a content-length and text without: that is how the broker tells them apart.
+
+        Only text that holds NUL needs a length. The broker repeats both headers to the consumer.
+        """
+        if message.body_kind is BodyKind.BYTES:
+            body = bytes_of(message)
+            headers.append(("content-length", str(len(body))))
+            return body
+        body = text_of(message).encode()
+        if not body:
+            headers.append((BODY_KIND, message.body_kind))
+        if b"\0" in body:
+            headers.append(("amq-msg-type", "text"))
+            headers.append(("content-length", str(len(body))))
+        return body
+
+    def check_headers(self, headers: Headers) -> None:
+        """Refuse what the broker would answer with an ERROR and the end of the connection."""
+        for name, value in headers:
+            # One character takes up to four bytes, or two where it is escaped.
+            if len(name) + len(value) > LONGEST_HEADER_LINE // 4:
+                size = len(escape(name).encode("utf-8", "replace")) + len(
+                    escape(value).encode("utf-8", "replace")
+                )
+                if size + 1 >= LONGEST_HEADER_LINE:
+                    raise ConfigurationError(
+                        f"the property {name!r} takes {size} bytes on the wire; ActiveMQ refuses more than "
+                        f"{LONGEST_HEADER_LINE} for a name and its value"
+                    )
+        if len(headers) > MOST_HEADERS - 10:
+            raise ConfigurationError(
+                f"the message has {len(headers)} headers and properties; "
+                f"ActiveMQ refuses more than {MOST_HEADERS}"
+            )
+
+    def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
+        """Take what has a content-length for bytes unless it says text, a body without for text."""
+        if headers.get("amq-msg-type") == "text":
+            return BodyKind.TEXT, modified_utf8.decode(frame.body)
+        if "content-length" in headers:
+            return BodyKind.BYTES, frame.body
+        if frame.body or marked_kind(headers) is BodyKind.TEXT:
+            return BodyKind.TEXT, modified_utf8.decode(frame.body)
+        return BodyKind.EMPTY, None

@@ -1,0 +1,192 @@
+"""Apache Artemis."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
+from airflow_provider_jmsjca.errors import CapabilityError
+from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
+    BODY_KIND,
+    RESERVED,
+    Command,
+    Dialect,
+    Headers,
+    Recovery,
+    bytes_of,
+    decode_text,
+    marked_kind,
+    text_of,
+)
+from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame
+
+DEFAULT_WINDOW: Final = 1024 * 1024
+BYTES_PER_MESSAGE: Final = 1500
+_HIDDEN: Final = RESERVED | {"destination-type", "subscription-type", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY"}
+_ROUTING: Final = {DestinationKind.QUEUE: "ANYCAST", DestinationKind.TOPIC: "MULTICAST"}
+_KINDS: Final = {"ANYCAST": DestinationKind.QUEUE, "MULTICAST": DestinationKind.TOPIC}
+_OUTSIDE_QUOTES: Final = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\bJMS[A-Za-z]+\b")
+_SELECTOR_NAMES: Final = {
+    "JMSPriority": "AMQPriority",
+    "JMSTimestamp": "AMQTimestamp",
+    "JMSExpiration": "AMQExpiration",
+    "JMSType": "JMSType",
+    "JMSCorrelationID": "JMSCorrelationID",
+    "JMSXGroupID": "_AMQ_GROUP_ID",
+}
+
+
+class ArtemisDialect(Dialect):
+    """Artemis: its ACK ignores transactions and its NACK destroys the message, so it gets neither.
+
+    A Java map or stream message arrives as a few bytes, an object message as an empty one, unmarked.
+    Text that holds NUL travels as bytes with our marker: it comes back as text to this package, and as a
+    bytes message to Java.
+    """
+
+    product: ClassVar[str] = "artemis"
+    counts_messages: ClassVar[bool] = False
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        deduplicating_send=True,
+        redelivered_flag=True,
+        stable_message_id=True,
+        selector=True,
+        durable_subscription=True,
+        delayed_delivery=True,
+        priority=True,
+        message_groups=True,
+        max_property_characters=100_000,
+    )
+    hidden: ClassVar[frozenset[str]] = _HIDDEN
+    taken: ClassVar[frozenset[str]] = _HIDDEN
+
+    def check(self, subscription: Subscription, broker: BrokerInfo, client_id: str | None) -> None:
+        """Refuse selectors on names that match nothing."""
+        super().check(subscription, broker, client_id)
+        if subscription.selector:
+            _selector(subscription.selector)
+
+    def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
+        """Return the headers of SUBSCRIBE."""
+        del client_id
+        headers = {
+            "destination": subscription.destination.name,
+            "subscription-type": _ROUTING[subscription.destination.kind],
+            "consumer-window-size": str(_window(subscription.prefetch)),
+        }
+        if subscription.selector:
+            headers["selector"] = _selector(subscription.selector)
+        if subscription.durable_name is not None:
+            headers["durable-subscription-name"] = subscription.durable_name
+        return headers
+
+    def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
+        """Return the UNSUBSCRIBE that names the durable subscription; the connection's client id counts."""
+        del client_id
+        name = subscription.durable_name or ""
+        headers = {
+            "destination": self.destination(subscription.destination),
+            "id": name,
+            "durable-subscription-name": name,
+        }
+        return [("UNSUBSCRIBE", headers)]
+
+    def recovery(self, subscription: Subscription) -> Recovery:
+        """Resubscribe, except where that would drop what a plain topic consumer holds."""
+        if subscription.destination.kind is DestinationKind.TOPIC and subscription.durable_name is None:
+            return Recovery.LOCAL
+        return Recovery.RESUBSCRIBE
+
+    def acknowledgement(self, frame: Frame) -> bytes | None:
+        """Return the last `ack` header: one that a producer forged stands before the broker's own."""
+        return frame.last(ACK)
+
+    def destination(self, destination: Destination) -> str:
+        """Return the `destination` header: a plain name; the type goes in a header of its own."""
+        return destination.name
+
+    def reply_to(self, destination: Destination) -> str:
+        """Return the form Java's clients read."""
+        return str(destination)
+
+    def special_headers(self, headers: Headers, outgoing: Outgoing, identifier: str) -> None:
+        """Add the routing type, without which the broker takes every destination for a topic."""
+        super().special_headers(headers, outgoing, identifier)
+        headers.append(("destination-type", _ROUTING[outgoing.destination.kind]))
+        if outgoing.deduplication_id is not None:
+            headers.append(("_AMQ_DUPL_ID", outgoing.deduplication_id))
+
+    def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
+        """Send bytes with a content-length and text without: that is how the broker tells them apart."""
+        if message.body_kind is BodyKind.BYTES:
+            body = bytes_of(message)
+            headers.append(("content-length", str(len(body))))
+            if not body:
+                headers.append((BODY_KIND, BodyKind.BYTES))
+            return body
+        body = text_of(message).encode()
+        if not body or b"\0" in body:
+            headers.append((BODY_KIND, message.body_kind))
+        if b"\0" in body:
+            headers.append(("content-length", str(len(body))))
+        return body
+
+    def decode_properties(self, properties: dict[str, str]) -> Mapping[str, PropertyValue]:
+        """Give JMSXGroupID its name back."""
+        if "_AMQ_GROUP_ID" in properties:
+            properties["JMSXGroupID"] = properties.pop("_AMQ_GROUP_ID")
+        return properties
+
+    def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
+        """Tell bytes from text by where the broker puts content-length: early for bytes, last for text."""
+        kind = marked_kind(headers)
+        if kind is BodyKind.EMPTY:
+            return BodyKind.EMPTY, None
+        if kind is BodyKind.TEXT:
+            return BodyKind.TEXT, decode_text(frame.body)
+        if kind is BodyKind.BYTES:
+            return BodyKind.BYTES, frame.body
+        at = frame.head.find(b"\ncontent-length:")
+        if at < 0:
+            return (BodyKind.TEXT, decode_text(frame.body)) if frame.body else (BodyKind.EMPTY, None)
+        if frame.head.find(b"\n", at + 1) < 0:
+            return BodyKind.TEXT, decode_text(frame.body)
+        return BodyKind.BYTES, frame.body
+
+    def message_id(self, headers: Mapping[str, str]) -> str | None:
+        """Return the half of the id that doesn't change when the message is delivered to another consumer."""
+        return headers["message-id"].rpartition(",")[2] if "message-id" in headers else None
+
+    def origin(self, headers: Mapping[str, str], subscription: Subscription) -> Destination:
+        """Return where the message was sent to: the header repeats what the producer wrote."""
+        name = headers.get("destination", "")
+        kind = _KINDS.get(headers.get("destination-type", ""), subscription.destination.kind)
+        return Destination(kind, Destination.parse(name).name) if name else subscription.destination
+
+
+def _window(prefetch: int | None) -> int:
+    if prefetch is None:
+        return DEFAULT_WINDOW
+    return 0 if prefetch <= 1 else prefetch * BYTES_PER_MESSAGE
+
+
+def _selector(selector: str) -> str:
+    """Return the selector in the broker's words; numbers compare only with the prefix."""
+    faults: list[str] = []
+
+    def translate(match: re.Match[str]) -> str:
+        name = match[0]
+        if not name.startswith("JMS"):
+            return name
+        if name in {"JMSDeliveryMode", "JMSMessageID", "JMSRedelivered", "JMSXDeliveryCount"}:
+            faults.append(f"a selector on {name} matches nothing on artemis over STOMP")
+        return _SELECTOR_NAMES.get(name, name)
+
+    translated = _OUTSIDE_QUOTES.sub(translate, selector)
+    if faults:
+        raise CapabilityError(faults)
+    return f"convert_string_expressions:{translated}"

@@ -1,0 +1,371 @@
+"""What differs from broker to broker, and what doesn't."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import ClassVar, Final, TypeAlias, overload
+
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.message import DEFAULT_PRIORITY, Body, BodyKind, JmsMessage, PropertyValue
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
+from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
+from airflow_provider_jmsjca.transports.stomp import frames
+from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame
+
+BODY_KIND: Final = "JMS_JMSJCA_BodyKind"
+"""Header that says which kind a body is, sent only where the broker would lose it."""
+RENAMED: Final = "JMS_JMSJCA_Property_"
+"""In front of the name of a property that would be taken for a header of STOMP or of the broker."""
+
+Headers: TypeAlias = list[tuple[str, str]]
+Command: TypeAlias = tuple[str, dict[str, str]]
+"""A command of STOMP and its headers."""
+
+_HIGHEST_PRIORITY: Final = 9
+_LOWEST_NUMBER: Final = 0
+
+# Headers with a meaning of their own in one direction or the other.
+RESERVED: Final = frozenset(
+    {
+        "ack",
+        "content-length",
+        "correlation-id",
+        "destination",
+        "expires",
+        "id",
+        "message-id",
+        "persistent",
+        "priority",
+        "receipt",
+        "redelivered",
+        "reply-to",
+        "subscription",
+        "timestamp",
+        "transaction",
+        "type",
+        BODY_KIND,
+    }
+)
+
+
+class Recovery(enum.Enum):
+    """How a consumer's unsettled messages go back."""
+
+    RESUBSCRIBE = enum.auto()
+    """UNSUBSCRIBE and SUBSCRIBE again: the broker has them back after the first."""
+    NEGATIVE_ACKNOWLEDGE = enum.auto()
+    """NACK each."""
+    LOCAL = enum.auto()
+    """The broker would drop them; they are handed to the consumer again from our own memory."""
+    DISCONNECT = enum.auto()
+    """Nothing is known but that every broker takes back what a closed connection held."""
+
+
+class UnitKind(enum.Enum):
+    """What a unit of work is made of."""
+
+    TRANSACTION = enum.auto()
+    """The broker's transaction: acknowledgements and sends take effect together."""
+    CONFIRM_THEN_ACKNOWLEDGE = enum.auto()
+    """Confirmed sends first, then the acknowledgements."""
+
+
+class Dialect(ABC):
+    """How one broker speaks STOMP. Dialects have no state; a connection picks one by CONNECTED's `server`.
+
+    Attributes:
+        product: The name for `BrokerInfo`.
+        capabilities: What holds for the broker's default configuration.
+        unit_kind: What a unit of work is made of.
+        bulk_transactions: Whether sends in bulk go faster in a transaction, which is then atomic and durable.
+        counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
+        hidden: Received headers that are no properties of the message.
+        taken: Names that no property can have on the wire; such properties travel under another name.
+    """
+
+    product: ClassVar[str]
+    capabilities: ClassVar[Capabilities]
+    unit_kind: ClassVar[UnitKind] = UnitKind.CONFIRM_THEN_ACKNOWLEDGE
+    bulk_transactions: ClassVar[bool] = False
+    counts_messages: ClassVar[bool] = True
+    hidden: ClassVar[frozenset[str]] = RESERVED
+    taken: ClassVar[frozenset[str]] = RESERVED
+
+    # --- subscriptions
+
+    def check(self, subscription: Subscription, broker: BrokerInfo, client_id: str | None) -> None:
+        """Refuse what the broker would ignore or weaken without a word.
+
+        Raises:
+            CapabilityError: The broker can't do it.
+            ConfigurationError: Something is missing for it, or makes no sense.
+        """
+        if subscription.prefetch is not None and subscription.prefetch < 1:
+            raise ConfigurationError(f"the prefetch must be at least 1, not {subscription.prefetch}")
+        if subscription.selector:
+            self.capabilities.require(broker, "selector", purpose=f"the selector {subscription.selector!r}")
+        name = subscription.durable_name
+        if name is None:
+            return
+        purpose = f"the durable subscription {name!r}"
+        self.capabilities.require(broker, "durable_subscription", purpose=purpose)
+        faults = []
+        if subscription.destination.kind is not DestinationKind.TOPIC:
+            faults.append(f"{purpose} needs a topic, not {subscription.destination}")
+        if not client_id:
+            faults.append(f"{purpose} needs a client id on its connection")
+        if faults:
+            raise ConfigurationError(faults)
+
+    @abstractmethod
+    def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
+        """Return the headers of SUBSCRIBE, without `ack`, `receipt` and (unless fixed by a name) `id`."""
+
+    def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
+        """Return the frames that delete an idle durable subscription.
+
+        Raises:
+            CapabilityError: The broker has no durable subscriptions.
+        """
+        del client_id
+        raise CapabilityError(
+            f"deleting the durable subscription {subscription.durable_name!r} needs the capability "
+            f"'durable_subscription', which {self.product} lacks"
+        )
+
+    @abstractmethod
+    def recovery(self, subscription: Subscription) -> Recovery:
+        """Say how unsettled messages go back."""
+
+    def orphan(self, token: bytes, keeper: str) -> str:
+        """Return the NACK id of a message whose subscription has ended, through the subscription `keeper`."""
+        del keeper
+        return token.decode()
+
+    def acknowledgement(self, frame: Frame) -> bytes | None:
+        """Return what ACK must name, as it stands on the wire."""
+        return frame.first(ACK)
+
+    # --- messages out
+
+    @abstractmethod
+    def destination(self, destination: Destination) -> str:
+        """Return the `destination` header."""
+
+    def encode(self, outgoing: Outgoing, identifier: str) -> bytes:
+        """Return the SEND frame.
+
+        Args:
+            outgoing: What to send.
+            identifier: A message id for brokers that give none of their own.
+
+        Raises:
+            CapabilityError: The broker or STOMP can't carry this kind of body, or the delay.
+            ConfigurationError: A value can't be sent; the message names it.
+        """
+        message = outgoing.message
+        if message.body_kind not in self.capabilities.body_kinds:
+            raise CapabilityError(f"a {message.body_kind} message can't be sent to {self.product} over STOMP")
+        if not _LOWEST_NUMBER <= message.priority <= _HIGHEST_PRIORITY:
+            raise ConfigurationError(f"the priority {message.priority} is not between 0 and 9")
+        headers: Headers = [
+            ("destination", self.destination(outgoing.destination)),
+            ("persistent", "true" if message.persistent else "false"),
+        ]
+        if message.priority != DEFAULT_PRIORITY:
+            headers.append(("priority", str(message.priority)))
+        if message.correlation_id is not None:
+            headers.append(("correlation-id", message.correlation_id))
+        if message.reply_to is not None:
+            headers.append(("reply-to", self.reply_to(message.reply_to)))
+        if message.type is not None:
+            headers.append(("type", message.type))
+        if outgoing.delay is not None and outgoing.delay > timedelta(0):
+            if not self.capabilities.delayed_delivery:
+                raise CapabilityError(
+                    f"a delay needs the capability 'delayed_delivery', which {self.product} lacks"
+                )
+            headers.append(("AMQ_SCHEDULED_DELAY", str(round(outgoing.delay.total_seconds() * 1000))))
+        self.special_headers(headers, outgoing, identifier)
+        self.property_headers(headers, message.properties)
+        try:
+            body = self.encode_body(headers, message)
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(
+                f"the text holds half a surrogate pair at character {error.start}: no Unicode text"
+            ) from error
+        self.check_headers(headers)
+        return frames.encode("SEND", headers, body)
+
+    def reply_to(self, destination: Destination) -> str:
+        """Return the `reply-to` header."""
+        return self.destination(destination)
+
+    def special_headers(self, headers: Headers, outgoing: Outgoing, identifier: str) -> None:
+        """Add the headers only this broker knows."""
+        del identifier
+        if outgoing.message.expiration:
+            headers.append(("expires", str(outgoing.message.expiration)))
+
+    def property_headers(self, headers: Headers, properties: Mapping[str, PropertyValue]) -> None:
+        """Add the properties. STOMP knows text only; a property that is null is left out."""
+        taken, limit = self.taken, self.capabilities.max_property_characters
+        for name, value in properties.items():
+            if not name:
+                raise ConfigurationError("a property has no name")
+            if value is None:
+                continue
+            text = value if isinstance(value, str) else _text(value)
+            if limit is not None and len(text) > limit:
+                raise ConfigurationError(
+                    f"the property {name!r} has {len(text)} characters; {self.product} takes {limit}"
+                )
+            headers.append((f"{RENAMED}{name}" if name in taken else name, text))
+
+    @abstractmethod
+    def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
+        """Return the body, and add the headers that say what it is."""
+
+    def check_headers(self, headers: Headers) -> None:
+        """Refuse headers the broker would choke on. Most brokers take any."""
+        del headers
+
+    # --- messages in
+
+    def decode(self, frame: Frame, subscription: Subscription) -> JmsMessage:
+        """Return the message of a MESSAGE frame.
+
+        Raises:
+            PoisonMessageError: It can't be decoded.
+        """
+        headers = self.decode_headers(frame)
+        body_kind, body = self.decode_body(frame, headers)
+        hidden = self.hidden
+        return JmsMessage(
+            body_kind=body_kind,
+            body=body,
+            properties=self.decode_properties(
+                {name.removeprefix(RENAMED): value for name, value in headers.items() if name not in hidden}
+            ),
+            message_id=self.message_id(headers),
+            correlation_id=headers.get("correlation-id"),
+            reply_to=None if "reply-to" not in headers else Destination.parse(headers["reply-to"]),
+            type=headers.get("type"),
+            destination=self.origin(headers, subscription),
+            timestamp=number(headers, "timestamp", None),
+            expiration=self.expiration(headers),
+            priority=number(headers, "priority", DEFAULT_PRIORITY),
+            persistent=headers.get("persistent") == "true",
+            redelivered=headers.get("redelivered") == "true",
+            delivery_count=self.delivery_count(headers),
+        )
+
+    def salvage(self, frame: Frame, subscription: Subscription) -> JmsMessage:
+        """Return what can be kept of a message that can't be decoded: its body as it came, its headers."""
+        try:
+            headers = frame.headers()
+        except PoisonMessageError:
+            headers = {}
+        return JmsMessage(
+            body_kind=BodyKind.BYTES,
+            body=frame.body,
+            properties={k.removeprefix(RENAMED): v for k, v in headers.items() if k not in self.hidden},
+            message_id=self.message_id(headers),
+            correlation_id=headers.get("correlation-id"),
+            type=headers.get("type"),
+            destination=self.origin(headers, subscription),
+            persistent=headers.get("persistent") == "true",
+            redelivered=headers.get("redelivered") == "true",
+        )
+
+    def decode_headers(self, frame: Frame) -> dict[str, str]:
+        """Return the decoded headers."""
+        return frame.headers()
+
+    def decode_properties(self, properties: dict[str, str]) -> Mapping[str, PropertyValue]:
+        """Give properties their JMS names back where the broker changed them."""
+        return properties
+
+    @abstractmethod
+    def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
+        """Tell the kinds of body apart, and decode text."""
+
+    def message_id(self, headers: Mapping[str, str]) -> str | None:
+        """Return the id that is stable over redelivery, or `None`."""
+        return headers.get("message-id")
+
+    def expiration(self, headers: Mapping[str, str]) -> int:
+        """Return when the message expires, milliseconds since the epoch; 0 means never."""
+        return number(headers, "expires", 0)
+
+    def delivery_count(self, headers: Mapping[str, str]) -> int | None:
+        """Return how often it was delivered, or `None`."""
+        del headers
+        return None
+
+    def origin(self, headers: Mapping[str, str], subscription: Subscription) -> Destination:
+        """Return where the message was sent to."""
+        text = headers.get("destination", "")
+        for kind in DestinationKind:
+            prefix = f"/{kind}/"
+            if text.startswith(prefix) and len(text) > len(prefix):
+                return Destination(kind, text[len(prefix) :])
+        return subscription.destination
+
+
+@overload
+def number(headers: Mapping[str, str], name: str, default: int) -> int: ...
+@overload
+def number(headers: Mapping[str, str], name: str, default: None) -> int | None: ...
+def number(headers: Mapping[str, str], name: str, default: int | None) -> int | None:
+    """Return a numeric header.
+
+    Raises:
+        PoisonMessageError: It is there and no number.
+    """
+    text = headers.get(name)
+    if text is None:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise PoisonMessageError(f"the header {name!r} is no number: {text[:40]!r}") from None
+
+
+def _text(value: PropertyValue) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def decode_text(data: bytes) -> str:
+    """Return text in plain UTF-8.
+
+    Raises:
+        PoisonMessageError: It isn't.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise PoisonMessageError(f"the text is not UTF-8: byte {error.start} is no part of it") from error
+
+
+def text_of(message: JmsMessage) -> str:
+    """Return the body of a text message; a missing one counts as empty."""
+    return message.body if isinstance(message.body, str) else ""
+
+
+def bytes_of(message: JmsMessage) -> bytes:
+    """Return the body of a bytes message; a missing one counts as empty."""
+    return message.body if isinstance(message.body, bytes) else b""
+
+
+def marked_kind(headers: Mapping[str, str]) -> BodyKind | None:
+    """Return the kind our own marker names, if the sender was this package."""
+    try:
+        return BodyKind(headers[BODY_KIND])
+    except (KeyError, ValueError):
+        return None

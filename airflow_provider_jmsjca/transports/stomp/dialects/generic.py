@@ -1,0 +1,67 @@
+"""A server that says nothing we know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage
+from airflow_provider_jmsjca.transports.base import Capabilities, Subscription
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
+    BODY_KIND,
+    Dialect,
+    Headers,
+    Recovery,
+    bytes_of,
+    decode_text,
+    marked_kind,
+    text_of,
+)
+from airflow_provider_jmsjca.transports.stomp.frames import Frame
+
+
+class GenericDialect(Dialect):
+    """STOMP 1.2 and nothing else: what every server does, and no promise beyond it.
+
+    Unsettled messages go back by closing the connection, the one thing all servers understand alike.
+    """
+
+    product: ClassVar[str] = "unknown"
+    counts_messages: ClassVar[bool] = False
+    capabilities: ClassVar[Capabilities] = Capabilities()
+
+    def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
+        """Return the headers of SUBSCRIBE."""
+        del client_id
+        return {"destination": self.destination(subscription.destination)}
+
+    def recovery(self, subscription: Subscription) -> Recovery:
+        """Close the connection."""
+        del subscription
+        return Recovery.DISCONNECT
+
+    def destination(self, destination: Destination) -> str:
+        """Return the `destination` header."""
+        return f"/{destination.kind}/{destination.name}"
+
+    def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
+        """Mark the kind."""
+        body = bytes_of(message) if message.body_kind is BodyKind.BYTES else text_of(message).encode()
+        headers.append((BODY_KIND, message.body_kind))
+        headers.append(("content-length", str(len(body))))
+        return body
+
+    def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
+        """Believe our own marker, then the content type; anything else is bytes."""
+        kind = marked_kind(headers)
+        if kind is BodyKind.EMPTY:
+            return BodyKind.EMPTY, None
+        if kind is BodyKind.TEXT or (kind is None and headers.get("content-type", "").startswith("text/")):
+            return BodyKind.TEXT, decode_text(frame.body)
+        return BodyKind.BYTES, frame.body
+
+    def message_id(self, headers: Mapping[str, str]) -> str | None:
+        """Return none: nothing says that this server's ids are stable over redelivery."""
+        del headers
+        return None

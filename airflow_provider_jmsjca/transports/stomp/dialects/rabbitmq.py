@@ -1,0 +1,154 @@
+"""RabbitMQ with its STOMP plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from time import time
+from typing import ClassVar, Final
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
+from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Subscription
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
+    BODY_KIND,
+    RESERVED,
+    Command,
+    Dialect,
+    Headers,
+    Recovery,
+    bytes_of,
+    decode_text,
+    marked_kind,
+    number,
+    text_of,
+)
+from airflow_provider_jmsjca.transports.stomp.frames import Frame, unescape
+
+DEFAULT_PREFETCH: Final = 1000
+EXPIRATION: Final = "JMS_JMSJCA_Expiration"
+_TEXT: Final = "text/plain;charset=utf-8"
+_TEXTUAL: Final = ("text/", "application/json", "application/xml")
+_HIDDEN: Final = RESERVED | {"amqp-message-id", "expiration", "x-delivery-count", EXPIRATION}
+# Those with x- change how the broker declares a queue, counts deliveries or routes dead letters.
+_TAKEN: Final = _HIDDEN | {
+    "content-encoding",
+    "app-id",
+    "user-id",
+    "durable",
+    "auto-delete",
+    "exclusive",
+    "x-death",
+    "x-dead-letter-exchange",
+    "x-dead-letter-routing-key",
+    "x-expires",
+    "x-first-death-exchange",
+    "x-first-death-queue",
+    "x-first-death-reason",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-max-priority",
+    "x-message-ttl",
+    "x-overflow",
+    "x-queue-name",
+    "x-queue-type",
+}
+
+
+class RabbitMqDialect(Dialect):
+    """RabbitMQ: no selectors, no transactions worth the name; sends are confirmed one by one.
+
+    Queues are always addressed as `/queue/name`, which creates them: a SEND to a queue that doesn't exist is
+    confirmed and vanishes in every other form.
+    """
+
+    product: ClassVar[str] = "rabbitmq"
+    capabilities: ClassVar[Capabilities] = Capabilities(redelivered_flag=True, durable_subscription=True)
+    hidden: ClassVar[frozenset[str]] = _HIDDEN
+    taken: ClassVar[frozenset[str]] = _TAKEN
+
+    def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
+        """Return the headers of SUBSCRIBE."""
+        prefetch = DEFAULT_PREFETCH if subscription.prefetch is None else subscription.prefetch
+        headers = {
+            "destination": self.destination(subscription.destination),
+            "prefetch-count": str(max(1, prefetch)),  # 0 means unlimited
+        }
+        if subscription.durable_name is not None:
+            headers |= _durable(subscription.durable_name, client_id)
+        return headers
+
+    def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
+        """Return a SUBSCRIBE, without which the broker knows nothing to delete, and the UNSUBSCRIBE."""
+        headers = self.subscribe(replace(subscription, prefetch=1), client_id)
+        return [("SUBSCRIBE", headers | {"ack": "client-individual"}), ("UNSUBSCRIBE", headers)]
+
+    def recovery(self, subscription: Subscription) -> Recovery:
+        """NACK requeues at once."""
+        del subscription
+        return Recovery.NEGATIVE_ACKNOWLEDGE
+
+    def orphan(self, token: bytes, keeper: str) -> str:
+        """Return the NACK id that names another, living subscription.
+
+        The plugin looks the subscription up and then uses the number behind it, which counts deliveries of
+        the whole connection; UNSUBSCRIBE doesn't requeue, and before it a requeued message would come back.
+        """
+        return f"T_{keeper}@@" + unescape(token.decode()).partition("@@")[2]
+
+    def destination(self, destination: Destination) -> str:
+        """Return the `destination` header; slashes in a name are escaped as the plugin wants it."""
+        return f"/{destination.kind}/{destination.name.replace('/', '%2F')}"
+
+    def special_headers(self, headers: Headers, outgoing: Outgoing, identifier: str) -> None:
+        """Add our own message id, for the broker gives a new one with every delivery, and the expiry."""
+        headers.append(("amqp-message-id", identifier))
+        now = round(time() * 1000)
+        headers.append(("timestamp", str(now)))
+        expiration = outgoing.message.expiration
+        if expiration:
+            headers.append(("expiration", str(max(0, expiration - now))))
+            headers.append((EXPIRATION, str(expiration)))
+
+    def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
+        """Mark the kind: the broker knows bytes only."""
+        body = bytes_of(message) if message.body_kind is BodyKind.BYTES else text_of(message).encode()
+        headers.append((BODY_KIND, message.body_kind))
+        if message.body_kind is BodyKind.TEXT and "content-type" not in message.properties:
+            headers.append(("content-type", _TEXT))
+        headers.append(("content-length", str(len(body))))
+        return body
+
+    def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
+        """Believe our own marker first, then the content type."""
+        kind = marked_kind(headers)
+        if kind is BodyKind.EMPTY:
+            return BodyKind.EMPTY, None
+        textual = headers.get("content-type", "").lower().startswith(_TEXTUAL)
+        if kind is BodyKind.TEXT or (kind is None and textual):
+            return BodyKind.TEXT, decode_text(frame.body)
+        return BodyKind.BYTES, frame.body
+
+    def decode_properties(self, properties: dict[str, str]) -> Mapping[str, PropertyValue]:
+        """Leave out the content type that this package set itself."""
+        if properties.get("content-type") == _TEXT:
+            del properties["content-type"]
+        return properties
+
+    def message_id(self, headers: Mapping[str, str]) -> str | None:
+        """Return the id the producer set, if it did."""
+        return headers.get("amqp-message-id")
+
+    def expiration(self, headers: Mapping[str, str]) -> int:
+        """Return when the message expires, if this package sent it."""
+        return number(headers, EXPIRATION, 0)
+
+    def delivery_count(self, headers: Mapping[str, str]) -> int | None:
+        """Return the count of a quorum queue, which is silent on the first delivery and on classic queues."""
+        count = number(headers, "x-delivery-count", None)
+        return None if count is None else count + 1
+
+
+def _durable(name: str, client_id: str | None) -> dict[str, str]:
+    scoped = name if client_id is None else f"{client_id}.{name}"
+    return {"id": scoped, "durable": "true", "auto-delete": "false"}

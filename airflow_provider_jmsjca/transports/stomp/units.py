@@ -1,0 +1,232 @@
+"""Units of work: what each broker really offers, no more.
+
+Source: J123-J127, W21; the comparison of brokers in docs/reference/broker-facts.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_provider_jmsjca.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    InDoubtError,
+    JmsError,
+    PermanentBrokerError,
+)
+from airflow_provider_jmsjca.transports.base import Outgoing, Received
+from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
+from airflow_provider_jmsjca.transports.stomp.frames import encode, with_header
+
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+
+
+class _Unit:
+    def __init__(self, connection: StompConnection) -> None:
+        self._connection = connection
+        self._wire = connection.wire
+        self._lock = threading.Lock()
+        self._over = False
+        self._received: list[Received] = []
+
+    def _check_open(self) -> None:
+        if not self._connection.is_up:
+            raise ConnectionLostError(
+                "the connection was lost before the commit began; nothing of it happened"
+            )
+        if self._over:
+            raise ConfigurationError("this unit of work is over; begin a new one")
+
+    def _close(self) -> None:
+        with self._lock:
+            self._check_open()
+            self._over = True
+
+    def _close_for_rollback(self) -> None:
+        with self._lock:
+            if self._over:
+                raise ConfigurationError("this unit of work is over; begin a new one")
+            self._over = True
+
+    def _release(self) -> None:
+        for received in self._received:
+            _consumer_of(received).release(received)
+
+
+class TransactionUnit(_Unit):
+    """A transaction of the broker.
+
+    Acknowledgements go out as they come, inside the transaction: a broker that pages in 200 messages at a
+    time would otherwise stall. Before COMMIT a receipt makes sure that everything before it went well, for
+    the broker reports an acknowledgement it didn't like, and would commit the rest all the same.
+    """
+
+    def __init__(self, connection: StompConnection) -> None:
+        super().__init__(connection)
+        self._identifier = connection.new_transaction_id()
+        self._header = b"transaction:%b\n" % self._identifier.encode()
+        self._begun = False
+        self._fault: JmsError | None = None
+
+    def blame(self, error: JmsError) -> None:
+        """Note an error of the broker that doesn't say what caused it: this unit must not be committed."""
+        if self._begun and self._fault is None:
+            self._fault = error
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Add a message to send."""
+        frame = with_header(self._connection.encode(outgoing), "transaction", self._identifier)
+        with self._lock:
+            self._check_open()
+            self._begin()
+        self._wire.write(frame)
+
+    def acknowledge(self, received: Received) -> None:
+        """Add a received message to settle."""
+        consumer = _consumer_of(received)
+        with self._lock:
+            self._check_open()
+            self._begin()
+            self._received.append(received)
+        consumer.claim(received, self._header)
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._connection.watch(self)
+            self._wire.append(encode("BEGIN", [("transaction", self._identifier)]))
+
+    def commit(self) -> None:
+        """Make all of it durable, or raise."""
+        self._close()
+        if not self._begun:
+            return
+        try:
+            self._prepare()
+            self._commit()
+        except PermanentBrokerError:
+            self._abort()
+            self._release()
+            raise
+        finally:
+            self._connection.unwatch(self)
+        for received in self._received:
+            _consumer_of(received).settled(received)
+
+    def _prepare(self) -> None:
+        self._connection.synchronize()
+        if self._fault is not None:
+            raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
+
+    def _commit(self) -> None:
+        receipts = self._connection.replies.receipts()
+        receipt = receipts.ask()
+        try:
+            self._wire.append(encode("COMMIT", [("transaction", self._identifier), ("receipt", receipt)]))
+            self._connection.wait(receipts)
+        except ConnectionLostError as error:
+            raise InDoubtError(
+                f"the connection was lost during a commit, its outcome is unknown: {error}"
+            ) from error
+
+    def rollback(self) -> None:
+        """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands."""
+        self._close_for_rollback()
+        if not self._begun:
+            return
+        self._connection.unwatch(self)
+        self._abort()
+        self._release()
+
+    def _abort(self) -> None:
+        if self._connection.is_up:
+            self._wire.write(encode("ABORT", [("transaction", self._identifier)]))
+
+
+class ConfirmedUnit(_Unit):
+    """Sends, each confirmed by the broker, then the acknowledgements.
+
+    On a crash in between the messages come again and the sends are there: a duplicate, never a loss. Where
+    the broker drops duplicates and the unit settles exactly one message, its sends carry an id made from
+    that message's, so that the second round finds them there. With more messages no id would be safe: a
+    redelivered batch may be cut differently, and a wrong id would make the broker drop a good message.
+    """
+
+    def __init__(self, connection: StompConnection) -> None:
+        super().__init__(connection)
+        self._outgoing: list[Outgoing] = []
+        self._frames: list[bytes] = []
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Add a message to send; it leaves with the commit."""
+        frame = self._connection.encode(outgoing)  # a message that can't be sent is refused here
+        with self._lock:
+            self._check_open()
+            self._outgoing.append(outgoing)
+            self._frames.append(frame)
+
+    def acknowledge(self, received: Received) -> None:
+        """Add a received message to settle."""
+        consumer = _consumer_of(received)
+        with self._lock:
+            self._check_open()
+            if consumer.claim(received, None):
+                self._received.append(received)
+
+    def commit(self) -> None:
+        """Make all of it durable, or raise."""
+        self._close()
+        try:
+            self._connection.send_confirmed(self._outgoing, frames=self._identified())
+            self._acknowledge()
+        except PermanentBrokerError:
+            self._release()
+            raise
+        except InDoubtError:
+            raise
+        except ConnectionLostError as error:
+            raise InDoubtError(
+                f"the connection was lost during a commit, its outcome is unknown: {error}"
+            ) from error
+
+    def _acknowledge(self) -> None:
+        if not self._received:
+            return
+        *most, last = self._received
+        for received in most:
+            _consumer_of(received).settle(received, b"")
+        receipts = self._connection.replies.receipts()
+        receipt = receipts.ask()
+        if _consumer_of(last).settle(last, b"receipt:%b\n" % receipt.encode()):
+            self._connection.wait(receipts)
+        else:
+            self._connection.synchronize()
+
+    def _identified(self) -> list[bytes]:
+        if not self._connection.capabilities.deduplicating_send or len(self._received) != 1:
+            return self._frames
+        origin = self._received[0].message.message_id
+        if origin is None:
+            return self._frames
+        return [
+            frame
+            if outgoing.deduplication_id is not None
+            else self._connection.encode(
+                replace(outgoing, deduplication_id=f"{origin}>{outgoing.destination}#{position}")
+            )
+            for position, (outgoing, frame) in enumerate(zip(self._outgoing, self._frames, strict=True))
+        ]
+
+    def rollback(self) -> None:
+        """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands."""
+        self._close_for_rollback()
+        self._release()
+
+
+def _consumer_of(received: Received) -> StompConsumer:
+    if not isinstance(received.consumer, StompConsumer):
+        raise ConfigurationError("a unit of work can settle only messages of its own connection")
+    return received.consumer

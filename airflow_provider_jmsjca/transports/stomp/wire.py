@@ -1,0 +1,310 @@
+"""stomp.py's transport, with its socket handling, read loop and writes replaced.
+
+One thread per connection reads, beats, and sends what others left in the buffer. It never waits for
+anything but the socket, so that a broker that doesn't read can't keep us from reading.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import Any, Final
+
+import stomp
+from stomp.transport import BaseTransport
+from stomp.utils import Frame as StompFrame
+from stomp.utils import convert_frame
+
+from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError
+from airflow_provider_jmsjca.transports.stomp.channel import Channel, wait_for
+from airflow_provider_jmsjca.transports.stomp.frames import RECEIPT_ID, Frame, FrameParser
+
+_log = logging.getLogger(__name__)
+
+FLUSH_SIZE: Final = 64 * 1024
+_SILENT_BEATS: Final = 2.5
+_LINE_FEED: Final = b"\n"
+
+
+class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
+    """The transport below a stomp.py protocol object.
+
+    Frames that others must see at once (those with a receipt) are written by the calling thread. The rest is
+    collected and leaves when the reader runs dry, with the next written frame, or at 64 KiB; the reader is
+    woken for it, so nothing waits longer than the reader takes to hand over what it just read.
+
+    Args:
+        channel: The open connection.
+        host: Where it leads, for stomp.py's `host` header and for messages.
+        send_timeout: Seconds without progress until a blocked write means that the connection is lost.
+        on_message: Called in the reader with every MESSAGE frame.
+        on_receipt: Called in the reader with every receipt id.
+        on_end: Called once, last thing in the reader, with the reason (`None` if it was asked to stop).
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        host: tuple[str, int],
+        *,
+        send_timeout: float,
+        on_message: Callable[[Frame], None],
+        on_receipt: Callable[[str], None],
+        on_end: Callable[[JmsError | None], None],
+    ) -> None:
+        super().__init__(auto_decode=False)
+        self.current_host_and_port = host
+        self.vhost = host[0]
+        self._channel = channel
+        self._send_timeout = send_timeout
+        self._on_message = on_message
+        self._on_receipt = on_receipt
+        self._on_end = on_end
+        self._reason: JmsError | None = None
+        self._ended = False
+        self._guard = threading.Lock()
+        self._buffer: list[bytes] = []
+        self._buffered = 0
+        self._send_lock = threading.Lock()
+        self._unsent = False
+        self._idle = False
+        self._woken = False
+        self._soon: collections.deque[Callable[[], None]] = collections.deque()
+        self._wake_out, self._wake_in = socket.socketpair()
+        self._wake_out.setblocking(False)
+        self._wake_in.setblocking(False)
+        self._thread = threading.Thread(target=self._run, name=f"stomp {host[0]}:{host[1]}", daemon=True)
+        self._beat_every = 0.0
+        self._silence_limit = 0.0
+        self._last_sent = self._last_received = monotonic()
+
+    def start(self) -> None:
+        """Start the reader."""
+        self.running = True
+        self._thread.start()
+
+    def heart_beats(self, send: float, receive: float) -> None:
+        """Set how often (seconds) we promised a sign of life, and how often the broker did; 0 for never."""
+        self._last_received = monotonic()
+        # Half of what was promised: brokers cut a connection that is late by a millisecond.
+        self._beat_every = send / 2
+        self._silence_limit = receive * _SILENT_BEATS
+        self._wake()
+
+    @property
+    def in_reader(self) -> bool:
+        """Whether the caller is the reader, which must not wait for frames."""
+        return threading.current_thread() is self._thread
+
+    def transmit(self, frame: StompFrame) -> None:
+        """Send a frame that stomp.py built, now."""
+        for listener in list(self.listeners.values()):
+            listener.on_send(frame)
+        self.append(b"".join(convert_frame(frame)))
+        self.flush()
+
+    def append(self, data: bytes) -> bool:
+        """Leave an encoded frame in the buffer; follow with `nudge` once no lock is held any more.
+
+        Returns:
+            Whether the buffer is full.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+        """
+        with self._guard:
+            if self._ended:
+                raise ConnectionLostError(str(self._reason or "the connection is closed"))
+            self._buffer.append(data)
+            self._buffered += len(data)
+            return self._buffered >= FLUSH_SIZE
+
+    def nudge(self, *, full: bool = False) -> None:
+        """See to it that the buffer is sent: soon, or, if it is full, before this returns."""
+        if self.in_reader:
+            return
+        if full:
+            self.flush()
+        elif self._idle:
+            self._wake()
+
+    def write(self, data: bytes) -> None:
+        """Send an encoded frame soon.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+        """
+        self.nudge(full=self.append(data))
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Call back in the reader."""
+        self._soon.append(function)
+        self._wake()
+
+    def end(self, reason: JmsError | None) -> None:
+        """Stop the reader; the first reason counts."""
+        with self._guard:
+            if self._ended:
+                return
+            self._ended = True
+            self._reason = reason
+        self.running = False
+        self._channel.shut_down()
+        self._wake()
+
+    def join(self, timeout: float) -> None:
+        """Wait until the reader is gone."""
+        if not self.in_reader and self._thread.ident is not None:
+            self._thread.join(timeout)
+
+    def _wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            try:
+                self._wake_in.send(b"\0")
+            except OSError:  # full, so it will wake up; or closed, so it needs no waking
+                return
+
+    def flush(self) -> None:
+        """Send everything; wait for the socket where needed. The reader does it when it has read on.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+        """
+        if self.in_reader:
+            return
+        with self._send_lock:
+            deadline = monotonic() + self._send_timeout
+            try:
+                while not self._send_some():
+                    wait_for(self._channel.fileno(), select.POLLOUT, deadline)
+            except TimeoutError:
+                self.end(ConnectionLostError(f"the broker took nothing for {self._send_timeout:g} s"))
+            except (OSError, ValueError) as error:
+                self.end(ConnectionLostError(f"the connection broke: {error}"))
+        if self._buffer:  # left behind by somebody who found the lock taken
+            self._wake()
+        if self._reason is not None:
+            raise ConnectionLostError(str(self._reason))
+
+    def _flush_now(self) -> None:
+        """Send what the socket takes. Whoever holds the lock looks again after letting it go."""
+        while (self._buffer or self._unsent) and self._send_lock.acquire(blocking=False):
+            try:
+                done = self._send_some()
+            finally:
+                self._send_lock.release()
+            if not done:
+                return
+
+    def _send_some(self) -> bool:
+        with self._guard:
+            data = b"".join(self._buffer)
+            self._buffer.clear()
+            self._buffered = 0
+        self._last_sent = monotonic()
+        done = self._channel.send(data)
+        self._unsent = not done
+        return done
+
+    def _run(self) -> None:
+        reason: JmsError | None = None
+        try:
+            self._loop()
+        except JmsError as error:
+            reason = error
+        except (OSError, ValueError) as error:
+            reason = ConnectionLostError(f"the connection broke: {error}")
+        except Exception as error:  # noqa: BLE001 - the driver's edge: nobody else would see it
+            _log.exception("A callback failed; the connection is given up so that its messages come back")
+            reason = ConnectionLostError(f"a callback failed: {type(error).__name__}: {error}")
+        finally:
+            self.end(reason)
+            with self._send_lock:
+                self._channel.close()
+            self._wake_in.close()
+            self._wake_out.close()
+            self._on_end(self._reason)
+
+    def _loop(self) -> None:
+        parser = FrameParser()
+        poll = select.poll()
+        descriptor = self._channel.fileno()
+        poll.register(self._wake_out.fileno(), select.POLLIN)
+        while self.running:
+            data = self._channel.receive()
+            if data is None:
+                self._pause(poll, descriptor)
+                self._run_soon()
+                continue
+            if not data:
+                raise ConnectionLostError("the broker closed the connection")
+            self._last_received = monotonic()
+            self._dispatch(parser.feed(data))
+            self._beat(self._last_received)
+            self._flush_now()
+            self._run_soon()
+
+    def _run_soon(self) -> None:
+        while self._soon:
+            self._soon.popleft()()
+
+    def _pause(self, poll: select.poll, descriptor: int) -> None:
+        self._idle = True  # from here on others wake us when they leave something in the buffer
+        self._flush_now()
+        now = monotonic()
+        if self._silence_limit and now - self._last_received > self._silence_limit:
+            raise ConnectionLostError(f"no sign of life from the broker for {self._silence_limit:.1f} s")
+        self._beat(now)
+        poll.register(descriptor, select.POLLIN | select.POLLOUT if self._unsent else select.POLLIN)
+        poll.poll(self._patience(now))
+        self._idle = False
+        if self._woken:
+            try:
+                self._wake_out.recv(64)
+            except BlockingIOError:
+                return  # the byte is on its way
+            self._woken = False
+
+    def _patience(self, now: float) -> float | None:
+        """Return for how many milliseconds there is nothing to do unless something comes."""
+        times = []
+        if self._silence_limit:
+            times.append(self._last_received + self._silence_limit - now)
+        if self._beat_every:
+            times.append(self._last_sent + self._beat_every - now)
+        return max(0.0, min(times)) * 1000 + 1 if times else None
+
+    def _beat(self, now: float) -> None:
+        if self._beat_every and now - self._last_sent >= self._beat_every:
+            with self._guard:
+                self._buffer.append(_LINE_FEED)
+            self._flush_now()
+
+    def _dispatch(self, frames: Iterable[Frame]) -> None:
+        for frame in frames:
+            if frame.command == b"MESSAGE":
+                self._on_message(frame)
+            elif frame.command == b"RECEIPT":
+                self._on_receipt((frame.first(RECEIPT_ID) or b"").decode("ascii", "replace"))
+            else:
+                control = StompFrame(frame.command.decode(), frame.headers(), frame.body)
+                self.notify(control.cmd.lower(), control)
+
+
+class Client(stomp.connect.BaseConnection, stomp.connect.Protocol12):  # type: ignore[misc] # no types
+    """stomp.py's connection object on our wire."""
+
+    def __init__(self, wire: Wire) -> None:
+        stomp.connect.BaseConnection.__init__(self, wire)
+        # No heart-beats of stomp.py's own: they need another thread, and count only whole frames.
+        stomp.connect.Protocol12.__init__(self, wire, heartbeats=(0, 0), auto_content_length=False)
+
+    def send_frame(self, cmd: str, headers: dict[str, Any] | None = None, body: bytes = b"") -> None:
+        """Encode a frame and send it."""
+        super().send_frame(cmd, headers, body)

@@ -1,0 +1,177 @@
+"""`python -m tests.servers up|down|status|run`: real brokers for whoever sits at the keyboard."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.servers.broker import Broker, variable_of
+from tests.servers.catalogue import BROKERS, make_broker
+from tests.servers.errors import ServerError, ServerUnavailableError
+from tests.servers.folders import run_folder
+
+_COLUMNS = ("name", "state", "stomp", "stomp+ssl", "user", "password in")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.command(options))
+    except ServerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.servers", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    def add(
+        name: str, command: Callable[[argparse.Namespace], int], help_text: str
+    ) -> argparse.ArgumentParser:
+        found = commands.add_parser(name, help=help_text, description=help_text)
+        found.set_defaults(command=command)
+        return found
+
+    for name, command, help_text in (
+        ("up", _up, "start brokers and leave them running"),
+        ("fetch", _fetch, "download what brokers need, start nothing"),
+    ):
+        add(name, command, help_text).add_argument(
+            "brokers", nargs="*", default=list(BROKERS), metavar="broker", help=", ".join(BROKERS)
+        )
+    add("down", _down, "stop the brokers that `up` started")
+    add("status", _status, "show the brokers that `up` started")
+    run = add("run", _run, "start brokers, run a command that finds them in its environment, stop them")
+    run.add_argument(
+        "--broker", action="append", dest="brokers", choices=list(BROKERS), help="all by default"
+    )
+    run.add_argument("argv", nargs="+", metavar="command", help="after --")
+    return parser
+
+
+def _folder() -> Path:
+    return run_folder() / "brokers"
+
+
+def _ours(names: Sequence[str] | None, *, guarded: bool, folder: Path) -> list[Broker]:
+    unknown = [name for name in names or () if name not in BROKERS]
+    if unknown:
+        raise ServerError(f"unknown broker: {', '.join(unknown)}; there are {', '.join(BROKERS)}")
+    return [make_broker(name, folder / name, guarded=guarded) for name in names or BROKERS]
+
+
+def _started(brokers: Sequence[Broker]) -> list[Broker]:
+    """Start brokers side by side; those this machine can't have are named and left out."""
+
+    def start(broker: Broker) -> Broker | None:
+        print(f"{broker.name}: starting ...\n", end="", flush=True)
+        try:
+            broker.start()
+        except ServerUnavailableError as error:
+            print(f"{error}\n", end="", flush=True)
+            return None
+        return broker
+
+    with ThreadPoolExecutor(max(1, len(brokers))) as pool:
+        starts = [pool.submit(start, broker) for broker in brokers]
+    faults = [str(error) for error in (one.exception() for one in starts) if error is not None]
+    found = [one.result() for one in starts if one.exception() is None]
+    running = [broker for broker in found if broker is not None]
+    if faults:
+        for broker in running:
+            broker.stop()
+        raise ServerError("\n".join(faults))
+    return running
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    for broker in _ours(options.brokers, guarded=False, folder=_folder()):
+        broker.fetch()
+        print(f"{broker.name}: complete")
+    return 0
+
+
+def _up(options: argparse.Namespace) -> int:
+    brokers = _ours(options.brokers, guarded=False, folder=_folder())
+    fresh = [broker for broker in brokers if not broker.adopt()]
+    _started(fresh)
+    _table([broker for broker in brokers if broker.running])
+    return 0
+
+
+def _down(options: argparse.Namespace) -> int:
+    del options
+    stopped = []
+    for name in BROKERS:
+        if not (_folder() / name).exists():
+            continue
+        broker = make_broker(name, _folder() / name)
+        broker.adopt()
+        if broker.running:
+            stopped.append(name)
+        broker.stop()
+    print(f"stopped: {', '.join(stopped) or 'nothing was running'}")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    del options
+    brokers = [make_broker(name, _folder() / name) for name in BROKERS if (_folder() / name).exists()]
+    for broker in brokers:
+        broker.adopt()
+    _table(brokers)
+    return 0 if any(broker.running for broker in brokers) else 3
+
+
+def _run(options: argparse.Namespace) -> int:
+    brokers = _started(_ours(options.brokers, guarded=True, folder=run_folder() / f"brokers-{os.getpid()}"))
+    try:
+        environment = dict(os.environ)
+        for broker in brokers:
+            environment |= environment_of(broker)
+        # Ctrl-C reaches the command as well; it decides when it is done.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with subprocess.Popen(options.argv, env=environment) as command:
+            return command.wait()
+    finally:
+        for broker in brokers:
+            broker.stop()
+            broker.discard()
+
+
+def environment_of(broker: Broker) -> dict[str, str]:
+    """Return the environment variables that name a running broker; see `RunningBroker`."""
+    variable = variable_of(broker.name).removesuffix("_URL")
+    found = {f"{variable}_URL": broker.url(), f"{variable}_TLS_URL": broker.url(tls=True)}
+    return found | ({f"{variable}_CA": broker.ca_file} if broker.ca_file else {})
+
+
+def _table(brokers: Sequence[Broker]) -> None:
+    rows = [_COLUMNS]
+    for broker in brokers:
+        plain, tls = broker.address(), broker.address(tls=True)
+        rows.append(
+            (
+                broker.name,
+                f"running, pid {broker.pid}" if broker.running else "stopped",
+                f"stomp://{plain[0]}:{plain[1]}",
+                f"stomp+ssl://{tls[0]}:{tls[1]}",
+                broker.username,
+                str(broker.password_file),
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

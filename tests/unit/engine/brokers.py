@@ -1,0 +1,92 @@
+"""Connections for the unit tests of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.transports.base import (
+    BrokerInfo,
+    Capabilities,
+    Connection,
+    ConnectionSettings,
+    ConnectionState,
+    Consumer,
+    OnLost,
+    OnReceived,
+    Outgoing,
+    Subscription,
+    UnitOfWork,
+)
+from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
+
+
+def settings(name: str, client_id: str | None = None) -> ConnectionSettings:
+    return ConnectionSettings(scheme="vm", hosts=((name, None),), client_id=client_id)
+
+
+class LesserConnection:
+    """A connection to the in-process broker that can do less.
+
+    Args:
+        server: The broker.
+        capabilities: What it admits to.
+        widest: Every consumer has this prefetch at most, whatever it asks for: a window in bytes and big
+            messages.
+    """
+
+    def __init__(
+        self,
+        server: Broker,
+        capabilities: Capabilities | None = None,
+        widest: int | None = None,
+        client_id: str | None = None,
+    ) -> None:
+        self._inner: Connection = MemoryConnection(server, settings(server.name, client_id))
+        self._capabilities = capabilities or self._inner.capabilities
+        self._widest = widest
+        self.subscribed: list[Subscription] = []
+        self.synchronized = 0
+
+    @property
+    def broker(self) -> BrokerInfo:
+        return self._inner.broker
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def state(self) -> ConnectionState:
+        return self._inner.state
+
+    def on_lost(self, callback: OnLost) -> None:
+        self._inner.on_lost(callback)
+
+    def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
+        self.subscribed.append(subscription)
+        if self._widest is not None:
+            subscription = replace(subscription, prefetch=self._widest)
+        return self._inner.consume(subscription, on_received)
+
+    def send(self, outgoing: Iterable[Outgoing]) -> int:
+        return self._inner.send(outgoing)
+
+    def unit(self) -> UnitOfWork:
+        return self._inner.unit()
+
+    def browse(self, destination: Destination, selector: str | None = None) -> Iterator[JmsMessage]:
+        return self._inner.browse(destination, selector)
+
+    def synchronize(self) -> None:
+        self.synchronized += 1
+        self._inner.synchronize()
+
+    def delete_durable(self, name: str, destination: Destination) -> None:
+        self._inner.delete_durable(name, destination)
+
+    def close(self) -> None:
+        self._inner.close()

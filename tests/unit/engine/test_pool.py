@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from types import MappingProxyType
+
+import pytest
+
+from airflow_provider_jmsjca.engine.pool import ConnectionPool
+from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
+from airflow_provider_jmsjca.transports.memory import Broker, broker
+from tests.unit.engine.brokers import settings
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> Broker:
+    return broker(request.node.name)
+
+
+@pytest.fixture
+def wanted(server: Broker) -> ConnectionSettings:
+    return settings(server.name)
+
+
+@pytest.fixture
+def pool() -> Iterator[ConnectionPool]:
+    with ConnectionPool() as made:
+        yield made
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_equal_settings_share_one_connection(
+    server: Broker, wanted: ConnectionSettings, pool: ConnectionPool
+) -> None:
+    first = replace(wanted, options=MappingProxyType({"a": "1"}))
+    second = replace(wanted, options={"a": "1"})
+    with pool.borrow(first) as one, pool.borrow(second) as two:
+        assert one is two
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize("change", [{"username": "u"}, {"client_id": "c"}, {"options": {"a": "2"}}])
+def test_other_settings_get_another(
+    server: Broker, wanted: ConnectionSettings, pool: ConnectionPool, change: dict[str, object]
+) -> None:
+    other = replace(wanted, **change)  # type: ignore[arg-type]  # fields by name
+    with pool.borrow(wanted) as one, pool.borrow(other) as two:
+        assert one is not two
+        assert server.connections == 2
+
+
+def test_j43_unused_it_is_closed_after_the_idle_timeout(server: Broker, wanted: ConnectionSettings) -> None:
+    with ConnectionPool(idle_timeout=timedelta(milliseconds=150)) as pool:
+        lease = pool.borrow(wanted)
+        with pool.borrow(wanted):
+            pass
+        time.sleep(0.3)
+        assert server.connections == 1
+        lease.release()
+        lease.release()
+        assert server.connections == 1
+        wait_until(lambda: server.connections == 0)
+        assert len(pool) == 0
+        wait_until(lambda: not any(thread.name == "jms-pool" for thread in threading.enumerate()))
+
+
+def test_used_again_in_time_it_stays(server: Broker, wanted: ConnectionSettings) -> None:
+    with ConnectionPool(idle_timeout=timedelta(seconds=30)) as pool:
+        with pool.borrow(wanted) as first:
+            pass
+        with pool.borrow(wanted) as second:
+            assert second is first
+        assert server.connections == 1
+    assert server.connections == 0
+
+
+def test_j14_a_lost_connection_is_not_lent_again(
+    server: Broker, wanted: ConnectionSettings, pool: ConnectionPool
+) -> None:
+    lease = pool.borrow(wanted)
+    server.restart()
+    with pool.borrow(wanted) as fresh:
+        assert fresh is not lease.connection
+        assert fresh.state is ConnectionState.UP
+        lease.release()
+        assert fresh.state is ConnectionState.UP
+    with pool.borrow(wanted) as again:
+        assert again is fresh
+
+
+def test_threads_that_ask_together_share_one_attempt(server: Broker, wanted: ConnectionSettings) -> None:
+    attempts: list[ConnectionSettings] = []
+    go_on = threading.Event()
+
+    def slow(settings: ConnectionSettings) -> Connection:
+        attempts.append(settings)
+        go_on.wait(5)
+        return connect(settings)
+
+    with ConnectionPool(connect=slow) as pool:
+        leases: list[object] = []
+        threads = [threading.Thread(target=lambda: leases.append(pool.borrow(wanted))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        go_on.set()
+        for thread in threads:
+            thread.join(5)
+        assert len(leases) == 8
+        assert len(attempts) == 1
+        assert server.connections == 1
+
+
+def test_a_failed_attempt_leaves_nothing_behind(
+    server: Broker, wanted: ConnectionSettings, pool: ConnectionPool
+) -> None:
+    server.kill()
+    for _ in range(2):
+        with pytest.raises(TransientBrokerError):
+            pool.borrow(wanted)
+    assert len(pool) == 0
+    server.restart()
+    with pool.borrow(wanted) as opened:
+        assert opened.state is ConnectionState.UP
+
+
+def test_closed_it_closes_everything_and_lends_no_more(server: Broker, wanted: ConnectionSettings) -> None:
+    pool = ConnectionPool()
+    lease = pool.borrow(wanted)
+    pool.close()
+    assert server.connections == 0
+    lease.release()
+    with pytest.raises(ConfigurationError, match="pool is closed"):
+        pool.borrow(wanted)
+
+
+def test_a_forked_child_does_not_use_its_parents_connections(
+    wanted: ConnectionSettings, pool: ConnectionPool
+) -> None:
+    with pool.borrow(wanted) as mine:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if len(pool) == 0 and mine.state is ConnectionState.UP else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert len(pool) == 1
