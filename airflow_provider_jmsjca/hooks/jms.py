@@ -12,9 +12,18 @@ from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.layers import Layer, connector_layer
+from airflow_provider_jmsjca.core.precedence import Resolved, resolve
 from airflow_provider_jmsjca.engine.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
-from airflow_provider_jmsjca.hooks.settings import connection_settings, lookup_of
+from airflow_provider_jmsjca.hooks.settings import (
+    connection_layer,
+    connection_settings,
+    lookup_name,
+    lookup_of,
+    own_entries,
+)
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
@@ -50,10 +59,7 @@ class JmsHook(BaseHook):
         Raises:
             ConfigurationError: The connection can't be used; every fault is named.
         """
-        found = [self._get(self.jms_conn_id)]
-        while (name := self._next_lookup(found)) is not None:
-            found.append(self._get(name))
-        return self._settings(found)
+        return self._settings(self._found())
 
     async def asettings(self) -> ConnectionSettings:
         """Return what the Airflow connection says; for an event loop.
@@ -65,6 +71,15 @@ class JmsHook(BaseHook):
         while (name := self._next_lookup(found)) is not None:
             found.append(await self._aget(name))
         return self._settings(found)
+
+    def layers(self) -> tuple[Layer, dict[str, Layer]]:
+        """Return what the Airflow connection says, unresolved, and those its URL refers to, by their ids.
+
+        Raises:
+            ConfigurationError: The connection is not defined, or its extra field is no JSON object.
+        """
+        found = self._found()
+        return connection_layer(found[0]), {each.conn_id: connection_layer(each) for each in found}
 
     def get_conn(self) -> JmsConnection:
         """Connect.
@@ -92,6 +107,12 @@ class JmsHook(BaseHook):
         product = _PRODUCTS.get(broker.product, broker.product)
         return True, f"{product} {broker.version} at {broker.address}".replace("  ", " ")
 
+    def _found(self) -> list[Connection]:
+        found = [self._get(self.jms_conn_id)]
+        while (name := self._next_lookup(found)) is not None:
+            found.append(self._get(name))
+        return found
+
     def _get(self, conn_id: str) -> Connection:
         with _connection_found(conn_id):
             return self.get_connection(conn_id)
@@ -108,9 +129,8 @@ class JmsHook(BaseHook):
 
     @staticmethod
     def _settings(found: list[Connection]) -> ConnectionSettings:
-        section = {name: str(value) for name, value in (conf.getsection("jmsjca") or {}).items()}
         lookups = {connection.conn_id: connection for connection in found}
-        return connection_settings(found[0], lookups=lookups, section=section, environment=os.environ)
+        return connection_settings(found[0], lookups=lookups, section=_section(), environment=os.environ)
 
 
 @contextlib.contextmanager
@@ -119,3 +139,29 @@ def _connection_found(conn_id: str) -> Iterator[None]:
         yield
     except AirflowNotFoundException as error:
         raise ConfigurationError(f"connection {conn_id!r} is not defined in Airflow") from error
+
+
+def resolve_levels(hook: JmsHook | None, spec: ActivationSpec | None) -> Resolved:
+    """Return what holds for an activation over a connection; either may be left out.
+
+    An activation whose URL is `lookup://name` takes the Airflow connection of that name.
+
+    Raises:
+        ConfigurationError: Every fault of every level.
+
+    Source: J31, J68-J72, J113.
+    """
+    layers = [connector_layer(own_entries(_section()), os.environ)]
+    connections: dict[str, Layer] = {}
+    if hook is not None:
+        layer, connections = hook.layers()
+        layers.append(layer)
+    if spec is not None:
+        layers.append(spec.layer())
+        if (name := lookup_name(spec.connection_url)) is not None:
+            connections = connections | JmsHook(name).layers()[1]
+    return resolve(layers, connections)
+
+
+def _section() -> dict[str, str]:
+    return {name: str(value) for name, value in (conf.getsection("jmsjca") or {}).items()}
