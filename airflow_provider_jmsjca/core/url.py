@@ -222,7 +222,7 @@ def _read_host(text: str, faults: list[str]) -> Host | None:
         host = address
     else:
         host, colon, port = text.partition(":")
-        if _is_ipv6(text):
+        if text.count(":") > 1 and _is_ipv6(text):
             faults.append(
                 f"connection URL: host {text!r}, expected brackets around an IPv6 address: [{text}]"
             )

@@ -13,7 +13,7 @@ from airflow_provider_jmsjca.core.activation.descriptor import read_descriptor
 from airflow_provider_jmsjca.core.activation.document import read_document, write_yaml
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
 from airflow_provider_jmsjca.core.activation.reading import option_of, read_given
-from airflow_provider_jmsjca.core.activation.redelivery import redelivery_handling
+from airflow_provider_jmsjca.core.activation.redelivery import redelivery_handling, yielding
 from airflow_provider_jmsjca.core.activation.rules import check, references
 from airflow_provider_jmsjca.core.administered import AdministeredObject, DestinationReference
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
@@ -126,7 +126,8 @@ class ActivationSpec(ActivationFields):
         Raises:
             ConfigurationError: The levels contradict each other, for example batches in serial mode.
         """
-        names = [name for name in cls.model_fields if name not in _CONNECTION_FIELDS]
+        left_out = (*_CONNECTION_FIELDS, *yielding(resolved))
+        names = [name for name in cls.model_fields if name not in left_out]
         return cls(**{name: resolved.values[name].value for name in names if name in resolved.values})
 
     def replace(self, **changes: object) -> Self:

@@ -206,7 +206,14 @@ WEBLOGIC = (
         "Class of the bean.",
         "W13",
         "the handler is a Python function",
-        ejb=("ejb-class", "messaging-type"),
+        ejb=("ejb-class",),
+    ),
+    _accepted(
+        "messaging_type",
+        "Listener interface of the bean.",
+        "W13",
+        "the handler is a Python function",
+        ejb=("messaging-type",),
     ),
     _accepted(
         "message_destination_ref_name",
