@@ -90,6 +90,11 @@ class DeliveryMachine:
         """Whether no message is being handled, delayed or settled."""
         return self._deliveries.idle
 
+    @property
+    def in_hand(self) -> int:
+        """How many messages are received and neither settled nor lost with their connection."""
+        return self._deliveries.in_hand
+
     def handle(self, event: Event, now: float) -> list[Decision]:
         """Take an event and return what to do about it, in order.
 
@@ -177,7 +182,7 @@ class DeliveryMachine:
         if not self._running:
             self._running = True
             self._stop = None
-            self._deliveries.stopping = False
+            self._deliveries.gate.stopping = False
             self._outage.over()
             self.state = ActivationState.CONNECTING
             self._decide(Connect())
@@ -196,7 +201,7 @@ class DeliveryMachine:
             if not self._consuming:
                 self._decide(OpenConsumer())
             self._consuming = True
-            self._deliveries.open = True
+            self._deliveries.gate.open = True
 
     def _connect_failed(self, event: ConnectFailed) -> None:
         if not self._running or self._stop is not None:
@@ -218,7 +223,7 @@ class DeliveryMachine:
             self._connect_later(event.failure.message if event.failure is not None else "connection lost")
 
     def _disconnected(self) -> None:
-        self._connected = self._consuming = self._deliveries.open = False
+        self._connected = self._consuming = self._deliveries.gate.open = False
         self._deliveries.connection_lost()
 
     def _connect_later(self, why: str) -> None:
@@ -230,7 +235,7 @@ class DeliveryMachine:
 
     def _suspend(self) -> None:
         self.suspended = True
-        self._deliveries.open = False
+        self._deliveries.gate.open = False
         self._deliveries.interrupt()
 
     def _resume(self) -> None:
@@ -245,8 +250,8 @@ class DeliveryMachine:
         self.state = ActivationState.DISCONNECTING
         self._timers.clear(TimerKind.CONNECT, 0)
         self._timers.set(TimerKind.STOP, 0, event.within)
-        self._deliveries.open = False
-        self._deliveries.stopping = True
+        self._deliveries.gate.open = False
+        self._deliveries.gate.stopping = True
         self._deliveries.interrupt()
 
     def _close_when_idle(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
 
+from airflow_provider_jmsjca.core.delivery import decisions
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.delivery.units import InHand
 from airflow_provider_jmsjca.core.destination import Destination
@@ -97,3 +98,26 @@ def step_after_failure(
         if isinstance(action, Delay | Backoff):
             return Pause(action.pause(message.seen, chance()), park=False)
     return HAND_OVER
+
+
+def settling(
+    step: Pause | Transfer | Discard,
+    unit: int,
+    message: InHand,
+    state: MessageState,
+    settings: DeliverySettings,
+) -> decisions.Park | decisions.Move | decisions.Delete:
+    """Return the decision, in a unit of its own, that takes a message out of its destination."""
+    match step:
+        case Pause(pause=pause):
+            return decisions.Park(unit=unit, delivery=message.delivery, pause=pause, seen=message.seen)
+        case Transfer(targets=targets):
+            return decisions.Move(
+                unit=unit,
+                delivery=message.delivery,
+                targets=targets,
+                redirect=settings.redirect,
+                state=state,
+            )
+        case Discard():
+            return decisions.Delete(unit=unit, delivery=message.delivery, seen=message.seen)

@@ -10,7 +10,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConnectionLostError
 from airflow_provider_jmsjca.transports.base import Subscription
-from airflow_provider_jmsjca.transports.stomp.frames import Frame, encode
+from airflow_provider_jmsjca.transports.stomp.frames import BROWSER, Frame, encode
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
@@ -36,7 +36,7 @@ def _frames(connection: StompConnection, subscription: Subscription, timeout: fl
     headers = connection.dialect.subscribe(subscription, None)
     headers |= {"id": identifier, "ack": "auto", "browser": "true"}
     receipts = connection.replies.receipts(blame=True)
-    key = connection.route(identifier, frames.put)
+    key = connection.route(identifier, lambda frame, _: frames.put(frame))
     connection.on_lost(lambda _: frames.put(None))
     try:
         connection.wire.append(encode("SUBSCRIBE", [*headers.items(), ("receipt", receipts.ask())]))
@@ -48,7 +48,7 @@ def _frames(connection: StompConnection, subscription: Subscription, timeout: fl
                 raise ConnectionLostError(f"the broker sent nothing to browse for {timeout:g} s") from None
             if frame is None:
                 raise ConnectionLostError("the connection was lost while browsing")
-            if frame.first(b"browser") == b"end":
+            if frame.first(BROWSER) == b"end":
                 return
             yield connection.dialect.decode(frame, subscription)
     finally:

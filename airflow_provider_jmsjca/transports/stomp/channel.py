@@ -220,7 +220,8 @@ def _context(tls: TlsSettings) -> ssl.SSLContext:
         else:
             context.load_verify_locations(tls.ca_file)
         if tls.certificate_file is not None:
-            what = f"the certificate {tls.certificate_file!r} or its key {tls.key_file or tls.certificate_file!r}"
+            key_file = tls.key_file or tls.certificate_file
+            what = f"the certificate {tls.certificate_file!r} or its key {key_file!r}"
             # Without a password OpenSSL would ask for one on the terminal.
             context.load_cert_chain(tls.certificate_file, tls.key_file, tls.key_password or "")
     except (OSError, ValueError) as error:

@@ -43,7 +43,7 @@ from airflow_provider_jmsjca.transports.stomp.channel import Channel
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
 from airflow_provider_jmsjca.transports.stomp.dialects import GENERIC, recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect, UnitKind
-from airflow_provider_jmsjca.transports.stomp.frames import Frame, encode, escape
+from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame, encode, escape
 from airflow_provider_jmsjca.transports.stomp.replies import Receipts, ReceiptTimeoutError, Replies
 from airflow_provider_jmsjca.transports.stomp.units import ConfirmedUnit, TransactionUnit
 from airflow_provider_jmsjca.transports.stomp.wire import Client, Wire
@@ -58,7 +58,7 @@ _CREDENTIALS: Final = re.compile(
     re.IGNORECASE,
 )
 
-Route = Callable[[Frame], None]
+Route = Callable[[Frame, bytes], None]
 
 
 class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
@@ -81,7 +81,6 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self._on_lost: list[OnLost] = []
         self._ended = False
         self._routes: dict[bytes, Route] = {}
-        self._consumers: set[StompConsumer] = set()
         self._units: weakref.WeakSet[TransactionUnit] = weakref.WeakSet()
         self._numbers = itertools.count(1)
         self._prefix = f"ID:jmsjca-{uuid.uuid4().hex}-"
@@ -152,6 +151,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self._broker = BrokerInfo(
             product=product, version=version, address=f"{self._host[0]}:{self._host[1]}"
         )
+        self.wire.parser.end = self.dialect.frame_end
         send, receive = calculate_heartbeats(tuple(headers.get("heart-beat", "0,0").split(",")), beats)
         self.wire.heart_beats(send / 1000, receive / 1000)
 
@@ -254,9 +254,10 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             _log.warning("%s reports an error that belongs to nothing we wait for: %s", self._broker, text)
 
     def _message(self, frame: Frame) -> None:
-        route = self._routes.get(frame.first(b"subscription") or b"")
+        key = frame.first(SUBSCRIPTION) or b""
+        route = self._routes.get(key)
         if route is not None:
-            route(frame)
+            route(frame, key)
 
     # --- for consumers, units and browsers
 
@@ -288,10 +289,6 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
     def unroute(self, key: bytes) -> None:
         """Drop what still comes for a subscription."""
         self._routes.pop(key, None)
-
-    def forget(self, consumer: StompConsumer) -> None:
-        """Note that a consumer is closed."""
-        self._consumers.discard(consumer)
 
     def new_subscription_id(self) -> str:
         """Return an id no other subscription of this connection has."""
@@ -340,7 +337,6 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self.dialect.check(subscription, self._broker, self.client_id)
         consumer = StompConsumer(self, subscription, on_received)
         consumer.start()
-        self._consumers.add(consumer)
         return consumer
 
     def send(self, outgoing: Iterable[Outgoing]) -> int:
@@ -373,14 +369,22 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             unit.rollback()
             raise
 
-    def send_confirmed(self, chunk: list[Outgoing], before: int = 0) -> None:
+    def send_confirmed(
+        self, chunk: list[Outgoing], before: int = 0, frames: list[bytes] | None = None
+    ) -> None:
         """Send each with a receipt, pipelined, and wait for all.
+
+        Args:
+            chunk: What to send.
+            before: How many messages the caller sent before these, for the message of an error.
+            frames: The same messages encoded, if the caller has them.
 
         Raises:
             PermanentBrokerError: The broker refused one; the message says which.
             InDoubtError: The connection was lost; some may be there.
         """
-        frames = [self.encode(one) for one in chunk]
+        if frames is None:
+            frames = [self.encode(one) for one in chunk]
         receipts = self.replies.receipts()
         asked: list[str] = []
         try:

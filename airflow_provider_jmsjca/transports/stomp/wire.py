@@ -22,7 +22,7 @@ from stomp.utils import convert_frame
 
 from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError
 from airflow_provider_jmsjca.transports.stomp.channel import Channel, wait_for
-from airflow_provider_jmsjca.transports.stomp.frames import Frame, FrameParser
+from airflow_provider_jmsjca.transports.stomp.frames import RECEIPT_ID, Frame, FrameParser
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         super().__init__(auto_decode=False)
         self.current_host_and_port = host
         self.vhost = host[0]
+        self.parser = FrameParser()
         self._channel = channel
         self._send_timeout = send_timeout
         self._on_message = on_message
@@ -232,7 +233,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             self._on_end(self._reason)
 
     def _loop(self) -> None:
-        parser = FrameParser()
+        parser = self.parser
         poll = select.poll()
         descriptor = self._channel.fileno()
         poll.register(self._wake_out.fileno(), select.POLLIN)
@@ -291,7 +292,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             if frame.command == b"MESSAGE":
                 self._on_message(frame)
             elif frame.command == b"RECEIPT":
-                self._on_receipt((frame.first(b"receipt-id") or b"").decode("ascii", "replace"))
+                self._on_receipt((frame.first(RECEIPT_ID) or b"").decode("ascii", "replace"))
             else:
                 control = StompFrame(frame.command.decode(), frame.headers(), frame.body)
                 self.notify(control.cmd.lower(), control)

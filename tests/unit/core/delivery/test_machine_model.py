@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
@@ -69,7 +69,14 @@ class Model(RuleBasedStateMachine):
         handling=st.sampled_from(HANDLINGS),
     )
     def begin(  # noqa: PLR0917 - called by hypothesis, by name
-        self, concurrency: int, batch_size: int, hold: bool, record: bool, park: bool, flush: bool, handling: str
+        self,
+        concurrency: int,
+        batch_size: int,
+        hold: bool,
+        record: bool,
+        park: bool,
+        flush: bool,
+        handling: str,
     ) -> None:
         self.settings = DeliverySettings(
             destination=Destination.queue("orders"),
@@ -89,6 +96,7 @@ class Model(RuleBasedStateMachine):
         self.outstanding: dict[int, Stored] = {}
         self.ids: dict[int, Stored] = {}
         self.gone: list[str] = []
+        self.kept = 0
         self.attempts: dict[str, int] = {}
         self.start_process()
 
@@ -112,7 +120,7 @@ class Model(RuleBasedStateMachine):
             self.carry_out(decision)
         assert len(self.calls) <= self.settings.concurrency
 
-    def carry_out(self, decision: d.Decision) -> None:  # noqa: C901, PLR0912 - one case for each decision
+    def carry_out(self, decision: d.Decision) -> None:  # noqa: C901, PLR0912, PLR0915 - one case for each decision
         match decision:
             case d.Connect():
                 assert not self.connecting
@@ -123,7 +131,7 @@ class Model(RuleBasedStateMachine):
                 assert not self.consuming
                 self.consuming = True
             case d.CloseConsumer():
-                assert self.consuming
+                assert self.consuming or not self.connected  # it may not know yet that the connection is lost
                 assert not self.calls
                 assert not self.pending
                 self.hand_back()
@@ -173,6 +181,8 @@ class Model(RuleBasedStateMachine):
                 self.calls.clear()  # handlers that were left alone
                 self.held.clear()
                 self.units.clear()
+            case d.Log(level=d.Level.ERROR):
+                self.kept += 1
             case d.Log():
                 pass
 
@@ -208,6 +218,7 @@ class Model(RuleBasedStateMachine):
             message.delivery = None
             message.redelivered = True
         self.outstanding.clear()
+        self.kept = 0
         self.consuming = False
 
     def disconnect(self) -> None:
@@ -231,6 +242,11 @@ class Model(RuleBasedStateMachine):
             case d.Park(delivery=delivery, seen=seen):
                 message = self.settle(delivery)
                 self.stored.append(Stored(message.message_id, message.group, parked=seen))
+
+    @invariant()
+    def none_slips_out_of_hand(self) -> None:
+        if hasattr(self, "machine") and self.consuming and self.machine.state == "Up":
+            assert self.machine.in_hand + self.kept == len(self.outstanding)
 
     # -- what can happen -------------------------------------------------------------------------------
 
@@ -310,14 +326,18 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
-        call = data.draw(st.sampled_from(sorted(self.held)))
+        self.end_hold(data.draw(st.sampled_from(sorted(self.held))))
+
+    def end_hold(self, call: int) -> None:
         unit = self.held.pop(call)
         if unit in self.units:
             self.units[unit].unacknowledged.discard(call)
         self.send(e.Acknowledged(call=call))
 
     @precondition(lambda self: self.pending)
-    @rule(data=st.data(), how=st.sampled_from(["commit", "commit", "commit", "fail", "lost", "before", "after"]))
+    @rule(
+        data=st.data(), how=st.sampled_from(["commit", "commit", "commit", "fail", "lost", "before", "after"])
+    )
     def outcome(self, data: st.DataObject, how: str) -> None:
         self.end_unit(data.draw(st.sampled_from(sorted(self.pending))), how)
 
@@ -350,12 +370,7 @@ class Model(RuleBasedStateMachine):
     def time_passes(self) -> None:
         assert self.machine.deadline is not None
         self.now = max(self.now, self.machine.deadline)
-        for unit in self.units.values():
-            unit.bad = unit.bad or self.timed_out()
         self.send(e.Tick())
-
-    def timed_out(self) -> bool:
-        return False
 
     @rule()
     def suspend(self) -> None:
@@ -405,26 +420,7 @@ class Model(RuleBasedStateMachine):
         if self.connected:
             self.cut()  # what was kept unsettled comes again
         for _ in range(2000):
-            if not self.running:
-                self.start_again()
-            elif self.connecting:
-                self.connect(works=True)
-            elif self.recording:
-                self.record(works=True)
-            elif self.calls:
-                self.end_call(min(self.calls), "return")
-            elif self.held:
-                call, unit = self.held.popitem()
-                if unit in self.units:
-                    self.units[unit].unacknowledged.discard(call)
-                self.send(e.Acknowledged(call=call))
-            elif self.pending:
-                self.end_unit(min(self.pending), "commit")
-            elif self.consuming and any(message.delivery is None for message in self.stored):
-                self.arrive()
-            elif self.machine.deadline is not None:
-                self.time_passes()
-            else:
+            if not self.advance():
                 break
         left = [message for message in self.stored if not message.undecodable]
         assert not left, "every message is settled in the end"
@@ -432,8 +428,27 @@ class Model(RuleBasedStateMachine):
         assert sorted(self.gone + kept) == sorted(f"ID:{number + 1}" for number in range(self.published))
         assert self.machine.idle
 
+    def advance(self) -> bool:
+        if not self.running:
+            self.start_again()
+        elif self.connecting:
+            self.connect(works=True)
+        elif self.recording:
+            self.record(works=True)
+        elif self.calls:
+            self.end_call(min(self.calls), "return")
+        elif self.held:
+            self.end_hold(min(self.held))
+        elif self.pending:
+            self.end_unit(min(self.pending), "commit")
+        elif self.consuming and any(message.delivery is None for message in self.stored):
+            self.arrive()
+        elif self.machine.deadline is not None:
+            self.time_passes()
+        else:
+            return False
+        return True
 
-Model.TestCase.settings = hypothesis_settings(
-    max_examples=EXAMPLES, stateful_step_count=50, deadline=None
-)
+
+Model.TestCase.settings = hypothesis_settings(max_examples=EXAMPLES, stateful_step_count=50, deadline=None)
 TestModel = pytest.mark.timeout(1200)(Model.TestCase)
