@@ -272,6 +272,7 @@ class DeliveredMessage(PropertyReader):
 
     def __getattr__(self, name: str) -> Any:
         """Read every other attribute (headers) from the message."""
-        if name.startswith("_"):
+        # Half-made copies ask for `message` too, before it is there.
+        if name.startswith("_") or name == "message":
             raise AttributeError(name)
         return getattr(self.message, name)

@@ -179,7 +179,7 @@ class _Reader:
                 return self._text("body", value)
             case ((BodyKind.BYTES | BodyKind.OBJECT), {"base64": _}):
                 return self._value("body", value)
-        self._fault("body", value, f"the JSON form of a {kind} body")
+        self._fault("body", value, f"the form of a body of kind {str(kind)!r}")
         return None
 
     def _text(self, place: str, value: Any) -> str:
@@ -222,7 +222,7 @@ class _Reader:
     def _header(self, name: str, value: Any) -> Any:
         if isinstance(value, dict):
             value = self._value(name, value, allow_bytes=False)
-        elif name in {"reply_to", "destination"} and isinstance(value, str):
+        if name in {"reply_to", "destination"} and isinstance(value, str):
             kind, separator, rest = value.partition("://")
             if separator and rest and kind in set(DestinationKind):
                 return Destination(DestinationKind(kind), rest)

@@ -1,6 +1,6 @@
 """The UTF-8 that Java writes: characters beyond the BMP as two surrogates, NUL as two bytes.
 
-ActiveMQ sends Java text this way over STOMP (BROKERS trap 5); a strict decoder refuses it.
+ActiveMQ sends Java text this way over STOMP; a strict decoder refuses it.
 
 Source: Java's `DataInput`, section "Modified UTF-8".
 """
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 
-from airflow_provider_jmsjca.errors import PoisonMessageError
+from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
 
 _BEYOND_BMP = re.compile(r"[\U00010000-\U0010FFFF]")
-_SURROGATE_PAIR = re.compile(r"[\uD800-\uDBFF][\uDC00-\uDFFF]")
 _SURROGATE = re.compile(r"[\uD800-\uDFFF]")
 _NUL = b"\xc0\x80"
 
@@ -21,11 +20,13 @@ def encode(text: str) -> bytes:
     """Return the text in modified UTF-8.
 
     Raises:
-        ValueError: The text holds a lone surrogate.
+        ConfigurationError: The text holds a lone surrogate.
     """
     lone = _SURROGATE.search(text)
     if lone:
-        raise ValueError(f"position {lone.start() + 1}: expected Unicode text, found a lone surrogate")
+        raise ConfigurationError(
+            f"text, position {lone.start() + 1}: expected Unicode text, found a lone surrogate"
+        )
     if text.isascii():
         return text.encode("ascii").replace(b"\x00", _NUL)
     split = _BEYOND_BMP.sub(_as_surrogates, text)
@@ -51,13 +52,13 @@ def decode(data: bytes) -> str:
         raise PoisonMessageError(
             f"text body, byte {offset}: expected UTF-8 or modified UTF-8, found {found}"
         ) from error
-    text = _SURROGATE_PAIR.sub(_as_one, split)
-    lone = _SURROGATE.search(text)
-    if lone:
+    try:
+        # UTF-16 joins the pairs.
+        return split.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
+    except UnicodeDecodeError as error:
         raise PoisonMessageError(
-            f"text body, character {lone.start()}: expected Unicode text, found a lone surrogate"
-        )
-    return text
+            f"text body, UTF-16 unit {error.start // 2}: expected Unicode text, found a lone surrogate"
+        ) from error
 
 
 def _original_offset(data: bytes, offset: int) -> int:
@@ -70,8 +71,3 @@ def _original_offset(data: bytes, offset: int) -> int:
 def _as_surrogates(match: re.Match[str]) -> str:
     offset = ord(match.group()) - 0x10000
     return chr(0xD800 + (offset >> 10)) + chr(0xDC00 + (offset & 0x3FF))
-
-
-def _as_one(match: re.Match[str]) -> str:
-    pair = match.group()
-    return chr(0x10000 + (ord(pair[0]) - 0xD800 << 10) + ord(pair[1]) - 0xDC00)

@@ -7,13 +7,19 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import stomp
 from stomp.utils import Frame
 
+from tests.servers.activemq import ActiveMQClassic
+from tests.servers.artemis import Artemis
 from tests.servers.broker import Broker, logs_in
+from tests.servers.catalogue import BROKERS, make_broker
+from tests.servers.errors import ServerError
+from tests.servers.ports import HOST
 
 
 class Inbox(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py is untyped
@@ -44,6 +50,11 @@ class Inbox(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py is unty
         with self._changed:
             assert self._changed.wait_for(found, deadline), f"no {what} within {deadline} s: {self.frames}"
             return found()[0]
+
+
+def require(broker: Broker, *, tls: bool) -> None:
+    if tls and not broker.has_tls:
+        pytest.skip("the broker named by the environment has no TLS address named")
 
 
 @contextmanager
@@ -87,6 +98,7 @@ def receive(connection: Any, inbox: Inbox, queue: str) -> str:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_right_password_sends_and_receives(broker: Broker, queue_name: str, tls: bool) -> None:
+    require(broker, tls=tls)
     with connected(broker, tls=tls) as (connection, inbox):
         send(connection, inbox, queue_name, "grüße")
         assert receive(connection, inbox, queue_name) == "grüße"
@@ -94,6 +106,7 @@ def test_right_password_sends_and_receives(broker: Broker, queue_name: str, tls:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_wrong_password_is_refused(broker: Broker, tls: bool) -> None:
+    require(broker, tls=tls)
     with (
         pytest.raises(stomp.exception.ConnectFailedException),
         connected(broker, tls=tls, password="wrong"),
@@ -108,6 +121,7 @@ def test_nobody_gets_in_without_a_name(broker: Broker) -> None:
 
 
 def test_certificate_is_checked(broker: Broker) -> None:
+    require(broker, tls=True)
     host, port = broker.address(tls=True)
     with pytest.raises(ssl.SSLCertVerificationError):
         _handshake(host, port, ssl.create_default_context())
@@ -144,6 +158,48 @@ def test_suspended_broker_accepts_and_says_nothing(any_private_broker: Broker) -
         pass
     any_private_broker.resume()
     assert logs_in(address, user, password, timeout=20)
+
+
+class MisconfiguredActiveMQ(ActiveMQClassic):
+    def _prepare(self) -> None:
+        super()._prepare()
+        (self.folder / "activemq.xml").write_text("<beans>no broker in here")
+
+
+class MisconfiguredArtemis(Artemis):
+    def _prepare(self) -> None:
+        super()._prepare()
+        (self.folder / "etc" / "broker.xml").write_text("<configuration>no broker in here")
+
+
+def test_misconfigured_activemq_is_an_error_though_it_exits_0(servers_folder: Path, queue_name: str) -> None:
+    broken = MisconfiguredActiveMQ(servers_folder / queue_name)
+    with pytest.raises(ServerError, match=r"^activemq ended while starting \(exit code 0\)") as caught:
+        broken.start()
+    assert "SAXParseException" in broken.log_file.read_text()
+    assert len(str(caught.value).splitlines()) > 3
+    assert not broken.running
+
+
+def test_misconfigured_artemis_is_an_error(servers_folder: Path, queue_name: str) -> None:
+    broken = MisconfiguredArtemis(servers_folder / queue_name)
+    with pytest.raises(ServerError, match=r"^artemis ended while starting \(exit code 1\)") as caught:
+        broken.start()
+    assert "XML" in str(caught.value)
+    assert not broken.running
+
+
+@pytest.mark.parametrize("kind", sorted(BROKERS))
+@pytest.mark.parametrize("name", ["stomp", "stomps"])
+def test_port_in_use_is_named(servers_folder: Path, queue_name: str, kind: str, name: str) -> None:
+    broker = make_broker(kind, servers_folder / queue_name)
+    port = broker.ports[name]
+    with (
+        socket.create_server((HOST, port)),
+        pytest.raises(ServerError, match=rf"^{kind}: port {port} \({name}\)"),
+    ):
+        broker.start()
+    assert not broker.running
 
 
 def _handshake(host: str, port: int, context: ssl.SSLContext, name: str = "localhost") -> str | None:

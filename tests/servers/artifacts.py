@@ -146,10 +146,12 @@ def _download(artifact: Artifact, scratch: Path) -> Path:
     try:
         return component.artifact(classifier=artifact.classifier, packaging=artifact.packaging).resolve()
     except (requests.RequestException, RuntimeError, OSError) as error:
-        raise ServerError(
-            f"{artifact} can't be downloaded ({str(error) or type(error).__name__}); "
-            f"check the network, or name a Maven repository in {REPOSITORY_VARIABLE}"
-        ) from error
+        reason = str(error) or type(error).__name__
+    # Outside of the clause: jgo leaves its connection open, which closes when its error is forgotten.
+    raise ServerError(
+        f"{artifact} can't be downloaded ({reason}); "
+        f"check the network, or name a Maven repository in {REPOSITORY_VARIABLE}"
+    )
 
 
 def _verify(artifact: Artifact, path: Path, *, record: bool) -> None:

@@ -40,6 +40,11 @@ class Broker(Server):
         """PEM certificate that has to be trusted to reach the TLS port."""
         return str(self._certificates().authority)
 
+    @property
+    def has_tls(self) -> bool:
+        """Whether it has a TLS address."""
+        return True
+
     def address(self, *, tls: bool = False) -> tuple[str, int]:
         """Return host and port."""
         return HOST, self.ports["stomps" if tls else "stomp"]
@@ -96,6 +101,7 @@ class RunningBroker(Broker):
         self._ca_file = environment.get(variable.removesuffix("_URL") + "_CA")
         self.kind = kind
         self.username, self._password = self._plain[2], self._plain[3]
+        self.ports = {"stomp": self._plain[1]} | ({"stomps": self._tls[1]} if self._tls else {})
 
     @property
     def password(self) -> str:
@@ -111,6 +117,11 @@ class RunningBroker(Broker):
     def running(self) -> bool:
         """It is said to."""
         return True
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether the environment names a TLS address."""
+        return self._tls is not None
 
     def address(self, *, tls: bool = False) -> tuple[str, int]:
         """Return host and port."""

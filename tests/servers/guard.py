@@ -28,9 +28,13 @@ def main(owner: int) -> None:
     """Watch until the owner is gone."""
     watched: dict[int, float] = {}
     rest = b""
-    # A fork of the owner may hold the pipe open, so the end of input alone would not tell.
-    while os.getppid() == owner:
-        if not select.select([0], [], [], 0.5)[0]:
+    while True:
+        # A fork of the owner may hold the pipe open, so the end of input alone would not tell. What the owner
+        # said last is heard all the same.
+        orphaned = os.getppid() != owner
+        if not select.select([0], [], [], 0 if orphaned else 0.5)[0]:
+            if orphaned:
+                break
             continue
         data = os.read(0, 65536)
         if not data:

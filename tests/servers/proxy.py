@@ -29,8 +29,7 @@ class TcpProxy:
 
     def __init__(self, target: tuple[str, int]) -> None:
         self.target = target
-        self._flowing = threading.Event()
-        self._flowing.set()
+        self._gate = _Gate()
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._tunnels: set[_Tunnel] = set()
@@ -63,11 +62,11 @@ class TcpProxy:
 
     def freeze(self) -> None:
         """Keep connections open and accept new ones, but forward nothing."""
-        self._flowing.clear()
+        self._gate.shut()
 
     def thaw(self) -> None:
         """Forward again, what was sent meanwhile included."""
-        self._flowing.set()
+        self._gate.open()
 
     def close(self) -> None:
         """Stop listening and reset what is open."""
@@ -90,7 +89,7 @@ class TcpProxy:
                     client, _ = self._listener.accept()
                 except TimeoutError:
                     continue
-                tunnel = _Tunnel(client, self.target, self._flowing, self._forget)
+                tunnel = _Tunnel(client, self.target, self._gate, self._forget)
                 with self._lock:
                     self._tunnels.add(tunnel)
                 tunnel.start()
@@ -100,6 +99,30 @@ class TcpProxy:
             self._tunnels.discard(tunnel)
 
 
+class _Gate:
+    """Open or shut. Once `shut` has returned, nothing is received any more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_open = threading.Event()
+        self._is_open.set()
+
+    def open(self) -> None:
+        self._is_open.set()
+
+    def shut(self) -> None:
+        with self._lock:
+            self._is_open.clear()
+
+    def wait(self, timeout: float) -> bool:
+        return self._is_open.wait(timeout)
+
+    def receive(self, source: socket.socket) -> bytes | None:
+        """Receive what is there; `None` when shut."""
+        with self._lock:
+            return source.recv(_CHUNK) if self._is_open.is_set() else None
+
+
 class _Tunnel(threading.Thread):
     """One connection. Only its own threads touch the two sockets, so that closing them is not a race."""
 
@@ -107,14 +130,14 @@ class _Tunnel(threading.Thread):
         self,
         client: socket.socket,
         target: tuple[str, int],
-        flowing: threading.Event,
+        gate: _Gate,
         ended: Callable[[_Tunnel], None],
     ) -> None:
         super().__init__(name=f"tunnel-{client.fileno()}", daemon=True)
         self.cut = threading.Event()
         self._client = client
         self._target = target
-        self._flowing = flowing
+        self._gate = gate
         self._ended = ended
 
     def run(self) -> None:
@@ -125,7 +148,7 @@ class _Tunnel(threading.Thread):
         self._ended(self)
 
     def _forward(self) -> None:
-        while not self._flowing.wait(_TICK):
+        while not self._gate.wait(_TICK):
             if self.cut.is_set():
                 return
         try:
@@ -148,9 +171,12 @@ class _Tunnel(threading.Thread):
         writable.register(sink, select.POLLOUT)
         try:
             while not self.cut.is_set():
-                if not self._flowing.wait(_TICK) or not readable.poll(_TICK * 1000):
+                if not self._gate.wait(_TICK) or not readable.poll(_TICK * 1000):
                     continue
-                data = memoryview(source.recv(_CHUNK))
+                received = self._gate.receive(source)
+                if received is None:
+                    continue
+                data = memoryview(received)
                 if not data:
                     sink.shutdown(socket.SHUT_WR)
                     return

@@ -60,6 +60,11 @@ class RedeliveryTracker:
         self._put(message_id, replace(state, seen=state.seen + 1))
         return state.seen + 1
 
+    def at_least(self, message_id: str, seen: int) -> None:
+        """Raise the count to what somebody else knows, for example the broker; never lowers it."""
+        state = self.state(message_id)
+        self._put(message_id, replace(state, seen=max(state.seen, seen)))
+
     def state(self, message_id: str) -> MessageState:
         """Return what is known about a message, without counting."""
         return self._states.get(message_id, UNSEEN)

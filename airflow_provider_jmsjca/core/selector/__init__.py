@@ -9,6 +9,8 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector.evaluation import Compiler, Condition
 from airflow_provider_jmsjca.core.selector.parser import parse
 from airflow_provider_jmsjca.core.selector.substitution import substitute
+from airflow_provider_jmsjca.core.selector.syntax import Node
+from airflow_provider_jmsjca.core.selector.writing import write
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 __all__ = ["Selector", "substitute"]
@@ -22,13 +24,16 @@ class Selector:
     Source: JMS 2.0 section 3.8.
     """
 
-    __slots__ = ("_condition", "_strings_as_numbers", "_text")
+    __slots__ = ("_condition", "_strings_as_numbers", "_text", "_tree")
 
-    def __init__(self, text: str, condition: Condition | None, *, strings_as_numbers: bool) -> None:
+    def __init__(self, text: str, tree: Node | None, *, strings_as_numbers: bool) -> None:
         """Use `Selector.parse`."""
         self._text = text
-        self._condition = condition
+        self._tree = tree
         self._strings_as_numbers = strings_as_numbers
+        self._condition: Condition | None = None
+        if tree is not None:
+            self._condition = Compiler(strings_as_numbers=strings_as_numbers).condition(tree)
 
     @classmethod
     def parse(cls, text: str, *, strings_as_numbers: bool = False) -> Selector:
@@ -47,8 +52,16 @@ class Selector:
             raise ConfigurationError(f"message selector: expected text, not {type(text).__name__}")
         if not text.strip(" \t\n\r\f"):
             return cls(text, None, strings_as_numbers=strings_as_numbers)
-        condition = Compiler(strings_as_numbers=strings_as_numbers).condition(parse(text))
-        return cls(text, condition, strings_as_numbers=strings_as_numbers)
+        return cls(text, parse(text), strings_as_numbers=strings_as_numbers)
+
+    @property
+    def portable(self) -> str:
+        """The same selector for brokers, spelled so that they read it as JMS says; empty if it is blank.
+
+        `NOT a = 'x'` becomes `NOT (a = 'x')`, which ActiveMQ would read as `(NOT a) = 'x'` and then stop
+        delivering without an error; `a = NULL` becomes `a IS NULL`.
+        """
+        return "" if self._tree is None else write(self._tree)
 
     def matches(self, message: JmsMessage) -> bool:
         """Tell whether the message is selected: unknown counts as no."""

@@ -29,7 +29,7 @@ from airflow_provider_jmsjca.core.selector.values import (
     Truth,
     calculation,
     converting_comparison,
-    number_type,
+    is_number,
     strict_comparison,
 )
 from airflow_provider_jmsjca.core.value_types import fits
@@ -196,7 +196,7 @@ def _is_null(read: Value, *, negated: bool) -> Condition:
 def _negative(read: Value) -> Value:
     def evaluate(message: JmsMessage) -> int | float | None:
         value: object = read(message)
-        if not number_type(value):
+        if not is_number(value):
             return None
         return -value if isinstance(value, float) or fits(-value, 64) else None
 

@@ -113,6 +113,8 @@ def _token_at(text: str, position: int, character: str) -> Token:
             raise syntax_error(text, position, "a string literal that isn't closed", "a second single quote")
         value = match.group()[1:-1].replace("''", "'")
         return Token(TokenKind.STRING, match.group(), position, match.end(), value)
+    if character + following == "${":
+        raise syntax_error(text, position, shown("${"), "no parameter: this one was given no value")
     if is_identifier_start(character):
         return _word(text, position)
     pair = character + following

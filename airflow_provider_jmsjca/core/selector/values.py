@@ -27,7 +27,7 @@ _OPERATORS: dict[Comparison, Callable[[Any, Any], bool]] = {
 }
 
 
-def number_type(value: object) -> TypeGuard[int | float]:
+def is_number(value: object) -> TypeGuard[int | float]:
     """Tell whether the value is a number (a boolean is none)."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -44,7 +44,7 @@ def strict_comparison(comparison: Comparison) -> Compared:
     equality = comparison in {Comparison.EQUAL, Comparison.NOT_EQUAL}
 
     def compare(left: Any, right: Any) -> Truth:
-        if number_type(left) and number_type(right):
+        if is_number(left) and is_number(right):
             return operate(left, right)
         same = (isinstance(left, str) and isinstance(right, str)) or (
             isinstance(left, bool) and isinstance(right, bool)
@@ -77,19 +77,22 @@ def converting_comparison(comparison: Comparison) -> Compared:
             return None
         if isinstance(left, str):
             if isinstance(right, str):
-                return operate(left, right) if left == right else operate(_units(left), _units(right))
+                if comparison is Comparison.EQUAL:
+                    return bool(left == right)
+                return operate(_utf16(left), _utf16(right))
             left = _converted(left, right)
         elif isinstance(right, str):
             right = _converted(right, left)
-        if left is None or isinstance(left, bool) != isinstance(right, bool) or right is None:
+        comparable = isinstance(left, (int, float)) and isinstance(right, (int, float))
+        if not comparable or isinstance(left, bool) != isinstance(right, bool):
             return False
         return operate(left, right)
 
     return compare
 
 
-def _units(text: str) -> Any:
-    return text if text.isascii() else text.encode("utf-16-be", "surrogatepass")
+def _utf16(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")
 
 
 def _converted(text: str, beside: object) -> bool | int | float | None:
@@ -128,7 +131,7 @@ def calculation(arithmetic: Arithmetic, *, real_division: bool) -> Callable[[Any
 
 def _guarded(operate: Callable[[Any, Any], int | float | None]) -> Callable[[Any, Any], int | float | None]:
     def calculate(left: Any, right: Any) -> int | float | None:
-        if not (number_type(left) and number_type(right)):
+        if not (is_number(left) and is_number(right)):
             return None
         result = operate(left, right)
         return None if isinstance(result, int) and not fits(result, 64) else result

@@ -151,6 +151,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self._broker = BrokerInfo(
             product=product, version=version, address=f"{self._host[0]}:{self._host[1]}"
         )
+        self.wire.parser.end = self.dialect.frame_end
         send, receive = calculate_heartbeats(tuple(headers.get("heart-beat", "0,0").split(",")), beats)
         self.wire.heart_beats(send / 1000, receive / 1000)
 

@@ -94,13 +94,18 @@ class Frame:
 
 
 class FrameParser:
-    """Cuts a stream of bytes into frames, however the stream was split."""
+    """Cuts a stream of bytes into frames, however the stream was split.
 
-    def __init__(self) -> None:
+    Attributes:
+        end: What ends a body without content-length: NUL, or more where a broker lets NUL into such bodies.
+    """
+
+    def __init__(self, end: bytes = b"\0") -> None:
+        self.end = end
         self._parts: list[bytes] = []
         self._size = 0
         self._need = 0
-        self._until_nul = False
+        self._until_end = False
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """Return the frames that `chunk` completes.
@@ -111,7 +116,9 @@ class FrameParser:
         if self._parts:
             self._parts.append(chunk)
             self._size += len(chunk)
-            if self._size < self._need or (self._until_nul and b"\0" not in chunk):
+            if self._size < self._need:
+                return []
+            if self._until_end and self.end not in self._parts[-2][-1:] + chunk:
                 return []
             chunk = b"".join(self._parts)
             self._parts.clear()
@@ -128,9 +135,10 @@ class FrameParser:
                 _check_command(chunk[at : at + _LONGEST_COMMAND])
                 self._keep(chunk[at:], need=size - at + 1)
                 break
-            stop = _body_end(chunk, at, end, body_at)
+            stop = self._body_end(chunk, at, end, body_at)
             if stop < 0:
-                self._keep(chunk[at:], until_nul=True)
+                _check_command(chunk[at : at + _LONGEST_COMMAND])
+                self._keep(chunk[at:], until_end=True)
                 break
             if stop >= size:
                 self._keep(chunk[at:], need=stop + 1 - at)
@@ -141,11 +149,21 @@ class FrameParser:
             at = stop + 1
         return frames
 
-    def _keep(self, unfinished: bytes, *, need: int = 0, until_nul: bool = False) -> None:
+    def _body_end(self, chunk: bytes, at: int, end: int, body_at: int) -> int:
+        found = chunk.find(_CONTENT_LENGTH, at, end)
+        if found < 0:
+            return chunk.find(self.end, body_at)
+        stop = chunk.find(b"\n", found + 1, end)
+        value = chunk[found + len(_CONTENT_LENGTH) : end if stop < 0 else stop].strip()
+        if not value.isdigit():
+            raise ProtocolError(f"the content-length {value[:40]!r} is no number")
+        return body_at + int(value)
+
+    def _keep(self, unfinished: bytes, *, need: int = 0, until_end: bool = False) -> None:
         self._parts.append(unfinished)
         self._size = len(unfinished)
         self._need = need
-        self._until_nul = until_nul
+        self._until_end = until_end
 
 
 def _head_end(chunk: bytes, at: int) -> tuple[int, int]:
@@ -157,17 +175,6 @@ def _head_end(chunk: bytes, at: int) -> tuple[int, int]:
         if early >= 0:
             return early, early + 3
     return end, end + 2
-
-
-def _body_end(chunk: bytes, at: int, end: int, body_at: int) -> int:
-    found = chunk.find(_CONTENT_LENGTH, at, end)
-    if found < 0:
-        return chunk.find(b"\0", body_at)
-    stop = chunk.find(b"\n", found + 1, end)
-    value = chunk[found + len(_CONTENT_LENGTH) : end if stop < 0 else stop].strip()
-    if not value.isdigit():
-        raise ProtocolError(f"the content-length {value[:40]!r} is no number")
-    return body_at + int(value)
 
 
 def _check_command(start: bytes) -> None:

@@ -60,6 +60,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         super().__init__(auto_decode=False)
         self.current_host_and_port = host
         self.vhost = host[0]
+        self.parser = FrameParser()
         self._channel = channel
         self._send_timeout = send_timeout
         self._on_message = on_message
@@ -232,7 +233,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             self._on_end(self._reason)
 
     def _loop(self) -> None:
-        parser = FrameParser()
+        parser = self.parser
         poll = select.poll()
         descriptor = self._channel.fileno()
         poll.register(self._wake_out.fileno(), select.POLLIN)

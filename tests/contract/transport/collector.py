@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -11,7 +10,7 @@ from airflow_provider_jmsjca.transports.base import Received
 
 DEADLINE = 10.0
 # Long enough for a message that must not come to have come.
-QUIET = 0.4
+QUIET = 0.25
 
 
 class Collector:
@@ -44,11 +43,12 @@ class Collector:
 
     def settle_down(self, quiet: float = QUIET) -> list[Received]:
         """Return what is there when nothing has come for a while."""
-        seen = -1
-        while seen != len(self.received):
-            seen = len(self.received)
-            time.sleep(quiet)
-        return list(self.received)
+        with self._changed:
+            seen = -1
+            while seen != len(self.received):
+                seen = len(self.received)
+                self._changed.wait_for(lambda seen=seen: len(self.received) != seen, quiet)
+            return list(self.received)
 
     @property
     def messages(self) -> list[JmsMessage]:

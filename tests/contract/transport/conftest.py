@@ -17,6 +17,7 @@ from tests.contract.transport.report import Report
 from tests.contract.transport.traffic import Connect
 from tests.servers.catalogue import BROKERS
 from tests.servers.fixtures import PrivateBroker
+from tests.servers.folders import run_folder
 
 _REPORT = pytest.StashKey[Report]()
 
@@ -36,7 +37,7 @@ def private_lab(lab: Lab, private_broker: PrivateBroker) -> Lab:
 
 
 @pytest.fixture
-def connect(lab: Lab) -> Iterator[Connect]:
+def connect(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Connect]:
     """Opens connections that are closed after the test; arguments replace fields of the settings."""
     opened: list[Connection] = []
 
@@ -45,6 +46,7 @@ def connect(lab: Lab) -> Iterator[Connect]:
         settings = lab.settings(**overrides) if base is None else replace(base, **overrides)
         connection = open_connection(settings)
         opened.append(connection)
+        request.config.stash[_REPORT].met(lab.name, connection)
         return connection
 
     yield factory
@@ -53,10 +55,8 @@ def connect(lab: Lab) -> Iterator[Connect]:
 
 
 @pytest.fixture
-def connection(connect: Connect, lab: Lab, request: pytest.FixtureRequest) -> Connection:
-    opened = connect()
-    request.config.stash[_REPORT].met(lab.name, opened)
-    return opened
+def connection(connect: Connect) -> Connection:
+    return connect()
 
 
 @pytest.fixture
@@ -89,4 +89,4 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    session.config.stash[_REPORT].write(session.config.rootpath / ".run" / "contract-report.json")
+    session.config.stash[_REPORT].write(run_folder() / "contract-report.json")

@@ -10,15 +10,21 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from tests.servers.proxy import TcpProxy
+import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.memory import broker as memory_broker
 from tests.servers.broker import Broker
+from tests.servers.catalogue import BROKERS
+from tests.servers.proxy import TcpProxy
 
 CONNECT_TIMEOUT = timedelta(seconds=3)
 HEART_BEAT = timedelta(seconds=1)
+
+
+over_network = pytest.mark.parametrize("lab", sorted(BROKERS), indirect=True)
+"""For tests of what only a network can do."""
 
 
 class Line(ABC):
@@ -40,21 +46,21 @@ class Lab(ABC):
 
     Attributes:
         name: As in the report.
-        over_network: Whether there are sockets to cut and certificates to check.
-        controllable: Whether it can be restarted.
     """
 
     name: str
-    over_network: bool = True
-    controllable: bool = True
 
     @abstractmethod
     def settings(self, **overrides: Any) -> ConnectionSettings:
         """Return what `connect` needs."""
 
     @abstractmethod
-    def restart(self) -> None:
-        """Kill -9, then start again; returns when it is up."""
+    def kill(self) -> None:
+        """Kill -9."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start again; returns when it is up."""
 
     @abstractmethod
     def line(self) -> AbstractContextManager[Line]:
@@ -69,7 +75,6 @@ class MemoryLab(Lab):
     """The in-process broker."""
 
     name = "memory"
-    over_network = False
 
     def __init__(self) -> None:
         self.broker = memory_broker(f"contract-{uuid.uuid4().hex[:8]}")
@@ -87,7 +92,10 @@ class MemoryLab(Lab):
         )
         return replace(settings, **overrides)
 
-    def restart(self) -> None:
+    def kill(self) -> None:
+        self.broker.kill()
+
+    def start(self) -> None:
         self.broker.restart()
 
     @contextmanager
@@ -118,15 +126,20 @@ class StompLab(Lab):
     def __init__(self, name: str, broker: Broker) -> None:
         self.name = name
         self.broker = broker
-        self.controllable = broker.controllable
 
     def settings(self, *, tls: bool = False, **overrides: Any) -> ConnectionSettings:
         overrides = {"connect_timeout": CONNECT_TIMEOUT, **overrides}
         return self.broker.settings(tls=tls, **overrides)
 
-    def restart(self) -> None:
+    def kill(self) -> None:
         self.broker.kill()
+
+    def start(self) -> None:
         self.broker.start()
+
+    def forbidden(self) -> Destination | None:
+        # Names that begin so belong to the broker itself.
+        return Destination.queue("amq.forbidden") if self.name == "rabbitmq" else None
 
     @contextmanager
     def line(self) -> Iterator[StompLine]:

@@ -16,8 +16,8 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
 )
 from tests.contract.transport.collector import Collector
-from tests.contract.transport.lab import Lab
-from tests.contract.transport.traffic import Connect
+from tests.contract.transport.lab import Lab, over_network
+from tests.contract.transport.traffic import Connect, commit_something
 
 
 def test_tells_which_broker_answered(connection: Connection, lab: Lab) -> None:
@@ -32,16 +32,8 @@ def test_wrong_password_is_an_authentication_error_that_hides_it(connect: Connec
     assert "Wr0ng-and-secret" not in str(refused.value)
 
 
-def test_unreachable_broker_is_named_within_the_connect_timeout(lab: Lab) -> None:
-    if not lab.over_network:
-        settings = lab.settings()
-        lab.broker.kill()
-        try:
-            with pytest.raises(TransientBrokerError, match=lab.broker.name):
-                open_connection(settings)
-        finally:
-            lab.broker.restart()
-        return
+@over_network
+def test_an_unreachable_broker_is_named_within_the_connect_timeout(lab: Lab) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         port = silent.getsockname()[1]
@@ -51,9 +43,8 @@ def test_unreachable_broker_is_named_within_the_connect_timeout(lab: Lab) -> Non
         assert time.monotonic() - began < 4
 
 
+@over_network
 def test_a_server_that_accepts_and_says_nothing_is_given_up(lab: Lab) -> None:
-    if not lab.over_network:
-        pytest.skip("no network in between")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host, port = silent.getsockname()
         began = time.monotonic()
@@ -64,10 +55,9 @@ def test_a_server_that_accepts_and_says_nothing_is_given_up(lab: Lab) -> None:
         assert time.monotonic() - began < 1.5
 
 
+@over_network
 def test_the_next_host_is_tried(lab: Lab, connect: Connect) -> None:
     first = lab.settings().hosts[0]
-    if not lab.over_network:
-        pytest.skip("one process, one registry: no second host can be down")
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         dead = ("127.0.0.1", closed.getsockname()[1])
@@ -83,7 +73,7 @@ def test_closing_twice_is_harmless_and_the_rest_refuses(connect: Connect, queue:
     for use in (
         connection.synchronize,
         lambda: connection.consume(Subscription(destination=queue), Collector()),
-        lambda: (connection.send([]) and None) or connection.unit().commit(),
+        lambda: commit_something(connection, queue),
     ):
         with pytest.raises(ConnectionLostError):
             use()

@@ -12,7 +12,7 @@ from airflow_provider_jmsjca.errors import JmsError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Subscription
 from tests.contract.transport.collector import Collector
 from tests.contract.transport.lab import Lab
-from tests.contract.transport.traffic import Connect, publish, remaining, settle
+from tests.contract.transport.traffic import Connect, assert_left, publish, settle
 
 
 def test_order(connection: Connection, queue: Destination) -> None:
@@ -41,7 +41,7 @@ def test_acknowledged_is_gone_and_the_rest_comes_back(connect: Connect, queue: D
     consumer.acknowledge([received[0], received[2]])
     connection.synchronize()
     connection.close()
-    assert remaining(connect, queue) == ["1", "3"]
+    assert_left(connect, queue, ["1", "3"])
 
 
 def test_closing_the_consumer_hands_back(
@@ -53,7 +53,7 @@ def test_closing_the_consumer_hands_back(
     collector.wait(5)
     consumer.close()
     consumer.close()
-    assert remaining(connect, queue) == bodies
+    assert_left(connect, queue, bodies)
 
 
 def test_recover_delivers_again_in_order(connection: Connection, queue: Destination) -> None:
@@ -115,7 +115,7 @@ def test_stale_and_double_acknowledgements_are_harmless(
     consumer.close()
     consumer.acknowledge(fresh)
     connection.synchronize()
-    assert remaining(connect, queue) == ["1", "2"]
+    assert_left(connect, queue, ["1", "2"])
 
 
 def test_unit_sends_on_commit_and_not_before(
@@ -124,9 +124,9 @@ def test_unit_sends_on_commit_and_not_before(
     unit = connection.unit()
     for number in range(3):
         unit.send(Outgoing(destination=queue, message=JmsMessage.text(str(number))))
-    assert remaining(connect, queue) == []
+    assert_left(connect, queue, [])
     unit.commit()
-    assert remaining(connect, queue) == ["0", "1", "2"]
+    assert_left(connect, queue, ["0", "1", "2"])
 
 
 def test_unit_rolled_back_sends_nothing_and_settles_nothing(
@@ -148,8 +148,8 @@ def test_unit_rolled_back_sends_nothing_and_settles_nothing(
     again = collector.wait(4)[2:]
     assert [item.message.body for item in again] == ["0", "1"]
     consumer.close()
-    assert remaining(connect, target) == []
-    assert remaining(connect, queue) == ["0", "1"]
+    assert_left(connect, target, [])
+    assert_left(connect, queue, ["0", "1"])
 
 
 def test_what_a_rolled_back_unit_held_can_be_settled_by_the_next(
@@ -166,7 +166,7 @@ def test_what_a_rolled_back_unit_held_can_be_settled_by_the_next(
     second.acknowledge(received[0])
     second.commit()
     consumer.close()
-    assert remaining(connect, queue) == ["1"]
+    assert_left(connect, queue, ["1"])
 
 
 def test_move(connection: Connection, connect: Connect, queue: Destination, name: str) -> None:
@@ -180,8 +180,8 @@ def test_move(connection: Connection, connect: Connect, queue: Destination, name
         unit.acknowledge(item)
         unit.commit()
     consumer.close()
-    assert remaining(connect, queue) == []
-    assert remaining(connect, target) == bodies
+    assert_left(connect, queue, [])
+    assert_left(connect, target, bodies)
 
 
 def test_unit_of_500_receipts_does_not_stall(
@@ -195,7 +195,7 @@ def test_unit_of_500_receipts_does_not_stall(
     unit.commit()
     assert collector.bodies == bodies
     consumer.close()
-    assert remaining(connect, queue) == []
+    assert_left(connect, queue, [])
 
 
 def test_a_unit_is_used_once(connection: Connection) -> None:
@@ -229,4 +229,4 @@ def test_a_refused_unit_acknowledges_nothing(lab: Lab, connect: Connect, queue: 
     with pytest.raises(JmsError):
         unit.commit()
     connection.close()
-    assert remaining(connect, queue) == ["0"]
+    assert_left(connect, queue, ["0"])

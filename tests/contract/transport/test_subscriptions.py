@@ -24,9 +24,11 @@ def texts(*bodies: str) -> list[JmsMessage]:
 
 
 def test_no_more_than_the_prefetch_is_outstanding(connection: Connection, queue: Destination) -> None:
-    send(connection, queue, *texts(*(str(number) for number in range(30))))
+    # Of a usual size: some brokers bound it in bytes.
+    send(connection, queue, *texts(*(f"{number:1024}" for number in range(30))))
     collector = Collector()
     consumer = connection.consume(Subscription(destination=queue, prefetch=10), collector)
+    collector.wait(1)
     first = collector.settle_down()
     assert 1 <= len(first) <= 10
     consumer.acknowledge(first[:1])
@@ -39,7 +41,8 @@ def test_prefetch_one_hands_out_one_by_one(connection: Connection, queue: Destin
     collector = Collector()
     consumer = connection.consume(Subscription(destination=queue, prefetch=1), collector)
     for expected in range(1, 4):
-        assert len(collector.settle_down(0.2)) == expected
+        collector.wait(expected)
+        assert len(collector.settle_down()) == expected
         consumer.acknowledge(collector.received[-1:])
     assert collector.bodies == ["0", "1", "2"]
     connection.synchronize()
@@ -92,10 +95,12 @@ def test_selector_or_refusal(connection: Connection, connect: Connect, queue: De
     )
     chosen, rest = Collector(), Collector()
     consumer = connection.consume(Subscription(destination=queue, selector="region = 'eu'"), chosen)
+    chosen.wait(2)
     assert [item.message.body for item in chosen.settle_down()] == ["1", "3"]
     consumer.acknowledge(chosen.received)
     consumer.close()
     consumer = connect().consume(Subscription(destination=queue), rest)
+    rest.wait(2)
     assert [item.message.body for item in rest.settle_down()] == ["0", "2"]
     consumer.acknowledge(rest.received)
 
@@ -120,7 +125,7 @@ def test_browse_or_refusal(connection: Connection, connect: Connect, queue: Dest
     collector = Collector()
     consumer = connect().consume(Subscription(destination=queue), collector)
     consumer.acknowledge(collector.wait(6))
-    assert [item.message.redelivered for item in collector.received] == [False] * 6
+    assert collector.bodies == ["0", "1", "2", "3", "4", "5"]
 
 
 def test_topic_reaches_every_subscriber_that_is_there(
@@ -269,12 +274,12 @@ def test_groups_stay_on_one_consumer_where_the_broker_has_them(
     send(
         connection,
         queue,
-        *(JmsMessage.text(str(n), {"JMSXGroupID": groups[n % len(groups)]}) for n in range(40)),
+        *(JmsMessage.text(f"{groups[n % 4]}{n}", {"JMSXGroupID": groups[n % 4]}) for n in range(40)),
     )
     deadline = time.monotonic() + DEADLINE
     while sum(len(one.received) for one in collectors) < 40 and time.monotonic() < deadline:
         time.sleep(0.02)
-    seen = [{message.properties["JMSXGroupID"] for message in one.messages} for one in collectors]
+    seen = [{str(body)[0] for body in one.bodies} for one in collectors]
     assert seen[0] | seen[1] == set(groups)
     assert not seen[0] & seen[1]
 

@@ -27,13 +27,22 @@ def publish(connection: Connection, destination: Destination, count: int, start:
     return bodies
 
 
-def remaining(connect: Connect, queue: Destination) -> list[object]:
-    """What another client finds in the queue, which is empty afterwards."""
+def commit_something(connection: Connection, destination: Destination) -> None:
+    unit = connection.unit()
+    unit.send(Outgoing(destination=destination, message=JmsMessage.text("never there")))
+    unit.commit()
+
+
+def assert_left(connect: Connect, queue: Destination, bodies: list[str]) -> None:
+    """Check what another client finds in the queue, which is empty afterwards."""
     other = connect()
     collector = Collector()
     consumer = other.consume(Subscription(destination=queue, prefetch=1000), collector)
+    if bodies:
+        collector.wait(len(bodies))
     found = collector.settle_down()
     consumer.acknowledge(found)
     other.synchronize()
     other.close()
-    return [item.message.body for item in found]
+    left = [item.message.body for item in found]
+    assert left == bodies, f"left in {queue}: {left}, expected: {bodies}"

@@ -81,6 +81,7 @@ class Dialect(ABC):
         capabilities: What holds for the broker's default configuration.
         unit_kind: What a unit of work is made of.
         bulk_transactions: Whether sends in bulk go faster in a transaction, which is then atomic and durable.
+        frame_end: What ends a body without content-length.
         counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
         hidden: Received headers that are no properties of the message.
         taken: Names that no property can have on the wire; such properties travel under another name.
@@ -90,6 +91,7 @@ class Dialect(ABC):
     capabilities: ClassVar[Capabilities]
     unit_kind: ClassVar[UnitKind] = UnitKind.CONFIRM_THEN_ACKNOWLEDGE
     bulk_transactions: ClassVar[bool] = False
+    frame_end: ClassVar[bytes] = b"\0"
     counts_messages: ClassVar[bool] = True
     hidden: ClassVar[frozenset[str]] = RESERVED
     taken: ClassVar[frozenset[str]] = RESERVED

@@ -1,0 +1,9 @@
+"""Activation specs: what to consume, how, and what happens when it fails.
+
+Source: J46-J64, W13-W33, P6-P10, C14, I49.
+"""
+
+from airflow_provider_jmsjca.core.activation.descriptor import Descriptor, read_descriptor
+from airflow_provider_jmsjca.core.activation.spec import ActivationSpec
+
+__all__ = ["ActivationSpec", "Descriptor", "read_descriptor"]

@@ -1,0 +1,229 @@
+"""Reads activations out of Java deployment descriptors, so that they can move here.
+
+Read are `ejb-jar.xml`, `weblogic-ejb-jar.xml`, `ra.xml` and Patch Bay configuration files, whole or a piece
+with one root element. Nothing is fetched, and a document type declaration is refused: with it an XML file
+can name other files, or grow without bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from xml.parsers import expat
+
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+_LONGEST_TEXT = 1 << 20
+_DEEPEST = 64
+_NAMES = ("activation-config-property-name", "config-property-name")
+_VALUES = ("activation-config-property-value", "config-property-value")
+_LEFT_OUT = {
+    "description",
+    "display-name",
+    "icon",
+    "method",
+    "resource-ref",
+    "env-entry",
+    "ejb-ref",
+    "ejb-local-ref",
+    "security-identity",
+    "stateless-session-descriptor",
+    "stateful-session-descriptor",
+    "port-name",
+    "jndi-name",
+    "local-jndi-name",
+    "version",
+    "enable-call-by-reference",
+}
+"""Elements that say nothing about consumption."""
+_SINGLE = "timer-descriptor"
+
+
+@dataclass(slots=True)
+class _Element:
+    tag: str
+    children: list[_Element] = field(default_factory=list)
+    text: str = ""
+
+    def find(self, tag: str) -> Iterator[_Element]:
+        """Yield it and what is in it with this tag, in document order."""
+        if self.tag == tag:
+            yield self
+        for child in self.children:
+            yield from child.find(tag)
+
+    def value(self, tag: str) -> str:
+        """Return the text of the first such element in it, empty if there is none."""
+        return next((found.text.strip() for found in self.find(tag)), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptor:
+    """What deployment descriptors say, under their own spellings.
+
+    Attributes:
+        activations: Fields of each activation, by the bean's name (empty where it has none).
+        connector: Fields of the connector.
+        connection_factories: Fields of each connection factory, by its interface.
+    """
+
+    activations: Mapping[str, Mapping[str, str]]
+    connector: Mapping[str, str]
+    connection_factories: Mapping[str, Mapping[str, str]]
+
+
+def read_descriptor(*texts: str) -> Descriptor:
+    """Return what the descriptors say together; those about one bean are joined by its `ejb-name`.
+
+    A whole `ejb-jar.xml` that states no transaction attribute for a container-managed bean means
+    NotSupported (W21); a piece of one says nothing about it.
+
+    Raises:
+        ConfigurationError: A text is no XML, has a document type declaration, or describes nothing.
+
+    Source: J31, J37, W13, W14, W19, W21, P6-P10.
+    """
+    activations: dict[str, dict[str, str]] = {}
+    connector: dict[str, str] = {}
+    factories: dict[str, dict[str, str]] = {}
+    for text in texts:
+        root = _parse(text)
+        for name, fields in _activations(root):
+            activations.setdefault(name, {}).update(fields)
+        _read_ra(root, connector, factories)
+    if not (activations or connector or factories):
+        raise ConfigurationError(
+            "descriptor: no activation in it, expected message-driven, message-driven-descriptor, "
+            "activation-config, activationspec, config-property or message-sink"
+        )
+    return Descriptor(activations=activations, connector=connector, connection_factories=factories)
+
+
+def _activations(root: _Element) -> Iterator[tuple[str, dict[str, str]]]:
+    for bean in root.find("message-driven"):
+        yield bean.value("ejb-name"), _ejb(bean, root)
+    beans = list(root.find("weblogic-enterprise-bean")) or list(root.find("message-driven-descriptor"))
+    for bean in beans:
+        if bean.tag == "message-driven-descriptor" or any(bean.find("message-driven-descriptor")):
+            yield bean.value("ejb-name"), _leaves(bean)
+    for sink in (*root.find("message-sink"), *root.find("message-filter")):
+        yield sink.value("nucleus-name"), _patch_bay(sink)
+    if not any(root.find("message-driven")):
+        for config in (*root.find("activation-config"), *root.find("activationspec")):
+            if fields := _properties(config):
+                yield "", fields
+
+
+def _ejb(bean: _Element, root: _Element) -> dict[str, str]:
+    name = bean.value("ejb-name")
+    fields = _leaves(bean)
+    if fields.get("transaction-type", "").lower() == "container":
+        for transaction in root.find("container-transaction"):
+            if transaction.value("ejb-name") in (name, "*"):
+                fields["trans-attribute"] = transaction.value("trans-attribute")
+        if root.tag == "ejb-jar":
+            fields.setdefault("trans-attribute", "NotSupported")
+    return fields
+
+
+def _patch_bay(sink: _Element) -> dict[str, str]:
+    fields: dict[str, str] = {"nucleus-name": sink.value("nucleus-name")}
+    inputs = list(sink.find("input-destination"))
+    if len(inputs) > 1:
+        raise ConfigurationError(
+            f"descriptor: message sink {fields['nucleus-name']!r} has {len(inputs)} input destinations, "
+            "expected one: give each its own activation"
+        )
+    if inputs:
+        fields.update(_leaves(inputs[0]))
+    port = fields.get("failure-output-port")
+    targets = [
+        f"{(output.value('destination-type') or 'Queue').lower()}://"
+        f"{output.value('destination-name').removeprefix('patchbay:/')}"
+        for redelivery in sink.find("redelivery-port")
+        if redelivery.value("port-name") == port
+        for output in redelivery.find("output-destination")
+    ]
+    if targets:
+        fields["output-destination"] = ";".join(targets)
+    return {name: value for name, value in fields.items() if value}
+
+
+def _leaves(element: _Element) -> dict[str, str]:
+    """Return the text of every innermost element by its tag; configuration properties by their name."""
+    fields: dict[str, str] = {}
+    for child in element.children:
+        if child.tag in _LEFT_OUT:
+            continue
+        if child.tag == "activation-config":
+            fields.update(_properties(child))
+        elif child.tag == _SINGLE:
+            fields[child.tag] = " ".join(leaf.text.strip() for leaf in child.children) or child.text.strip()
+        elif child.children:
+            fields.update(_leaves(child))
+        elif child.text.strip():
+            fields[child.tag] = child.text.strip()
+    return fields
+
+
+def _properties(element: _Element) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for child in element.children:
+        name = next((value for tag in _NAMES if (value := child.value(tag))), "")
+        if name and child.tag in {"activation-config-property", "config-property"}:
+            given = next((found for tag in _VALUES for found in child.find(tag)), None)
+            if given is not None:
+                fields[name] = given.text.strip()
+    return fields
+
+
+def _read_ra(root: _Element, connector: dict[str, str], factories: dict[str, dict[str, str]]) -> None:
+    for adapter in root.find("resourceadapter"):
+        connector.update(_properties(adapter))
+    for number, definition in enumerate(root.find("connection-definition"), start=1):
+        name = definition.value("connectionfactory-interface") or f"connection factory {number}"
+        factories[name] = _properties(definition)
+
+
+def _parse(text: str) -> _Element:
+    if len(text) > _LONGEST_TEXT:
+        raise ConfigurationError(f"descriptor: {len(text)} characters, expected at most {_LONGEST_TEXT}")
+    top = _Element("")
+    stack = [top]
+    parser = expat.ParserCreate("utf-8")
+    parser.buffer_text = True
+
+    def start(tag: str, _attributes: dict[str, str]) -> None:
+        if len(stack) > _DEEPEST:
+            raise ConfigurationError(f"descriptor: nested deeper than {_DEEPEST} elements")
+        element = _Element(tag.rpartition(":")[2])
+        stack[-1].children.append(element)
+        stack.append(element)
+
+    def end(_tag: str) -> None:
+        stack.pop()
+
+    def characters(data: str) -> None:
+        stack[-1].text += data
+
+    def doctype(*_: object) -> None:
+        raise ConfigurationError(
+            "descriptor: a document type declaration is not read; take the line <!DOCTYPE ...> out"
+        )
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = characters
+    parser.StartDoctypeDeclHandler = doctype
+    try:
+        parser.Parse(text.lstrip("\ufeff \t\r\n").encode("utf-8"), True)
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code)
+        raise ConfigurationError(
+            f"descriptor: no XML: {reason} at line {error.lineno}, column {error.offset + 1}"
+        ) from None
+    except UnicodeEncodeError:
+        raise ConfigurationError(
+            "descriptor: it holds half of a surrogate pair, which XML can't carry"
+        ) from None
+    return top.children[0]

@@ -1,0 +1,107 @@
+"""Reads activation specs from YAML and JSON text, and writes them as YAML."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+_LONGEST_TEXT = 1 << 20
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain YAML: mappings, lists, texts and null.
+
+    Numbers stay text, because YAML 1.1 takes a redelivery handling such as `3:25` for a sexagesimal number;
+    the option's own type reads them. Anchors are refused: a few of them can blow a document up.
+    """
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  # as PyYAML declares it
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML's stubs leave it so
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise yaml.constructor.ConstructorError(
+                None, None, "anchors and aliases are not read", event.start_mark
+            )
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a key that is no text or comes twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]
+)
+
+
+def read_document(text: str) -> dict[str, object]:
+    """Return the mapping in a YAML or JSON text.
+
+    Raises:
+        ConfigurationError: It is neither, or no mapping; with line and column.
+    """
+    if len(text) > _LONGEST_TEXT:
+        raise ConfigurationError(f"activation spec: {len(text)} characters, expected at most {_LONGEST_TEXT}")
+    try:
+        found = _read_json(text) if text.lstrip().startswith("{") else _read_yaml(text)
+    except RecursionError:
+        raise ConfigurationError("activation spec: nested too deeply, expected a flat mapping") from None
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise ConfigurationError(
+            f"activation spec: the text is {type(found).__name__}, expected a mapping of options to values"
+        )
+    return found
+
+
+def write_yaml(values: Mapping[str, object], left_out: tuple[str, ...] = ()) -> str:
+    """Return the values as YAML, in their order; a comment names what was left out."""
+    head = f"# left out, because secret: {', '.join(left_out)}\n" if left_out else ""
+    return head + yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=100)
+
+
+def _read_json(text: str) -> object:
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ConfigurationError("activation spec: JSON: the same key twice")
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        # A YAML flow mapping begins with a brace too.
+        try:
+            return _read_yaml(text)
+        except ConfigurationError:
+            place = f"line {error.lineno}, column {error.colno}"
+            raise ConfigurationError(f"activation spec: JSON: {error.msg} at {place}") from None
+    except ValueError as error:
+        if isinstance(error, ConfigurationError):
+            raise
+        raise ConfigurationError("activation spec: JSON: a number has too many digits") from None
+
+
+def _read_yaml(text: str) -> object:
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506  # a SafeLoader that reads even less
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigurationError(f"activation spec: YAML: {error.problem or 'not readable'}{place}") from None
+    except (yaml.YAMLError, ValueError):
+        raise ConfigurationError(
+            "activation spec: YAML: it holds a character that YAML can't carry"
+        ) from None

@@ -1,0 +1,93 @@
+"""Turns the ways of saying redelivery handling into one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.activation.fields import ActivationFields
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.precedence import Level, Place, Resolved
+from airflow_provider_jmsjca.core.redelivery import (
+    Action,
+    Delay,
+    Move,
+    MoveKind,
+    MoveTarget,
+    RedeliveryHandling,
+)
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+PATCH_BAY = ("max_attempts", "redelivery_delay")
+CLIENT_PROPERTIES = (
+    "redelivery_delays",
+    "redelivery_action",
+    "redelivery_action_after",
+    "redelivery_move_kind",
+    "redelivery_move_name",
+)
+
+
+def redelivery_handling(spec: ActivationFields) -> RedeliveryHandling:
+    """Return the handling the spec asks for.
+
+    Patch Bay's `max_attempts` counts deliveries and its delay lies between them: three attempts with a delay
+    of one minute are `1:60000; 3:move(...)`, because the third redelivery would be the fourth attempt.
+
+    Raises:
+        ConfigurationError: It can't be read, or misses what it needs.
+
+    Source: J59, J130, J133; P6-P9, P15; C14.
+    """
+    try:
+        if any(getattr(spec, name) is not None for name in PATCH_BAY):
+            return _from_patch_bay(spec)
+        if any(getattr(spec, name) is not None for name in CLIENT_PROPERTIES):
+            kind = spec.redelivery_move_kind
+            action = spec.redelivery_action.value if spec.redelivery_action else ""
+            return RedeliveryHandling.from_client_properties(
+                delay=spec.redelivery_delays or "",
+                after=spec.redelivery_action_after,
+                action="" if action == "none" else action,
+                move_kind="auto" if kind is None or kind is MoveKind.SAME else kind.value,
+                move_name=spec.redelivery_move_name or "",
+            )
+        return RedeliveryHandling.parse(spec.redelivery_handling)
+    except ConfigurationError as error:
+        raise ConfigurationError(_named(fault) for fault in error.faults) from None
+
+
+def yielding(resolved: Resolved) -> tuple[str, ...]:
+    """Return the options that yield to another way of saying redelivery handling.
+
+    The key `JMSJCA.redeliveryhandling` replaces every field (J143). A `redelivery_handling` of a lower level
+    yields to the attempts and delays an activation gives; on one level the two contradict each other.
+    """
+    handling = resolved.values.get("redelivery_handling")
+    if handling is None:
+        return ()
+    if handling.origin.place >= Place.OPTIONS:
+        return PATCH_BAY + CLIENT_PROPERTIES
+    others = any(name in resolved.values for name in PATCH_BAY + CLIENT_PROPERTIES)
+    return ("redelivery_handling",) if others and handling.origin.level is not Level.ACTIVATION else ()
+
+
+def _named(fault: str) -> str:
+    known = ("redelivery_", "dead_letter_", "max_attempts")
+    return fault if fault.startswith(known) else f"redelivery_handling: {fault}"
+
+
+def _from_patch_bay(spec: ActivationFields) -> RedeliveryHandling:
+    actions: list[Action] = []
+    attempts = spec.max_attempts
+    if spec.redelivery_delay is not None and attempts != 1:
+        actions.append(Delay(1, spec.redelivery_delay // timedelta(milliseconds=1)))
+    if attempts is not None:
+        if not spec.dead_letter_destination:
+            raise ConfigurationError(
+                "dead_letter_destination: missing, expected where to put a message after max_attempts: "
+                "nothing is dropped unless redelivery_handling says delete"
+            )
+        targets = [Destination.parse(text) for text in spec.dead_letter_destination]
+        first, *further = (MoveTarget(MoveKind(target.kind.value), target.name) for target in targets)
+        actions.append(Move(attempts, first.kind, first.name, tuple(further)))
+    return RedeliveryHandling(tuple(actions))

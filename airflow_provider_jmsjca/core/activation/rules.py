@@ -1,0 +1,233 @@
+"""Rules that tie several fields of an activation spec together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.activation.fields import ActivationFields
+from airflow_provider_jmsjca.core.activation.redelivery import (
+    CLIENT_PROPERTIES,
+    PATCH_BAY,
+    redelivery_handling,
+)
+from airflow_provider_jmsjca.core.administered import DestinationReference
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.options.choices import (
+    ConcurrencyMode,
+    ContainerManagedEvents,
+    SubscriptionDurability,
+)
+from airflow_provider_jmsjca.core.redelivery import Move
+from airflow_provider_jmsjca.core.selector import Selector
+from airflow_provider_jmsjca.core.subscription import SubscriptionName
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+Fault = tuple[frozenset[str], str]
+"""The fields a fault is about, and its sentence."""
+
+_MOST_CONTAINER_MANAGED = 500
+_SINGLE_DESTINATIONS = (
+    "in_progress_destination",
+    "archive_destination",
+    "error_destination",
+    "unsubscribed_destination",
+    "reply_to_destination",
+)
+
+
+def references(spec: ActivationFields) -> tuple[DestinationReference, ...]:
+    """Return the destinations the spec names.
+
+    Raises:
+        ConfigurationError: Each one that can't be read.
+    """
+    kind = DestinationKind(spec.destination_type.value) if spec.destination_type else None
+    found: list[DestinationReference] = []
+    faults: list[str] = []
+    for text in spec.destination:
+        try:
+            found.append(DestinationReference.parse(text, kind))
+        except ConfigurationError as error:
+            faults.extend(error.faults)
+    if faults:
+        raise ConfigurationError(faults)
+    return tuple(found)
+
+
+def check(spec: ActivationFields) -> Iterator[Fault]:
+    """Yield every fault between the fields of a spec."""
+    yield from _destinations(spec)
+    yield from _subscription(spec)
+    yield from _concurrency(spec)
+    yield from _selector(spec)
+    yield from _redelivery(spec)
+    yield from _outages(spec)
+    yield from _events(spec)
+
+
+def _fault(names: str, sentence: str) -> Fault:
+    return frozenset(names.split()), sentence
+
+
+def _destinations(spec: ActivationFields) -> Iterator[Fault]:
+    """Source: J50, J51, J91."""
+    if not spec.destination:
+        yield _fault(
+            "destination", "destination: missing, expected the name of the queue or topic to consume"
+        )
+    try:
+        references(spec)
+    except ConfigurationError as error:
+        for sentence in error.faults:
+            yield _fault("destination destination_type", sentence)
+    for name in ("dead_letter_destination", *_SINGLE_DESTINATIONS):
+        given = getattr(spec, name)
+        for text in given if isinstance(given, tuple) else (given,) if given else ():
+            try:
+                Destination.parse(text)
+            except ConfigurationError as error:
+                yield _fault(name, f"{name}: got {text!r}: {error}")
+
+
+def _is_topic(spec: ActivationFields) -> bool | None:
+    """Tell whether it consumes topics; `None` if that isn't known before the look-up."""
+    try:
+        kinds = {reference.kind for reference in references(spec)}
+    except ConfigurationError:
+        return None
+    return None if None in kinds or not kinds else DestinationKind.TOPIC in kinds
+
+
+def _subscription(spec: ActivationFields) -> Iterator[Fault]:
+    """Source: J52, J53, J204-J211."""
+    durable = spec.subscription_durability is SubscriptionDurability.DURABLE
+    if durable and not spec.subscription_name:
+        yield _fault(
+            "subscription_durability subscription_name",
+            "subscription_name: missing, expected a name because subscription_durability is durable",
+        )
+    if durable and _is_topic(spec) is False:
+        yield _fault(
+            "subscription_durability destination destination_type",
+            "subscription_durability: got durable for a queue, expected a topic (queues keep their messages)",
+        )
+    if durable and len(spec.destination) > 1:
+        yield _fault(
+            "subscription_durability destination",
+            f"destination: got {len(spec.destination)} topics for one durable subscription, expected one",
+        )
+    if not spec.subscription_name:
+        return
+    try:
+        name = SubscriptionName.parse(spec.subscription_name)
+    except ConfigurationError as error:
+        for sentence in error.faults:
+            yield _fault(
+                "subscription_name", f"subscription_name: {sentence.removeprefix('subscription name: ')}"
+            )
+        return
+    if name.distributed and not durable:
+        yield _fault(
+            "subscription_durability subscription_name",
+            "subscription_durability: got non_durable, expected durable for a distributed subscription_name",
+        )
+
+
+def _concurrency(spec: ActivationFields) -> Iterator[Fault]:
+    """Source: J55, J63, J184, J193."""
+    if spec.concurrency_mode is ConcurrencyMode.SERIAL:
+        for name, wanted in (
+            ("batch_size", f"batches of {spec.batch_size}" if spec.batch_size > 1 else ""),
+            ("hold_until_ack", "hold_until_ack" if spec.hold_until_ack else ""),
+        ):
+            if wanted:
+                yield _fault(
+                    f"concurrency_mode {name}",
+                    f"concurrency_mode: got serial, expected sync or cc for {wanted}",
+                )
+    if (
+        "endpoint_pool_steady_size" in spec.model_fields_set
+        and spec.endpoint_pool_steady_size > spec.endpoint_pool_max_size
+    ):
+        yield _fault(
+            "endpoint_pool_steady_size endpoint_pool_max_size",
+            f"endpoint_pool_steady_size: got {spec.endpoint_pool_steady_size}, expected at most "
+            f"endpoint_pool_max_size, {spec.endpoint_pool_max_size}",
+        )
+
+
+def _selector(spec: ActivationFields) -> Iterator[Fault]:
+    """Only a selector without parameters can be checked before they are known. Source: J57, J178-J181."""
+    for name in ("message_selector", "selector_override"):
+        text = getattr(spec, name)
+        if text and "$" not in text:
+            try:
+                Selector.parse(text)
+            except ConfigurationError as error:
+                for sentence in error.faults:
+                    yield _fault(name, f"{name}: {sentence}")
+
+
+def _redelivery(spec: ActivationFields) -> Iterator[Fault]:
+    """Source: J64, J133-J139, P6-P9, C14."""
+    ways = {
+        "redelivery_handling": "redelivery_handling" in spec.model_fields_set,
+        "max_attempts, redelivery_delay": any(getattr(spec, name) is not None for name in PATCH_BAY),
+        "redelivery_delays, redelivery_action": any(
+            getattr(spec, name) is not None for name in CLIENT_PROPERTIES
+        ),
+    }
+    said = [way for way, given in ways.items() if given]
+    if len(said) > 1:
+        yield _fault(
+            "redelivery_handling max_attempts redelivery_delay redelivery_delays redelivery_action",
+            f"redelivery_handling: said in {len(said)} ways ({'; '.join(said)}), expected one of them",
+        )
+        return
+    names = " ".join(("redelivery_handling", "dead_letter_destination", *PATCH_BAY, *CLIENT_PROPERTIES))
+    try:
+        handling = redelivery_handling(spec)
+    except ConfigurationError as error:
+        for sentence in error.faults:
+            yield _fault(names, sentence)
+        return
+    moves = bool(handling.actions) and isinstance(handling.actions[-1], Move)
+    if spec.non_retryable and not spec.dead_letter_destination and not moves:
+        yield _fault(
+            f"non_retryable {names}",
+            "dead_letter_destination: missing, expected where to put messages that fail with non_retryable "
+            "exceptions (or a move at the end of redelivery_handling)",
+        )
+
+
+def _outages(spec: ActivationFields) -> Iterator[Fault]:
+    """Source: W24-W26."""
+    if "init_suspend" in spec.model_fields_set and timedelta(0) < spec.max_suspend < spec.init_suspend:
+        yield _fault(
+            "init_suspend max_suspend",
+            f"init_suspend: got {spec.init_suspend.total_seconds():g} s, expected at most max_suspend, "
+            f"{spec.max_suspend.total_seconds():g} s",
+        )
+
+
+def _events(spec: ActivationFields) -> Iterator[Fault]:
+    """Source: I9, I15, I16."""
+    container_managed = spec.container_managed_events is ContainerManagedEvents.JMS
+    for name, given in (
+        ("container_managed_events", container_managed),
+        ("in_progress_destination", spec.in_progress_destination is not None),
+    ):
+        if given and _is_topic(spec):
+            yield _fault(f"{name} destination destination_type", f"{name}: got a topic, expected queues only")
+    if container_managed and not spec.source_queue:
+        yield _fault(
+            "container_managed_events source_queue",
+            "source_queue: missing, expected a queue because container_managed_events is jms",
+        )
+    if container_managed and spec.poll_quantity > _MOST_CONTAINER_MANAGED:
+        yield _fault(
+            "container_managed_events poll_quantity",
+            f"poll_quantity: got {spec.poll_quantity}, expected 1 to {_MOST_CONTAINER_MANAGED} because "
+            "container_managed_events is jms",
+        )

@@ -1,0 +1,329 @@
+"""The activation spec."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Self
+
+from pydantic import PrivateAttr
+
+from airflow_provider_jmsjca.core.activation.descriptor import read_descriptor
+from airflow_provider_jmsjca.core.activation.document import read_document, write_yaml
+from airflow_provider_jmsjca.core.activation.fields import ActivationFields
+from airflow_provider_jmsjca.core.activation.reading import option_of, read_given
+from airflow_provider_jmsjca.core.activation.redelivery import redelivery_handling, yielding
+from airflow_provider_jmsjca.core.activation.rules import check, references
+from airflow_provider_jmsjca.core.administered import AdministeredObject, DestinationReference
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.layers import Layer
+from airflow_provider_jmsjca.core.masking import MASK, masked_text
+from airflow_provider_jmsjca.core.options import (
+    OPTIONS_BY_NAME,
+    Level,
+    OptionValue,
+    duration_text,
+    masked_options,
+    read_value,
+)
+from airflow_provider_jmsjca.core.options.choices import (
+    ConcurrencyMode,
+    SubscriptionDurability,
+    TransactionAttribute,
+    TransactionType,
+)
+from airflow_provider_jmsjca.core.precedence import Resolved
+from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
+from airflow_provider_jmsjca.core.selector import Selector, substitute
+from airflow_provider_jmsjca.core.subscription import SubscriptionName
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+_CONNECTION_FIELDS = ("connection_url", "username", "password", "options")
+_DEFAULT_TRANSACTION_TIMEOUT = timedelta(seconds=30)
+
+
+class ActivationSpec(ActivationFields):
+    """What to consume, how, and what happens when it fails. Frozen.
+
+    Every field of the option table is read under any of its spellings: `batch_size`, JMSJCA's `BatchSize`,
+    WebLogic's `max-beans-in-free-pool`, the WBIA adapter's `PollQuantity` and so on. Where the spec's own
+    `options` or `connection_url` carry `JMSJCA.*` options, the fields already show them; what the connection
+    and the installation say is added by `resolve([connector, factory, spec.layer()])` and
+    `ActivationSpec.from_resolved`.
+
+    Raises:
+        ConfigurationError: Every fault at once, each with field, given value and expected form.
+
+    Source: J46-J64; W13-W33; P6-P10; C14; I49.
+    """
+
+    _given: dict[str, object] = PrivateAttr(default_factory=dict)
+
+    def __init__(self, /, **given: Any) -> None:
+        read = read_given(given, type(self).model_fields)
+        super().__init__(**read.values)
+        faults = read.faults + [fault for names, fault in check(self) if not names & read.unread]
+        if faults:
+            raise ConfigurationError(faults)
+        self._given = read.given
+
+    @classmethod
+    def model_validate(cls, obj: Any, **_: Any) -> Self:
+        """Return the spec that a mapping of fields, under any spelling, describes."""
+        if isinstance(obj, cls):
+            return obj
+        if not isinstance(obj, Mapping) or not all(isinstance(name, str) for name in obj):
+            raise ConfigurationError(
+                f"activation spec: got {type(obj).__name__}, expected a mapping of options to values"
+            )
+        return cls(**obj)
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:
+        """Return the spec in a JSON text."""
+        return cls.from_json(json_data if isinstance(json_data, str) else bytes(json_data).decode())
+
+    @classmethod
+    def from_yaml(cls, text: str) -> Self:
+        """Return the spec in a YAML or JSON text: a mapping of fields, under any spelling."""
+        return cls(**read_document(text))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the spec in a JSON text."""
+        return cls.from_yaml(text)
+
+    @classmethod
+    def from_xml(cls, *texts: str, name: str | None = None) -> Self:
+        """Return an activation in `ejb-jar.xml`, `weblogic-ejb-jar.xml`, `ra.xml` or Patch Bay text.
+
+        Args:
+            texts: Whole files or pieces with one root element; those about one bean belong together.
+            name: Name of the bean, needed where there are several.
+
+        Raises:
+            ConfigurationError: There is none, or several; or as for the constructor.
+        """
+        descriptor = read_descriptor(*texts)
+        found = dict(descriptor.activations)
+        if name is not None and name not in found:
+            raise ConfigurationError(
+                f"descriptor: no activation {name!r}, it has: {', '.join(found) or 'none'}"
+            )
+        if not found:
+            raise ConfigurationError(
+                "descriptor: it describes a connector only; its values belong into [jmsjca]"
+            )
+        if name is None and len(found) > 1:
+            raise ConfigurationError(f"descriptor: several activations, say which: {', '.join(found)}")
+        return cls(**(found[name] if name is not None else next(iter(found.values()))))
+
+    @classmethod
+    def from_resolved(cls, resolved: Resolved) -> Self:
+        """Return the spec in force after every level was heard; the connection is not part of it.
+
+        Raises:
+            ConfigurationError: The levels contradict each other, for example batches in serial mode.
+        """
+        left_out = (*_CONNECTION_FIELDS, *yielding(resolved))
+        names = [name for name in cls.model_fields if name not in left_out]
+        return cls(**{name: resolved.values[name].value for name in names if name in resolved.values})
+
+    def replace(self, **changes: object) -> Self:
+        """Return a spec with some fields changed, checked like a new one. `None` unsets a field."""
+        touched = {option.name for name in changes if (option := option_of(name))}
+        kept = {
+            name: value
+            for name, value in self._given.items()
+            if (option := option_of(name)) is None or option.name not in touched
+        }
+        return type(self)(**kept, **changes)
+
+    def layer(self) -> Layer:
+        """Return what this spec says, for `resolve`."""
+        return Layer(level=Level.ACTIVATION, source=f"activation {self.title}", fields=self._given)
+
+    def to_yaml(self, *, secrets: bool = False) -> str:
+        """Return the spec as YAML under our names: what was given, without defaults.
+
+        Args:
+            secrets: Whether passwords are written too. Without them a comment names what was left out.
+        """
+        written: dict[str, object] = {}
+        left_out: list[str] = []
+        for spelling, given in self._given.items():
+            option = option_of(spelling)
+            if option is None or option.name in written:
+                continue
+            value = str(given) if option.name == "connection_url" else read_value(option, given, spelling)
+            if value is None and not option.unlimited:
+                continue
+            hidden = option.secret or (isinstance(value, str) and _masked(option.name, value) != value)
+            if hidden and not secrets:
+                left_out.append(option.name)
+                continue
+            written[option.name] = _plain(value)
+        return write_yaml(written, tuple(left_out))
+
+    @property
+    def title(self) -> str:
+        """What to call the activation: its name, else the bean's, else its destinations."""
+        return self.name or self.ejb_name or ", ".join(self.destination)
+
+    @property
+    def destination_references(self) -> tuple[DestinationReference, ...]:
+        """The destinations as the spec says them; some may have to be looked up."""
+        return references(self)
+
+    @property
+    def destinations(self) -> tuple[Destination, ...]:
+        """The destinations to consume, in their order.
+
+        Raises:
+            ConfigurationError: One must be looked up: use `destinations_from`.
+        """
+        return self.destinations_from({})
+
+    def destinations_from(self, objects: Mapping[str, AdministeredObject]) -> tuple[Destination, ...]:
+        """Return the destinations to consume; `lookup://` names are looked up among the objects."""
+        return tuple(reference.resolve(objects)[0] for reference in self.destination_references)
+
+    @property
+    def dead_letter_destinations(self) -> tuple[Destination, ...]:
+        """Where messages go that can't be processed; a name without a kind is a queue."""
+        return tuple(Destination.parse(text) for text in self.dead_letter_destination)
+
+    @property
+    def redelivery(self) -> RedeliveryHandling:
+        """The redelivery handling, whichever way it was said (J59, P6, C14)."""
+        return redelivery_handling(self)
+
+    @property
+    def durable(self) -> bool:
+        """Whether the subscription is durable."""
+        return self.subscription_durability is SubscriptionDurability.DURABLE
+
+    @property
+    def subscription(self) -> SubscriptionName | None:
+        """The subscription name taken apart; `None` without one."""
+        return SubscriptionName.parse(self.subscription_name) if self.subscription_name else None
+
+    @property
+    def durable_name(self) -> str | None:
+        """Name of the durable subscription at the broker; `None` if it isn't durable."""
+        return self.subscription.subscriber_name if self.durable and self.subscription else None
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether several messages share a transaction."""
+        return self.batch_size > 1
+
+    @property
+    def transacted(self) -> bool:
+        """Whether we end the transaction when the handler returns (W21, J105, J127)."""
+        return (
+            self.transaction_type is TransactionType.CONTAINER
+            and self.transaction_attribute is TransactionAttribute.REQUIRED
+            and not self.force_bmt
+        )
+
+    @property
+    def pool_initial_size(self) -> int:
+        """Threads kept ready, never more than the most allowed."""
+        return min(self.endpoint_pool_steady_size, self.endpoint_pool_max_size)
+
+    def concurrency_for(self, kind: DestinationKind) -> int:
+        """Return how many handlers may run at once on such a destination. Source: J55, J81-J84."""
+        if self.concurrency_mode is ConcurrencyMode.SERIAL:
+            return 1
+        if self.concurrency_mode is ConcurrencyMode.SYNC and kind is DestinationKind.TOPIC:
+            return 1
+        return self.endpoint_pool_max_size
+
+    @property
+    def effective_transaction_timeout(self) -> timedelta:
+        """The bound on a delivery; zero in the spec stands for the default (W18, W22)."""
+        return self.transaction_timeout or _DEFAULT_TRANSACTION_TIMEOUT
+
+    @property
+    def suspend_interval(self) -> timedelta:
+        """How long each suspension of an outage lasts; zero: deliveries are never suspended (W24-W26)."""
+        return min(self.init_suspend, self.max_suspend)
+
+    def client_id_for(self, *, factory_client_id: str | None = None, instance: str = "") -> str | None:
+        """Return the JMS client id to connect with; `None` if none is needed.
+
+        `ClientId` of the spec, else of the connection factory, else WebLogic's `jms-client-id`; a durable
+        subscription without any takes the bean's name, else the subscription's.
+
+        Args:
+            factory_client_id: Client id of the connection factory.
+            instance: What tells this process from others; added where every instance is to be a client of
+                its own.
+
+        Source: J41, J49, W30, W31.
+        """
+        chosen = self.client_id or factory_client_id or self.jms_client_id
+        if not chosen and self.durable:
+            chosen = self.ejb_name or self.durable_name
+        if chosen and self.generate_unique_client_id and instance:
+            return f"{chosen}-{instance}"
+        return chosen or None
+
+    def selector_for(self, parameters: Mapping[str, str] | None = None) -> str | None:
+        """Return the selector in force; `None` selects everything.
+
+        The override (`JMSJCA.selector`), where there is one, else the spec's own; parameters filled in.
+
+        Args:
+            parameters: Values for `${name}` besides `selector` and `subscribername`.
+
+        Raises:
+            ConfigurationError: A parameter doesn't fit, or the result is no selector.
+
+        Source: J57, J104, J178-J182.
+        """
+        template = self.selector_override or self.message_selector
+        if not template:
+            return None
+        known: dict[str, str] = dict(parameters or {})
+        if self.subscription:
+            known["subscribername"] = self.subscription.subscriber_name
+        if self.selector_override:
+            own = self.message_selector or ""
+            known["selector"] = substitute(own, known) if own else ""
+        text = substitute(template, known)
+        Selector.parse(text)
+        return text.strip() or None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ActivationSpec):
+            return NotImplemented
+        return self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.__dict__.values()))
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Show what was set, secrets masked."""
+        for name in sorted(self.model_fields_set):
+            value = getattr(self, name)
+            if OPTIONS_BY_NAME[name].secret:
+                value = MASK
+            plain = isinstance(value, str) and not isinstance(value, enum.Enum)
+            yield name, _masked(name, value) if plain else value
+
+
+def _masked(name: str, value: str) -> str:
+    return masked_options(value) if name == "options" else masked_text(value)
+
+
+def _plain(value: OptionValue) -> object:
+    if value is None:
+        return -1
+    if isinstance(value, timedelta):
+        return duration_text(value)
+    if isinstance(value, tuple):
+        return list(value) if len(value) != 1 else value[0]
+    return str(value) if isinstance(value, str) else value

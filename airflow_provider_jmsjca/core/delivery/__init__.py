@@ -1,0 +1,13 @@
+"""The delivery machine: what an activation does with each message, as pure decisions.
+
+`DeliveryMachine.handle(event, now)` returns decisions; `events` and `decisions` say what a driver sends and
+carries out.
+"""
+
+from __future__ import annotations
+
+from airflow_provider_jmsjca.core.delivery.machine import DeliveryMachine
+from airflow_provider_jmsjca.core.delivery.outage import ActivationState
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings, OutageSettings
+
+__all__ = ["ActivationState", "DeliveryMachine", "DeliverySettings", "OutageSettings"]

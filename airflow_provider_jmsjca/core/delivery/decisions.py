@@ -1,0 +1,202 @@
+"""What the delivery machine tells a driver to do, in this order.
+
+The driver answers each of these once, even if the connection is lost meanwhile:
+
+- `Deliver`, `DeliverEndOfBatch` with `HandlerReturned` or `HandlerRaised`;
+- `CommitUnit`, `Move`, `Delete`, `Park` with `UnitCommitted`, `UnitFailed`, `UnitLost` or `UnitInDoubt`, and
+  after the last two also says `ConnectionLost`;
+- `RecordAttempt` with `AttemptRecorded` or `AttemptNotRecorded`;
+- `Connect` with `ConnectionUp` or `ConnectFailed`.
+
+The rest needs no answer.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeAlias
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.redelivery import MessageState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connect:
+    """Open a connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenConsumer:
+    """Start receiving on the connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseConsumer:
+    """Stop receiving; what isn't settled goes back to the broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseConnection:
+    """Close the connection, or give up opening one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordAttempt:
+    """Store durably that the message is about to be handed over."""
+
+    delivery: int
+    message_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deliver:
+    """Call the handler.
+
+    Attributes:
+        call: Names this call in later events.
+        unit: What the handler sends belongs to this unit of work; deliveries of one batch share it, and one
+            thread.
+        seen: How often the message was seen before with the redelivered flag: 0 the first time.
+        batch_index: How many messages of the batch came before.
+        in_doubt: An earlier commit of this message has an unknown outcome: it came back, so it was not
+            acknowledged, but what it sent may have been sent.
+        state: What earlier deliveries left: last exception, rollback data, handling.
+
+    Source: J169-J171, J190, J191, J203.
+    """
+
+    call: int
+    unit: int
+    delivery: int
+    seen: int
+    batch_index: int
+    in_doubt: bool
+    state: MessageState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverEndOfBatch:
+    """Call the handler with the EndOfBatch message.
+
+    Attributes:
+        batch_index: How many messages the batch had.
+        rollback: The batch is going to be rolled back.
+
+    Source: J185, J186.
+    """
+
+    call: int
+    unit: int
+    batch_index: int
+    rollback: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitUnit:
+    """Acknowledge these deliveries and send what their handlers sent, in one unit of work."""
+
+    unit: int
+    acknowledge: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollBackUnit:
+    """Undo what the handlers of this unit sent. The messages stay in our hands, unsettled."""
+
+    unit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """The delivery is delayed: this slice now, `left` after it. For progress; `deadline` has the time.
+
+    Source: J141, J146.
+    """
+
+    delivery: int
+    pause: timedelta
+    left: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Park:
+    """Send a copy that is delivered after `pause`, and acknowledge this delivery, in a unit of their own.
+
+    The copy carries the message's own id and `seen`, which come back as `MessageArrived.parked`.
+    """
+
+    unit: int
+    delivery: int
+    pause: timedelta
+    seen: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Send the message to the targets, and acknowledge this delivery, in a unit of their own.
+
+    Attributes:
+        redirect: Send it unchanged; otherwise send a copy that says where it came from and why.
+        state: For the copy: count, last exception, rollback data.
+
+    Source: J145, J149-J167.
+    """
+
+    unit: int
+    delivery: int
+    targets: tuple[Destination, ...]
+    redirect: bool
+    state: MessageState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """Acknowledge this delivery unhandled: the configuration says so."""
+
+    unit: int
+    delivery: int
+    seen: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """The activation has stopped; only `Start` begins again."""
+
+    reason: str
+
+
+class Level(enum.StrEnum):
+    """How loud a log line is."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """Write a line to the log."""
+
+    level: Level
+    text: str
+
+
+Decision: TypeAlias = (
+    Connect
+    | OpenConsumer
+    | CloseConsumer
+    | CloseConnection
+    | RecordAttempt
+    | Deliver
+    | DeliverEndOfBatch
+    | CommitUnit
+    | RollBackUnit
+    | Wait
+    | Park
+    | Move
+    | Delete
+    | Stopped
+    | Log
+)

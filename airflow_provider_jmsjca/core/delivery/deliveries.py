@@ -1,0 +1,402 @@
+"""The part of the delivery machine that knows messages and units of work, and nothing of connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import assert_never
+
+from airflow_provider_jmsjca.core.delivery.completion import Completion, Gate
+from airflow_provider_jmsjca.core.delivery.decisions import (
+    Decision,
+    Delete,
+    Deliver,
+    Level,
+    Log,
+    Move,
+    Park,
+    RecordAttempt,
+    RollBackUnit,
+    Wait,
+)
+from airflow_provider_jmsjca.core.delivery.events import MessageArrived
+from airflow_provider_jmsjca.core.delivery.line import Line
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
+from airflow_provider_jmsjca.core.delivery.sightings import Sightings
+from airflow_provider_jmsjca.core.delivery.steps import (
+    Discard,
+    HandOver,
+    Keep,
+    Pause,
+    Step,
+    Transfer,
+    next_step,
+    settling,
+    step_after_failure,
+)
+from airflow_provider_jmsjca.core.delivery.table import UnitTable
+from airflow_provider_jmsjca.core.delivery.units import InHand, Phase, TimerKind, Timers, Unit
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker, slices
+from airflow_provider_jmsjca.errors import PoisonMessageError
+
+RECORD_AGAIN = timedelta(seconds=1)
+_POISON = f"{PoisonMessageError.__module__}.{PoisonMessageError.__qualname__}"
+_SECOND = timedelta(seconds=1)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Deliveries:
+    """Messages in hand and the units of work they are in.
+
+    At most `concurrency` units exist at once. Each takes messages one after the other: it has the attempt
+    recorded, then does what the redelivery handling says for the message's count, and so delivers it, or has
+    it moved, deleted or parked by a unit of its own. What is rolled back goes to the front of the line and is
+    taken again.
+
+    Attributes:
+        gate: What the activation allows.
+    """
+
+    def __init__(
+        self,
+        settings: DeliverySettings,
+        tracker: RedeliveryTracker,
+        timers: Timers,
+        chance: Callable[[], float],
+        decide: Callable[[Decision], None],
+    ) -> None:
+        self.gate = Gate()
+        self._settings = settings
+        self._sightings = Sightings(tracker)
+        self._timers = timers
+        self._chance = chance
+        self._decide = decide
+        self._non_retryable = settings.non_retryable | {_POISON}
+        self._line = Line()
+        self._units = UnitTable()
+        self._completion = Completion(
+            settings=settings,
+            gate=self.gate,
+            line=self._line,
+            units=self._units,
+            sightings=self._sightings,
+            timers=timers,
+            decide=decide,
+        )
+        self._settling: dict[int, tuple[Unit, InHand, Move | Delete | Park]] = {}
+        self._warned_of_missing_id = False
+
+    @property
+    def idle(self) -> bool:
+        """No unit is under way."""
+        return not self._units
+
+    @property
+    def in_hand(self) -> int:
+        """How many messages are received and neither settled nor lost."""
+        return len(self._line) + self._units.in_hand
+
+    def arrived(self, event: MessageArrived) -> None:
+        """Take a message in hand."""
+        if event.message_id is None and not self._warned_of_missing_id:
+            self._warned_of_missing_id = True
+            self._log(Level.WARNING, "a message without id came: such are counted only while in hand")
+        self._line.append(self._sightings.receive(event))
+
+    def fill(self) -> None:
+        """Give waiting messages to the units that can take them."""
+        if not self.gate.open or not len(self._line):
+            return
+        if self._settings.batch_size > 1:
+            for unit in self._units:
+                if unit.phase is Phase.COLLECTING and (message := self._line.take(unit.number)) is not None:
+                    self._timers.clear(TimerKind.IDLE, unit.number)
+                    self._take(unit, message)
+        while len(self._units) < self._settings.concurrency:
+            if (message := self._line.take(None)) is None:
+                return
+            self._take(self._units.open(), message)
+
+    def drop_waiting(self) -> None:
+        """Let go of messages that no unit has taken: the broker has them back."""
+        self._line.clear()
+
+    # -- one message: from its turn to the handler --------------------------------------------------------
+
+    def _take(self, unit: Unit, message: InHand) -> None:
+        unit.current = message
+        self._line.claim_group(unit, message)
+        if self._settings.record_attempts and not message.counted:
+            unit.phase = Phase.RECORDING
+            self._decide(RecordAttempt(delivery=message.delivery, message_id=message.message_id))
+            return
+        if not message.counted:
+            self._sightings.count(message)
+        self._act(unit, message)
+
+    def recorded(self, delivery: int, attempt: int) -> None:
+        """Go on with a message whose attempt is stored."""
+        if (unit := self._units.recording(delivery)) is not None and (message := unit.current) is not None:
+            self._sightings.recorded(message, attempt)
+            self._act(unit, message)
+
+    def not_recorded(self, delivery: int, failure: Failure) -> None:
+        """Try to store the attempt again a little later: a message is never handed over uncounted."""
+        if (unit := self._units.recording(delivery)) is not None and unit.current is not None:
+            self._warn(unit.current, f"its attempt could not be recorded ({failure.message}); it waits")
+            unit.phase = Phase.WAITING
+            self._timers.set(TimerKind.SLICE, unit.number, RECORD_AGAIN)
+
+    def _act(self, unit: Unit, message: InHand) -> None:
+        state = self._sightings.state(message)
+        self._carry_out(unit, message, next_step(message, state, self._settings, self._chance))
+
+    def _carry_out(self, unit: Unit, message: InHand, step: Step) -> None:
+        match step:
+            case _ if unit.rollback:
+                self._put_back(unit)
+            case HandOver():
+                self._hand_over(unit, message)
+            case Pause(pause=pause, park=False):
+                self._pause(unit, message, pause)
+            case Pause() | Transfer() | Discard():
+                state = self._sightings.state(message)
+                number = self._units.next_number()
+                self._settle(unit, message, settling(step, number, message, state, self._settings))
+            case Keep():
+                self._log(
+                    Level.ERROR, f"message {message.key!r} can't be decoded nor moved: it stays unsettled"
+                )
+                self._leave(unit)
+            case _:
+                assert_never(step)
+
+    def _pause(self, unit: Unit, message: InHand, pause: timedelta) -> None:
+        if pause >= _SECOND and not pause % _SECOND:
+            text = f"was seen {message.seen} times: delayed for {pause // _MILLISECOND} ms"
+            self._log(Level.INFO, f"message {message.key!r} {text}")
+        unit.slices = list(slices(pause - unit.waited))
+        unit.waited = max(unit.waited, pause)
+        self._next_slice(unit, message)
+
+    def _next_slice(self, unit: Unit, message: InHand) -> None:
+        if not unit.slices:
+            message.served = True
+            self._carry_out(unit, message, HandOver())
+            return
+        unit.phase = Phase.WAITING
+        piece = unit.slices.pop(0)
+        self._timers.set(TimerKind.SLICE, unit.number, piece)
+        self._decide(Wait(delivery=message.delivery, pause=piece, left=sum(unit.slices, timedelta(0))))
+
+    def _hand_over(self, unit: Unit, message: InHand) -> None:
+        settings = self._settings
+        if not unit.members:
+            if settings.transaction_timeout is not None:
+                self._timers.set(TimerKind.TIMEOUT, unit.number, settings.transaction_timeout)
+            if settings.batch_size > 1 and settings.batch_flush is not None:
+                self._timers.set(TimerKind.FLUSH, unit.number, settings.batch_flush)
+        unit.current = None
+        unit.members.append(message)
+        self._decide(
+            Deliver(
+                call=self._completion.call(unit, message, Phase.HANDLING),
+                unit=unit.number,
+                delivery=message.delivery,
+                seen=message.seen,
+                batch_index=len(unit.members) - 1,
+                in_doubt=self._sightings.is_in_doubt(message),
+                state=self._sightings.state(message),
+            )
+        )
+
+    # -- a message that leaves its unit: moved, deleted, parked, put back ---------------------------------
+
+    def _settle(self, unit: Unit, message: InHand, decision: Move | Delete | Park) -> None:
+        unit.phase = Phase.SETTLING
+        self._settling[decision.unit] = unit, message, decision
+        self._decide(decision)
+
+    def _could_not(
+        self, unit: Unit, message: InHand, decision: Move | Delete | Park, failure: Failure
+    ) -> None:
+        """Go down the cascade: copy, redirect, stay and be delivered (J142, J167)."""
+        if isinstance(decision, Move) and not decision.redirect:
+            self._warn(message, f"it could not be copied ({failure.message}); it is redirected unchanged")
+            self._settle(unit, message, replace(decision, unit=self._units.next_number(), redirect=True))
+            return
+        self._warn(message, f"{type(decision).__name__.lower()} failed ({failure.message}); it stays here")
+        if isinstance(decision, Park):
+            self._carry_out(unit, message, Pause(decision.pause, park=False))
+            return
+        state = self._sightings.state(message)
+        self._carry_out(unit, message, step_after_failure(message, state, self._settings, self._chance))
+
+    def _put_back(self, unit: Unit) -> None:
+        if unit.current is not None:
+            self._line.push_front([unit.current])
+        self._leave(unit)
+
+    def _leave(self, unit: Unit) -> None:
+        unit.current = None
+        self._timers.clear(TimerKind.SLICE, unit.number)
+        self._completion.go_on(unit)
+
+    # -- what the handler does ----------------------------------------------------------------------------
+
+    def returned(self, call: int) -> None:
+        """The handler returned."""
+        unit, _ = self._units.of_call(call)
+        if unit is not None and unit.call == call:
+            unit.call = None
+            self._completion.go_on(unit)
+
+    def raised(self, call: int, failure: Failure) -> None:
+        """The handler raised."""
+        unit, message = self._units.of_call(call)
+        if unit is None or unit.call != call:
+            return
+        self._sightings.failed(unit.members if message is None else (message,), failure)
+        if message is not None:
+            message.poison = failure.is_any(self._non_retryable)
+        unit.rollback = True
+        unit.unacknowledged.discard(call)
+        self.returned(call)
+
+    def rollback_asked(self, call: int) -> None:
+        """The handler, or a thread it left the message to, wants no commit; a batch ends at once (J202)."""
+        unit, _ = self._units.of_call(call)
+        if unit is not None and unit.phase is not Phase.COMMITTING:
+            unit.rollback = True
+            self._hurry(unit)
+
+    def acknowledged(self, call: int) -> None:
+        """One of the messages that hold-until-ack waits for is done."""
+        unit, _ = self._units.of_call(call)
+        if unit is not None:
+            unit.unacknowledged.discard(call)
+            if unit.phase is Phase.HOLDING and not unit.unacknowledged:
+                self._completion.finish(unit)
+
+    def key_of(self, call: int) -> str | None:
+        """Return the tracker's key for the message of a call; `None` if the call is over or has none."""
+        _, message = self._units.of_call(call)
+        return None if message is None else message.key
+
+    # -- how units of work came out -----------------------------------------------------------------------
+
+    def committed(self, number: int) -> None:
+        """A unit is settled for good."""
+        if number in self._settling:
+            unit, message, decision = self._settling.pop(number)
+            if not isinstance(decision, Park):
+                self._sightings.forget([message])
+            self._leave(unit)
+        elif (found := self._units.committing(number)) is not None:
+            self._sightings.forget(found.members)
+            self._completion.end(found)
+
+    def failed(self, number: int, failure: Failure) -> None:
+        """A unit was refused; its messages are still in hand."""
+        if number in self._settling:
+            unit, message, decision = self._settling.pop(number)
+            if unit.lost:
+                self._leave(unit)
+            else:
+                self._could_not(unit, message, decision, failure)
+        elif (found := self._units.committing(number)) is not None:
+            self._sightings.failed(found.members, failure)
+            for message in found.members:
+                self._warn(message, f"its unit of work could not be committed ({failure.message})")
+            self._completion.redeliver(found)
+
+    def gone(self, number: int, *, in_doubt: bool) -> None:
+        """A unit went down with its connection."""
+        if number in self._settling:
+            unit, message, _ = self._settling.pop(number)
+            messages = [message]
+        elif (found := self._units.committing(number)) is not None:
+            unit, messages = found, found.members
+        else:
+            return
+        unit.lost = unit.rollback = True
+        self._sightings.to_come_again(messages)
+        if in_doubt:
+            self._sightings.doubt(messages)
+        if unit.phase is Phase.COMMITTING:
+            self._completion.end(unit)
+        else:
+            self._leave(unit)
+
+    # -- what comes from outside --------------------------------------------------------------------------
+
+    def timer(self, kind: TimerKind, number: int) -> None:
+        """A timer of a unit is due."""
+        unit = self._units[number]
+        match kind:
+            case TimerKind.SLICE if unit.current is not None and unit.current.counted:
+                self._next_slice(unit, unit.current)
+            case TimerKind.SLICE if unit.current is not None:
+                self._take(unit, unit.current)
+            case TimerKind.IDLE:
+                self._completion.end_batch(unit)
+            case TimerKind.FLUSH:
+                unit.full = True
+                self._hurry(unit)
+            case TimerKind.TIMEOUT if unit.phase is not Phase.COMMITTING:
+                text = f"a unit of work of {len(unit.members)} message(s) took too long: it is rolled back"
+                self._log(Level.WARNING, text)
+                unit.rollback = True
+                unit.expired = True
+                self._hurry(unit)
+                if unit.phase is Phase.HOLDING:
+                    self._completion.finish(unit)
+
+    def _hurry(self, unit: Unit) -> None:
+        """Let a unit take no more: end its delay and its batch."""
+        if unit.phase in {Phase.RECORDING, Phase.WAITING}:
+            self._put_back(unit)
+        elif unit.phase is Phase.COLLECTING:
+            self._completion.end_batch(unit)
+
+    def interrupt(self) -> None:
+        """End delays and open batches; let handlers and commits finish.
+
+        When stopping, what only waits to be acknowledged is rolled back (J198).
+        """
+        for unit in self._units:
+            self._hurry(unit)
+            if unit.phase is Phase.HOLDING and self.gate.stopping:
+                self._completion.finish(unit)
+
+    def connection_lost(self) -> None:
+        """Give up what can't be settled any more; running handlers keep their place until they return."""
+        self._line.clear()
+        for unit in self._units:
+            unit.lost = unit.rollback = True
+            self._sightings.to_come_again(unit.messages)
+            self._line.claim_messages(unit)
+            if unit.phase in {Phase.RECORDING, Phase.WAITING}:
+                self._leave(unit)
+            elif unit.phase is Phase.HOLDING:
+                self._completion.finish(unit)
+            else:
+                self._hurry(unit)
+
+    def abandon(self) -> None:
+        """Roll back whatever is still under way; its events are ignored from now on."""
+        for unit in self._units:
+            if unit.members and unit.phase is not Phase.COMMITTING:
+                self._decide(RollBackUnit(unit=unit.number))
+            self._sightings.to_come_again(unit.messages)
+            self._completion.end(unit)
+        self._settling.clear()
+        self._line.clear()
+
+    def _warn(self, message: InHand, what: str) -> None:
+        self._log(Level.WARNING, f"message {message.key!r}: {what}")
+
+    def _log(self, level: Level, text: str) -> None:
+        self._decide(Log(level=level, text=text))

@@ -1,0 +1,205 @@
+"""What a driver tells the delivery machine.
+
+Numbers called `delivery` are the driver's: one for each message received, never used twice. `call` and `unit`
+come from the machine's decisions. Events about calls and units that are over are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeAlias
+
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Begin, or begin again after a stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionUp:
+    """`Connect` succeeded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectFailed:
+    """`Connect` or `OpenConsumer` failed.
+
+    Attributes:
+        permanent: Trying again gives the same answer: wrong credentials, wrong selector.
+    """
+
+    failure: Failure
+    permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLost:
+    """The connection is gone; the broker will deliver whatever isn't settled again."""
+
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageArrived:
+    """The consumer received a message.
+
+    Attributes:
+        message_id: Stable over redelivery and unique in this activation; `None` if the message has none: its
+            count then lasts only as long as it stays in our hands.
+        group: Its JMSXGroupID: messages of a group are delivered one by one, in order.
+        redelivered: The broker's flag.
+        delivery_count: The broker's count, this time included; `None` where it doesn't count.
+        parked: The count with which it was parked (`Park`) before it came back; `None` if it wasn't.
+        undecodable: Why it can't be decoded: it is moved and never delivered.
+    """
+
+    delivery: int
+    message_id: str | None
+    group: str | None = None
+    redelivered: bool = False
+    delivery_count: int | None = None
+    parked: int | None = None
+    undecodable: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecorded:
+    """`RecordAttempt` is done: this is the message's attempt number `attempt`, counted from 1."""
+
+    delivery: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptNotRecorded:
+    """`RecordAttempt` failed; the message isn't delivered before it succeeds."""
+
+    delivery: int
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerReturned:
+    """The handler returned from `Deliver` or `DeliverEndOfBatch`."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerRaised:
+    """The handler raised; its unit is rolled back, and the message counts as acknowledged (J197)."""
+
+    call: int
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackAsked:
+    """The handler marked its unit for rollback, during the call or while the unit is held."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledged:
+    """The message of this call was acknowledged; has a meaning with hold-until-ack only."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSet:
+    """The handler left something for the next delivery of its message.
+
+    Source: J169, J171.
+    """
+
+    call: int
+    rollback_data: Mapping[str, str] | None = None
+    handling: RedeliveryHandling | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitCommitted:
+    """`CommitUnit`, `Move`, `Delete` or `Park` is done and durable."""
+
+    unit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitFailed:
+    """It was refused: nothing of it happened, and the messages are still in our hands."""
+
+    unit: int
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitLost:
+    """The connection was lost before it began: nothing of it happened, the broker delivers again."""
+
+    unit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitInDoubt:
+    """The connection was lost on the way: whether it happened is unknown."""
+
+    unit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspendAsked:
+    """Deliver nothing more until `ResumeAsked`; what is being handled is finished."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeAsked:
+    """Deliver again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAsked:
+    """Stop the activation, from outside or by the handler (J172).
+
+    Attributes:
+        reason: Logged, and repeated in `Stopped`.
+        within: How long running handlers may take; after it they are left alone and rolled back.
+    """
+
+    reason: str
+    within: timedelta = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """`DeliveryMachine.deadline` has passed."""
+
+
+Event: TypeAlias = (
+    Start
+    | ConnectionUp
+    | ConnectFailed
+    | ConnectionLost
+    | MessageArrived
+    | AttemptRecorded
+    | AttemptNotRecorded
+    | HandlerReturned
+    | HandlerRaised
+    | RollbackAsked
+    | Acknowledged
+    | StateSet
+    | UnitCommitted
+    | UnitFailed
+    | UnitLost
+    | UnitInDoubt
+    | SuspendAsked
+    | ResumeAsked
+    | StopAsked
+    | Tick
+)

@@ -1,0 +1,270 @@
+"""The delivery machine of one activation: events in, decisions out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+from airflow_provider_jmsjca.core.delivery.decisions import (
+    CloseConnection,
+    CloseConsumer,
+    Connect,
+    Decision,
+    Level,
+    Log,
+    OpenConsumer,
+    Stopped,
+)
+from airflow_provider_jmsjca.core.delivery.deliveries import Deliveries
+from airflow_provider_jmsjca.core.delivery.events import (
+    Acknowledged,
+    AttemptNotRecorded,
+    AttemptRecorded,
+    ConnectFailed,
+    ConnectionLost,
+    ConnectionUp,
+    Event,
+    HandlerRaised,
+    HandlerReturned,
+    MessageArrived,
+    ResumeAsked,
+    RollbackAsked,
+    Start,
+    StateSet,
+    StopAsked,
+    SuspendAsked,
+    Tick,
+    UnitCommitted,
+    UnitFailed,
+    UnitInDoubt,
+    UnitLost,
+)
+from airflow_provider_jmsjca.core.delivery.outage import ActivationState, Outage
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
+from airflow_provider_jmsjca.core.delivery.units import TimerKind, Timers
+from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
+
+
+class DeliveryMachine:
+    """Decides everything that an activation does with its messages, and does none of it.
+
+    A driver feeds it what happens and carries out what it decides, in order. Whatever the step at which a
+    connection or the process is lost: a message that wasn't settled is delivered again by the broker, and
+    none is settled twice. Not safe to use from several threads at once: the driver serialises.
+
+    Args:
+        settings: The rules.
+        tracker: Counts and per-message state; shared with nobody else.
+        chance: Returns a random number, 0 up to but not including 1, for jitter.
+
+    Attributes:
+        state: As JMSJCA reports it.
+        suspended: Whether delivery is suspended by hand.
+
+    Source: J12, J13, J81-J84, J119, J122, J128-J148, J167-J172, J183-J203, W22, W24-W27.
+    """
+
+    def __init__(
+        self, settings: DeliverySettings, tracker: RedeliveryTracker, chance: Callable[[], float]
+    ) -> None:
+        self.state = ActivationState.DOWN
+        self.suspended = False
+        self._decisions: list[Decision] = []
+        self._tracker = tracker
+        self._timers = Timers()
+        self._chance = chance
+        self._outage = Outage(settings.outage)
+        self._deliveries = Deliveries(settings, tracker, self._timers, chance, self._decide)
+        self._running = False
+        self._connected = False
+        self._consuming = False
+        self._stop: StopAsked | None = None
+
+    @property
+    def deadline(self) -> float | None:
+        """When to send `Tick`, on the clock of `handle`; `None` while nothing is timed."""
+        return self._timers.deadline
+
+    @property
+    def idle(self) -> bool:
+        """Whether no message is being handled, delayed or settled."""
+        return self._deliveries.idle
+
+    @property
+    def in_hand(self) -> int:
+        """How many messages are received and neither settled nor lost with their connection."""
+        return self._deliveries.in_hand
+
+    def handle(self, event: Event, now: float) -> list[Decision]:
+        """Take an event and return what to do about it, in order.
+
+        Args:
+            event: What happened.
+            now: Seconds of a clock that never goes back.
+        """
+        self._timers.now = now
+        self._dispatch(event)
+        self._deliveries.fill()
+        self._close_when_idle()
+        decisions = self._decisions.copy()
+        self._decisions.clear()
+        return decisions
+
+    def _decide(self, decision: Decision) -> None:
+        self._decisions.append(decision)
+
+    def _log(self, level: Level, text: str) -> None:
+        self._decide(Log(level=level, text=text))
+
+    def _dispatch(self, event: Event) -> None:  # noqa: C901, PLR0912 - the table of all events
+        deliveries = self._deliveries
+        match event:
+            case MessageArrived():
+                if self._consuming and self._stop is None:
+                    deliveries.arrived(event)
+            case HandlerReturned(call=call):
+                deliveries.returned(call)
+            case UnitCommitted(unit=unit):
+                deliveries.committed(unit)
+            case AttemptRecorded(delivery=delivery, attempt=attempt):
+                deliveries.recorded(delivery, attempt)
+            case Acknowledged(call=call):
+                deliveries.acknowledged(call)
+            case Tick():
+                self._tick()
+            case HandlerRaised(call=call, failure=failure):
+                deliveries.raised(call, failure)
+            case RollbackAsked(call=call):
+                deliveries.rollback_asked(call)
+            case StateSet(call=call, rollback_data=data, handling=handling):
+                if (key := deliveries.key_of(call)) is not None:
+                    self._tracker.note(key, rollback_data=data, handling=handling)
+            case AttemptNotRecorded(delivery=delivery, failure=failure):
+                deliveries.not_recorded(delivery, failure)
+            case UnitFailed(unit=unit, failure=failure):
+                deliveries.failed(unit, failure)
+            case UnitLost(unit=unit):
+                deliveries.gone(unit, in_doubt=False)
+            case UnitInDoubt(unit=unit):
+                deliveries.gone(unit, in_doubt=True)
+            case Start():
+                self._start()
+            case ConnectionUp():
+                self._connection_up()
+            case ConnectFailed():
+                self._connect_failed(event)
+            case ConnectionLost():
+                self._connection_lost(event)
+            case SuspendAsked():
+                self._suspend()
+            case ResumeAsked():
+                self._resume()
+            case StopAsked():
+                self._stop_asked(event)
+            case _:
+                assert_never(event)
+
+    def _tick(self) -> None:
+        for kind, owner in self._timers.take_due():
+            match kind:
+                case TimerKind.CONNECT:
+                    self.state = ActivationState.CONNECTING
+                    self._decide(Connect())
+                case TimerKind.STOP:
+                    self._log(Level.WARNING, "handlers didn't return in time: they are left alone")
+                    self._deliveries.abandon()
+                case _:
+                    self._deliveries.timer(kind, owner)
+
+    # -- connection ---------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if not self._running:
+            self._running = True
+            self._stop = None
+            self._deliveries.gate.stopping = False
+            self._outage.over()
+            self.state = ActivationState.CONNECTING
+            self._decide(Connect())
+
+    def _connection_up(self) -> None:
+        if not self._running or self._stop is not None:
+            self._decide(CloseConnection())
+            return
+        self._connected = True
+        self._outage.over()
+        self.state = ActivationState.UP
+        self._consume()
+
+    def _consume(self) -> None:
+        if self._connected and not self.suspended and self._stop is None:
+            if not self._consuming:
+                self._decide(OpenConsumer())
+            self._consuming = True
+            self._deliveries.gate.open = True
+
+    def _connect_failed(self, event: ConnectFailed) -> None:
+        if not self._running or self._stop is not None:
+            return
+        if event.permanent:
+            self._stop_asked(StopAsked(reason=f"the broker refuses: {event.failure.message}"))
+            return
+        if self._connected:
+            self._decide(CloseConnection())
+        self._disconnected()
+        self._connect_later(event.failure.message)
+
+    def _connection_lost(self, event: ConnectionLost) -> None:
+        if not self._connected:
+            return
+        self._disconnected()
+        if self._stop is None:
+            self._outage.began()
+            self._connect_later(event.failure.message if event.failure is not None else "connection lost")
+
+    def _disconnected(self) -> None:
+        self._connected = self._consuming = self._deliveries.gate.open = False
+        self._deliveries.connection_lost()
+
+    def _connect_later(self, why: str) -> None:
+        self.state, pause = self._outage.pause(self._chance())
+        self._log(Level.WARNING, f"{why}; connecting again in {pause.total_seconds():.1f} s")
+        self._timers.set(TimerKind.CONNECT, 0, pause)
+
+    # -- suspend, resume, stop ----------------------------------------------------------------------------
+
+    def _suspend(self) -> None:
+        self.suspended = True
+        self._deliveries.gate.open = False
+        self._deliveries.interrupt()
+
+    def _resume(self) -> None:
+        self.suspended = False
+        self._consume()
+
+    def _stop_asked(self, event: StopAsked) -> None:
+        if not self._running or self._stop is not None:
+            return
+        self._stop = event
+        self._log(Level.INFO, f"message delivery stops: {event.reason}")
+        self.state = ActivationState.DISCONNECTING
+        self._timers.clear(TimerKind.CONNECT, 0)
+        self._timers.set(TimerKind.STOP, 0, event.within)
+        self._deliveries.gate.open = False
+        self._deliveries.gate.stopping = True
+        self._deliveries.interrupt()
+
+    def _close_when_idle(self) -> None:
+        if not self._deliveries.idle:
+            return
+        if self._running and self._stop is not None:
+            self._deliveries.drop_waiting()
+            self._timers.clear(TimerKind.STOP, 0)
+            self._running = self._connected = self._consuming = False
+            self.state = ActivationState.DOWN
+            self._decide(CloseConnection())
+            self._decide(Stopped(reason=self._stop.reason))
+        elif self.suspended and self._consuming:
+            self._deliveries.drop_waiting()
+            self._consuming = False
+            self._decide(CloseConsumer())

@@ -1,0 +1,55 @@
+"""When to connect again after an outage."""
+
+from __future__ import annotations
+
+import enum
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.delivery.settings import OutageSettings
+
+
+class ActivationState(enum.StrEnum):
+    """What an activation reports of itself. `CONNECTING` comes right after the start, always.
+
+    Source: J119.
+    """
+
+    UP = "Up"
+    DOWN = "Down"
+    CONNECTING = "Connecting"
+    DISCONNECTING = "Disconnecting"
+
+
+class Outage:
+    """Counts failed attempts and time spent suspended, from the loss of a connection to the next one.
+
+    Source: J122; W24-W26.
+    """
+
+    def __init__(self, settings: OutageSettings) -> None:
+        self._settings = settings
+        self.over()
+
+    def over(self) -> None:
+        """A connection is up."""
+        self._attempts = 0
+        self._left_to_suspend = timedelta(0)
+
+    def began(self) -> None:
+        """A connection that was up is lost."""
+        self._left_to_suspend = self._settings.max_suspend
+
+    def pause(self, chance: float) -> tuple[ActivationState, timedelta]:
+        """Return how long to wait before the next attempt, and the state meanwhile.
+
+        Args:
+            chance: A random number, 0 up to but not including 1.
+        """
+        if self._left_to_suspend > timedelta(0):
+            pause = min(self._settings.init_suspend, self._left_to_suspend)
+            self._left_to_suspend -= pause
+            return ActivationState.DOWN, pause
+        backoff = self._settings.backoff
+        pause = backoff[min(self._attempts, len(backoff) - 1)]
+        self._attempts += 1
+        return ActivationState.CONNECTING, pause * (1.0 - self._settings.jitter * chance)

@@ -1,0 +1,93 @@
+"""What an activation asks of its deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.redelivery import MoveTarget, RedeliveryHandling
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+_NONE = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutageSettings:
+    """How long to wait before connecting again.
+
+    Attributes:
+        backoff: Pauses between attempts; the last one repeats.
+        jitter: Which part of a pause is left to chance, 0 to 1.
+        init_suspend: Length of each suspension after a connection was lost.
+        max_suspend: Length of all suspensions of one outage together; zero never suspends.
+
+    Source: J12, J13, J122; W15, W16, W24-W26.
+    """
+
+    backoff: tuple[timedelta, ...] = tuple(timedelta(seconds=pause) for pause in (1, 2, 5, 5, 10))
+    jitter: float = 0.2
+    init_suspend: timedelta = _NONE
+    max_suspend: timedelta = _NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverySettings:
+    """The rules of one activation.
+
+    Attributes:
+        destination: Where messages come from, as the activation names it.
+        handling: Redelivery handling.
+        redirect: Move messages unchanged instead of as a copy.
+        non_retryable: Exception classes (dotted names) after which a message is moved at once.
+        dead_letter: Where those messages go; empty: to the target of the handling's move.
+        concurrency: How many units of work at once: 1 for serial.
+        batch_size: Messages in one unit of work; above 1 an EndOfBatch message ends each batch.
+        batch_idle: A batch ends when no message came for so long.
+        batch_flush: A batch ends so long after its first message; `None` for no such limit.
+        hold_until_ack: A unit ends when its messages were acknowledged, not when the handlers return.
+        record_attempts: Every attempt is stored before the message is handed over.
+        park: Delays above 5 seconds don't hold the message: the broker delivers a copy later. Messages of a
+            group and of batches are held all the same, for their order.
+        transaction_timeout: A unit that lasts longer is rolled back; `None` for no limit.
+
+    Raises:
+        ConfigurationError: Every rule that can't hold.
+
+    Source: J81-J84, J94, J95, J183-J203; W22.
+    """
+
+    destination: Destination
+    handling: RedeliveryHandling = RedeliveryHandling.DEFAULT
+    redirect: bool = False
+    non_retryable: frozenset[str] = frozenset()
+    dead_letter: tuple[MoveTarget, ...] = ()
+    concurrency: int = 1
+    batch_size: int = 1
+    batch_idle: timedelta = timedelta(milliseconds=100)
+    batch_flush: timedelta | None = None
+    hold_until_ack: bool = False
+    record_attempts: bool = False
+    park: bool = False
+    transaction_timeout: timedelta | None = timedelta(seconds=30)
+    outage: OutageSettings = field(default_factory=OutageSettings)
+
+    def __post_init__(self) -> None:
+        if faults := tuple(self._faults()):
+            raise ConfigurationError(faults)
+
+    def _faults(self) -> Iterator[str]:
+        for name in ("concurrency", "batch_size"):
+            if getattr(self, name) < 1:
+                yield f"{name} is {getattr(self, name)}; expected at least 1"
+        for name in ("batch_idle", "batch_flush", "transaction_timeout"):
+            value = getattr(self, name)
+            if value is not None and value <= _NONE:
+                yield f"{name} is {value}; expected more than nothing"
+        if not self.outage.backoff:
+            yield "outage.backoff is empty; expected at least one pause"
+        if not 0 <= self.outage.jitter <= 1:
+            yield f"outage.jitter is {self.outage.jitter}; expected 0 to 1"
+        if self.outage.max_suspend > _NONE >= self.outage.init_suspend:
+            yield "outage.init_suspend is zero although outage.max_suspend isn't"

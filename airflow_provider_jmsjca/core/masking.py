@@ -1,0 +1,23 @@
+"""What must never be shown: secret values in reprs, logs and errors."""
+
+from __future__ import annotations
+
+import re
+
+MASK = "***"
+_SECRET_WORDS = re.compile(r"pass(?:word|wd|code|phrase)|secret|token|credential|pwd", re.IGNORECASE)
+_USERINFO = re.compile(r"(?<=//)[^/?#\s]*@")
+_SECRET_PAIR = re.compile(
+    r"([\w.%-]*(?:pass(?:word|wd|code|phrase)|secret|token|credential|pwd)[\w.%-]*\s*[=:]\s*)(?:[^&;,\s]|;(?!\s))+",
+    re.IGNORECASE,
+)
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether the value under this name is masked wherever it is shown."""
+    return _SECRET_WORDS.search(name) is not None
+
+
+def masked_text(text: str) -> str:
+    """Return text that may hold a URL or options with user information and secret values blotted out."""
+    return _SECRET_PAIR.sub(rf"\g<1>{MASK}", _USERINFO.sub(f"{MASK}@", text))

@@ -1,0 +1,46 @@
+"""Every option of the product: one table, its spellings, and the Options text.
+
+Source: J31-J64, J92-J113, W13-W20, P6-P10, C14, I49.
+"""
+
+from airflow_provider_jmsjca.core.options.option import (
+    Family,
+    Level,
+    Option,
+    OptionType,
+    OptionValue,
+    Unit,
+)
+from airflow_provider_jmsjca.core.options.properties import format_options, masked_options, read_properties
+from airflow_provider_jmsjca.core.options.spelling import (
+    check_keys,
+    option_by_field,
+    option_by_key,
+    parse_options,
+    unknown_field,
+)
+from airflow_provider_jmsjca.core.options.table import OPTIONS, OPTIONS_BY_NAME
+from airflow_provider_jmsjca.core.options.values import duration_text, expected_form, read_value, shown
+
+__all__ = [
+    "OPTIONS",
+    "OPTIONS_BY_NAME",
+    "Family",
+    "Level",
+    "Option",
+    "OptionType",
+    "OptionValue",
+    "Unit",
+    "check_keys",
+    "duration_text",
+    "expected_form",
+    "format_options",
+    "masked_options",
+    "option_by_field",
+    "option_by_key",
+    "parse_options",
+    "read_properties",
+    "read_value",
+    "shown",
+    "unknown_field",
+]

@@ -1,0 +1,157 @@
+"""What one option is: a row of the option table."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.masking import is_secret
+
+OptionValue = str | int | bool | timedelta | tuple[str, ...] | None
+
+
+class Level(enum.IntEnum):
+    """The levels of configuration; a higher one wins. Source: J31, J76."""
+
+    CONNECTOR = 0
+    CONNECTION_FACTORY = 1
+    ACTIVATION = 2
+    CALL = 3
+
+    @property
+    def label(self) -> str:
+        """The words for it in texts."""
+        return self.name.lower().replace("_", " ")
+
+
+class OptionType(enum.StrEnum):
+    """The form of a value."""
+
+    TEXT = "text"
+    INTEGER = "whole number"
+    BOOLEAN = "true or false"
+    CHOICE = "choice"
+    DURATION = "duration"
+    LIST = "list"
+    PROPERTIES = "properties"
+
+
+class Unit(enum.StrEnum):
+    """What a number counts."""
+
+    SECONDS = "seconds"
+    MILLISECONDS = "milliseconds"
+    MINUTES = "minutes"
+
+
+class Family(enum.StrEnum):
+    """Where a spelling comes from."""
+
+    OURS = "ours"
+    JMSJCA = "JMSJCA"
+    JMSJCA_KEY = "JMSJCA option"
+    EJB = "ejb-jar"
+    WEBLOGIC = "WebLogic"
+    PATCH_BAY = "Patch Bay"
+    JAVA_CAPS = "Java CAPS"
+    WBIA = "WBIA"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option of the product, under all its names.
+
+    Attributes:
+        name: Ours, in snake_case; a bare number under it is in seconds where it is a duration.
+        value_type: The form of its value.
+        default: What holds when nobody sets it; `None` where there is none.
+        levels: `C` connector, `F` connection factory, `A` activation.
+        jmsjca: Names of JMSJCA fields.
+        key: Names inside an Options text or a URL query, for example `JMSJCA.NoXA`.
+        ejb: Elements of `ejb-jar.xml`.
+        weblogic: Elements of `weblogic-ejb-jar.xml`.
+        patch_bay: Tags of the Patch Bay configuration file.
+        java_caps: Properties of a Java CAPS JMS client.
+        wbia: Properties of the WBIA adapter for JMS.
+        alias_unit: What a bare number counts under a name that isn't ours; names that end in `-seconds`
+            count seconds.
+        choices: The values allowed, for a choice.
+        minimum: Lowest number allowed (seconds for a duration).
+        maximum: Highest number allowed.
+        unlimited: Whether -1 stands for "no limit" (the value is then `None`).
+        meaning: One line for the reference page and the connection form.
+        source: Catalogue numbers.
+        acts: Where it takes effect; empty when it is accepted without a meaning here.
+        why: Why it has no meaning here.
+        bare: Whether a URL query or Options text may also say it without `JMSJCA.`.
+        key_replaces_field: Whether the key, set at any level, beats the field at every level (J143).
+        blank_counts: Whether an empty text is a value of its own.
+        lookup_names: Names under which a bare value is a name to look up, as `lookup://` says it (W44).
+        separators: Characters that separate the items of a list in text.
+        label: Label in the connection form; empty when it isn't on the form.
+        shown_default: The default in words, where the value alone says too little.
+    """
+
+    name: str
+    value_type: OptionType
+    levels: str
+    meaning: str
+    source: str
+    default: OptionValue = None
+    jmsjca: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    ejb: tuple[str, ...] = ()
+    weblogic: tuple[str, ...] = ()
+    patch_bay: tuple[str, ...] = ()
+    java_caps: tuple[str, ...] = ()
+    wbia: tuple[str, ...] = ()
+    alias_unit: Unit = Unit.SECONDS
+    choices: type[enum.StrEnum] | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    unlimited: bool = False
+    acts: str = ""
+    why: str = ""
+    bare: bool = False
+    key_replaces_field: bool = False
+    blank_counts: bool = False
+    lookup_names: tuple[str, ...] = ()
+    separators: str = ",;"
+    label: str = ""
+    shown_default: str = ""
+    secret: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "secret", is_secret(self.name))
+
+    @property
+    def status(self) -> str:
+        """`acts`, or `accepted, no meaning here: why`."""
+        return "acts" if self.acts else f"accepted, no meaning here: {self.why}"
+
+    def allowed_at(self, level: Level) -> bool:
+        """Tell whether it may be set at this level; a call may say what a connection factory may."""
+        letter = "CFAF"[level]
+        return letter in self.levels
+
+    def spellings(self) -> tuple[tuple[Family, str], ...]:
+        """Return every name of it with its family, ours first."""
+        rows: list[tuple[Family, str]] = [(Family.OURS, self.name)]
+        for family, names in (
+            (Family.JMSJCA, self.jmsjca),
+            (Family.JMSJCA_KEY, self.key),
+            (Family.EJB, self.ejb),
+            (Family.WEBLOGIC, self.weblogic),
+            (Family.PATCH_BAY, self.patch_bay),
+            (Family.JAVA_CAPS, self.java_caps),
+            (Family.WBIA, self.wbia),
+        ):
+            rows.extend((family, name) for name in names)
+        return tuple(rows)
+
+    def unit_of(self, spelling: str) -> Unit:
+        """Return what a bare number counts under this spelling."""
+        if spelling == self.name or spelling.endswith(("-seconds", "_seconds")):
+            return Unit.SECONDS
+        return self.alias_unit

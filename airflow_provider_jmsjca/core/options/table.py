@@ -1,0 +1,25 @@
+"""The one table of every option; everything about an option is said in its row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from airflow_provider_jmsjca.core.options.activation_rows import ACTIVATION
+from airflow_provider_jmsjca.core.options.connection_rows import CONNECTION, TRANSPORT
+from airflow_provider_jmsjca.core.options.migration_rows import JAVA_CAPS, PATCH_BAY, WBIA, WEBLOGIC
+from airflow_provider_jmsjca.core.options.option import Option
+
+GROUPS: Mapping[str, tuple[Option, ...]] = MappingProxyType(
+    {
+        "Connection": CONNECTION,
+        "Transport": TRANSPORT,
+        "Activation": ACTIVATION,
+        "From WebLogic": WEBLOGIC,
+        "From ATG Patch Bay": PATCH_BAY,
+        "From Java CAPS": JAVA_CAPS,
+        "From the WBIA adapter for JMS": WBIA,
+    }
+)
+OPTIONS: tuple[Option, ...] = tuple(option for group in GROUPS.values() for option in group)
+OPTIONS_BY_NAME: Mapping[str, Option] = MappingProxyType({option.name: option for option in OPTIONS})

@@ -1,0 +1,171 @@
+"""Resolves the levels of configuration to one set of values, each of which knows where it came from.
+
+connector < connection factory < activation < call; within a level field < Options < URL query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from airflow_provider_jmsjca.core.layers import (
+    Layer,
+    Origin,
+    Place,
+    ReadLayer,
+    ResolvedValue,
+    call_layer,
+    connector_layer,
+    read_layer,
+)
+from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, Level, OptionValue
+from airflow_provider_jmsjca.core.url import ConnectionUrl
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+__all__ = [
+    "Layer",
+    "Level",
+    "Origin",
+    "Place",
+    "Resolved",
+    "ResolvedValue",
+    "call_layer",
+    "connector_layer",
+    "resolve",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """What holds after all levels were heard.
+
+    Attributes:
+        values: What somebody set, by option name.
+        url: The address in force; `None` if no level names one.
+        broker_options: Options that aren't ours, for the broker or its client, with their origins.
+    """
+
+    values: Mapping[str, ResolvedValue]
+    url: ConnectionUrl | None
+    broker_options: Mapping[str, tuple[str, Origin]] = field(repr=False)
+
+    def __getitem__(self, name: str) -> OptionValue:
+        """Return the value in force of the option of this name, its default if nobody set it."""
+        return self.value(name).value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values)
+
+    def origin(self, name: str) -> Origin:
+        """Return where the value in force came from."""
+        return self.value(name).origin
+
+    def value(self, name: str) -> ResolvedValue:
+        """Return the value in force with its origin; computed defaults included (J92, J98).
+
+        Raises:
+            KeyError: There is no such option.
+        """
+        found = self.values.get(name)
+        if found is not None:
+            return found
+        option = OPTIONS_BY_NAME[name]
+        default = option.default
+        if name == "ignore_tx":
+            default = not self["acc"]
+        elif name == "no_xa":
+            default = self["acc"]
+        return ResolvedValue(option=option, value=default, origin=_DEFAULT_ORIGIN)
+
+
+_DEFAULT_ORIGIN = Origin(level=None, source="", place=Place.DEFAULT, spelling="")
+
+
+def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = None) -> Resolved:
+    """Return what holds after all levels were heard.
+
+    A layer whose URL is `lookup://name` takes the connection of that name in place of the connection
+    factory given: URL always, credentials where the layer has none, options beneath its own (J69-J72).
+
+    A URL that a higher level overrides takes its credentials and its broker's options with it; what it says
+    to us under `JMSJCA.*` still holds as that level's word.
+
+    Args:
+        layers: At most one a level; their order doesn't matter.
+        connections: Connection factories by name, for `lookup://`; only the names needed are asked for.
+
+    Raises:
+        ConfigurationError: Every fault of every level.
+
+    Source: J31, J38, J46, J66, J68-J72, J76, J77, J113, J143, J178, C12, C13.
+    """
+    faults: list[str] = []
+    read = [read_layer(layer, faults) for layer in sorted(layers, key=lambda layer: layer.level)]
+    chain = _with_lookups(read, connections or {}, faults)
+    values: dict[str, ResolvedValue] = {}
+    broker: dict[str, tuple[str, Origin]] = {}
+    addresses = [layer for layer in chain if layer.url is not None and layer.url.lookup is None]
+    in_force = addresses[-1] if addresses else None
+    for layer in chain:
+        overridden = layer.url is not None and layer.url.lookup is None and layer is not in_force
+        for value in layer.values:
+            if overridden and _goes_with_url(value.origin):
+                continue
+            standing = values.get(value.option.name)
+            if standing is None or not _stands(standing, value):
+                values[value.option.name] = value
+        broker.update(
+            (key, entry)
+            for key, entry in layer.broker.items()
+            if not (overridden and _goes_with_url(entry[1]))
+        )
+    url = in_force.url if in_force else None
+    if faults:
+        raise ConfigurationError(faults)
+    return Resolved(values=MappingProxyType(values), url=url, broker_options=MappingProxyType(broker))
+
+
+def _stands(standing: ResolvedValue, later: ResolvedValue) -> bool:
+    """Tell whether an option key set below beats a field set above (J143)."""
+    return (
+        standing.option.key_replaces_field
+        and standing.origin.place >= Place.OPTIONS
+        and later.origin.place < Place.OPTIONS
+    )
+
+
+def _goes_with_url(origin: Origin) -> bool:
+    """Tell whether a value belongs to the broker its URL names, and falls with that URL.
+
+    Credentials, TLS and the broker's own options must not reach another broker; `JMSJCA.*` is said to us.
+    """
+    return origin.place is Place.URL and not origin.spelling.upper().startswith("JMSJCA.")
+
+
+def _with_lookups(
+    read: list[ReadLayer], connections: Mapping[str, Layer], faults: list[str]
+) -> list[ReadLayer]:
+    chain: list[ReadLayer] = []
+    for layer in read:
+        found: list[ReadLayer] = []
+        names: list[str] = []
+        above = layer
+        while above.url is not None and (name := above.url.lookup) is not None:
+            if name in names:
+                faults.append(
+                    f"{layer.layer.title}: lookup:// goes round in a circle: {' -> '.join([*names, name])}"
+                )
+                break
+            names.append(name)
+            if name not in connections:
+                faults.append(
+                    f"{above.layer.title}: connection_url: there is no connection {name!r} to look up"
+                )
+                break
+            above = read_layer(connections[name], faults)
+            found.append(above)
+        if found:
+            chain = [one for one in chain if one.layer.level is not Level.CONNECTION_FACTORY]
+        chain += [*reversed(found), layer]
+    return chain

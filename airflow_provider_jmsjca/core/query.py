@@ -1,0 +1,58 @@
+"""Query text as URLs and destination names carry it."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote_to_bytes
+
+from airflow_provider_jmsjca.core.masking import MASK, is_secret
+
+_PAIR_END = re.compile(r"&amp;|&")
+_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+def read_query(text: str, what: str, faults: list[str]) -> dict[str, str]:
+    """Return the pairs of `key=value&key=value`; what can't be read is added to the faults.
+
+    Pairs end at `&` or `&amp;`; keys and values are percent-encoded UTF-8, `+` is a blank. A key given twice
+    has its last value.
+
+    Args:
+        text: What stands after the question mark.
+        what: What it belongs to, for errors.
+        faults: Where to add them.
+
+    Source: J73.
+    """
+    query: dict[str, str] = {}
+    if not text:
+        return query
+    for number, pair in enumerate(_PAIR_END.split(text), start=1):
+        raw_key, equals, raw_value = pair.partition("=")
+        key = decoded(raw_key.replace("+", " "), f"{what}: key of option {number}", faults)
+        if not equals:
+            shown = MASK if "@" in key or is_secret(key) else repr(key[:40])
+            faults.append(f"{what}: option {number} is {shown} without a value, expected key=value")
+        elif not key:
+            faults.append(f"{what}: option {number} has a value without a key, expected key=value")
+        else:
+            query[key] = decoded(raw_value.replace("+", " "), f"{what}: option {key}", faults)
+    return query
+
+
+def decoded(text: str, what: str, faults: list[str]) -> str:
+    """Return percent-encoded UTF-8 decoded; text that can't be is added to the faults, without its value."""
+    if "%" not in text:
+        return text
+    broken = _PERCENT.search(text)
+    if broken is not None:
+        faults.append(
+            f"{what}: broken escape at character {broken.start() + 1}, "
+            "expected % and two hex digits (%25 for a percent sign)"
+        )
+        return text
+    try:
+        return unquote_to_bytes(text).decode("utf-8")
+    except UnicodeDecodeError:
+        faults.append(f"{what}: the escapes are not UTF-8")
+        return text

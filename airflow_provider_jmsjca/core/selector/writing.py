@@ -1,0 +1,107 @@
+"""Selector trees back to text that every broker reads as JMS says."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from airflow_provider_jmsjca.core.java_numbers import java_float_text
+from airflow_provider_jmsjca.core.selector.syntax import (
+    And,
+    Between,
+    Calculation,
+    Compare,
+    Comparison,
+    Identifier,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Negative,
+    Node,
+    Not,
+    Or,
+)
+
+_MIRRORED = {
+    Comparison.LESS: Comparison.GREATER,
+    Comparison.LESS_OR_EQUAL: Comparison.GREATER_OR_EQUAL,
+    Comparison.GREATER: Comparison.LESS,
+    Comparison.GREATER_OR_EQUAL: Comparison.LESS_OR_EQUAL,
+}
+
+
+def write(node: Node) -> str:  # noqa: C901, PLR0912 - one case for each kind of node
+    """Return a selector of the same meaning in the part of the grammar that brokers agree on.
+
+    Every operand that isn't a literal or identifier stands in parentheses, identifiers stand in front of
+    literals, and nothing is compared with NULL by `=`.
+    """
+    match node:
+        case Or():
+            return " OR ".join(map(_operand, node.operands))
+        case And():
+            return " AND ".join(map(_operand, node.operands))
+        case Not():
+            return f"NOT {_operand(node.operand)}"
+        case Compare():
+            return _compare(node)
+        case Between():
+            low, high = _operand(node.low), _operand(node.high)
+            return f"{_operand(node.value)} {_not(node.negated)}BETWEEN {low} AND {high}"
+        case Like():
+            escape = "" if node.escape is None else f" ESCAPE {string_literal(node.escape)}"
+            return f"{node.identifier.name} {_not(node.negated)}LIKE {string_literal(node.pattern)}{escape}"
+        case In():
+            strings = ", ".join(map(string_literal, node.strings))
+            return f"{node.identifier.name} {_not(node.negated)}IN ({strings})"
+        case IsNull():
+            return f"{node.identifier.name} IS {_not(node.negated)}NULL"
+        case Calculation():
+            rest = "".join(f" {operator} {_operand(operand)}" for operator, operand in node.rest)
+            return f"{_operand(node.first)}{rest}"
+        case Negative():
+            return f"- {_operand(node.operand)}"
+        case Literal():
+            return _literal(node.value)
+        case Identifier():
+            return node.name
+        case _:
+            assert_never(node)
+
+
+def string_literal(text: str) -> str:
+    """Return text as a selector literal, its single quotes doubled."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _compare(node: Compare) -> str:
+    left, operator, right = node.left, node.operator, node.right
+    # ActiveMQ calls `3 <> missing` true, and a boolean literal in front of text stops its deliveries.
+    if isinstance(left, Literal) and not isinstance(right, Literal):
+        left, operator, right = right, _MIRRORED.get(operator, operator), left
+    return f"{_operand(left)} {operator} {_operand(right)}"
+
+
+def _operand(node: Node) -> str:
+    if isinstance(node, Identifier) or (isinstance(node, Literal) and not _is_negative(node.value)):
+        return write(node)
+    return f"({write(node)})"
+
+
+def _is_negative(value: str | float) -> bool:
+    return not isinstance(value, (str, bool)) and str(value).startswith("-")
+
+
+def _literal(value: str | float) -> str:
+    match value:
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case str():
+            return string_literal(value)
+        case int():
+            return str(value)
+    return java_float_text(value)
+
+
+def _not(negated: bool) -> str:
+    return "NOT " if negated else ""

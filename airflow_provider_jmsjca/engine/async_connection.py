@@ -1,0 +1,89 @@
+"""A connection for the event loop that comes back by itself when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
+from airflow_provider_jmsjca.engine.pool import ConnectionPool, Lease
+from airflow_provider_jmsjca.engine.threads import in_thread, leave_to_thread
+from airflow_provider_jmsjca.errors import TransientBrokerError
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
+
+log = logging.getLogger(__name__)
+
+# One connection for each broker and process, whatever the number of streams.
+_POOL = ConnectionPool()
+
+# A connection that held this long was a good one: after its loss the waits begin at the first again.
+_STEADY_SECONDS = 10.0
+
+
+class AsyncConnection:
+    """Lends a connection when one is needed, another when it was lost, with backoff.
+
+    The connection itself is shared with everybody in the process who has the same settings.
+    For one task of one event loop. Nothing in here blocks the loop.
+    """
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        *,
+        pool: ConnectionPool = _POOL,
+        backoff: Backoff = RECONNECT,
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._backoff = backoff
+        self._lease: Lease | None = None
+        self._opened_at = 0.0
+        self._failures = 0
+
+    async def get(self) -> Connection:
+        """Return the live connection; open one if there is none, for as long as it takes.
+
+        Raises:
+            PermanentBrokerError: The broker refuses; trying again gives the same answer.
+            ConfigurationError: The settings can't work.
+        """
+        while True:
+            if self._lease is not None:
+                if self._lease.connection.state is ConnectionState.UP:
+                    return self._lease.connection
+                self._note_loss()
+            if self._failures:
+                await asyncio.sleep(self._wait())
+            try:
+                lease = await in_thread(lambda: self._pool.borrow(self._settings), undo=Lease.release)
+            except TransientBrokerError as error:
+                self.failed(error)
+                continue
+            self._lease = lease
+            self._opened_at = asyncio.get_running_loop().time()
+            log.info("Connected to %s", lease.connection.broker)
+
+    def failed(self, error: TransientBrokerError) -> None:
+        """Say that the connection did not do: the next `get` tries again, after a wait."""
+        self._failures += 1
+        log.warning("Attempt %d failed, another follows: %s", self._failures, error)
+        self._give_back()
+
+    def release(self) -> None:
+        """Give the connection back. Whoever consumes on it closes the consumer first."""
+        self._give_back()
+
+    def _note_loss(self) -> None:
+        held = asyncio.get_running_loop().time() - self._opened_at
+        self._failures = 0 if held >= _STEADY_SECONDS else self._failures + 1
+        self._give_back()
+
+    def _give_back(self) -> None:
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            leave_to_thread(lease.release)
+
+    def _wait(self) -> float:
+        return self._backoff.wait(self._failures, random.random()).total_seconds()  # noqa: S311  # jitter

@@ -1,0 +1,77 @@
+"""Runs what may block in a thread, for an event loop that must not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+async def in_thread(function: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
+    """Return what the function returns, or raise what it raises, without blocking the event loop.
+
+    The threads are daemons of their own and not the loop's executor: a broker that hangs can neither use up
+    the few threads other code of the same process waits for, nor hold up the exit of the process.
+
+    Args:
+        function: What may block.
+        undo: Called, in a thread, with a result that came after the caller was cancelled.
+
+    Guarantee: on cancellation it returns at once; the function runs on to its end.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def finish(result: T) -> None:
+        if not future.done():
+            future.set_result(result)
+        elif undo is not None:
+            leave_to_thread(lambda: undo(result))
+
+    def fail(error: BaseException) -> None:
+        if not future.done():
+            future.set_exception(error)
+        else:
+            log.info("Failed after the caller was cancelled: %s", error)
+
+    def work() -> None:
+        try:
+            result = function()
+        except BaseException as error:  # noqa: BLE001 - raised again where the result is awaited
+            _in_loop(loop, fail, error)
+            return
+        if not _in_loop(loop, finish, result) and undo is not None:
+            _run_out(lambda: undo(result))
+
+    _start(work)
+    return await future
+
+
+def leave_to_thread(function: Callable[[], object]) -> None:
+    """Run the function in a thread; nobody waits for it, its errors are logged."""
+    _start(lambda: _run_out(function))
+
+
+def _start(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="jms-engine", daemon=True).start()
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[T], None], value: T) -> bool:
+    """Hand over to the loop; false if the loop is gone, and with it whoever waited."""
+    try:
+        loop.call_soon_threadsafe(callback, value)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _run_out(function: Callable[[], object]) -> None:
+    try:
+        function()
+    except Exception:  # the outermost edge of this thread: nobody waits for it any more
+        log.exception("Clearing up failed")

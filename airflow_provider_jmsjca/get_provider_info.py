@@ -1,0 +1,86 @@
+"""What this package registers with Airflow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_provider_jmsjca.hooks.form import connection_fields
+
+_PACKAGE = "airflow_provider_jmsjca"
+_INTEGRATION = "Java Message Service (JMS)"
+
+
+def _modules(*names: str) -> list[dict[str, Any]]:
+    return [
+        {"integration-name": _INTEGRATION, "python-modules": [f"{_PACKAGE}.{name}" for name in names]},
+    ]
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return the provider's metadata in the form of Airflow's `provider_info` schema.
+
+    Airflow calls this in each of its processes: it imports values only, no broker's client and no Spark.
+    """
+    return {
+        "package-name": "airflow-provider-jmsjca",
+        "name": "JMS",
+        "description": (
+            "Message-driven DAGs, transactional consumption, redelivery handling and batches to Spark "
+            "for JMS brokers: ActiveMQ Classic, Apache Artemis, RabbitMQ."
+        ),
+        "integrations": [{"integration-name": _INTEGRATION, "tags": ["protocol"]}],
+        "hooks": _modules("hooks.jms"),
+        "operators": _modules("operators.publish", "operators.collect", "operators.spark"),
+        "sensors": _modules("sensors.jms"),
+        "triggers": _modules("triggers.activation", "triggers.ready"),
+        "connection-types": [
+            {
+                "connection-type": "jms",
+                "hook-class-name": f"{_PACKAGE}.hooks.jms.JmsHook",
+                "hook-name": "JMS",
+                "conn-fields": connection_fields(),
+                "ui-field-behaviour": {
+                    "hidden-fields": [],
+                    "relabeling": {
+                        "host": "Host or URL",
+                        "schema": "Virtual host",
+                        "login": "User",
+                        "extra": "Further options (JSON)",
+                    },
+                    "placeholders": {
+                        "host": "broker.example.com, or stomp+ssl://first:61614,second:61614",
+                        "port": "61613",
+                        "schema": "/ (RabbitMQ)",
+                    },
+                },
+            },
+        ],
+        "cli": [f"{_PACKAGE}.cli.definition.get_jms_cli_commands"],
+        "config": {
+            "jmsjca": {
+                "description": "Defaults for every JMS connection of this installation.",
+                "options": {
+                    "options": {
+                        "description": (
+                            "Options that hold wherever a connection or an activation says nothing else, "
+                            "as lines of `name=value`."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "JMSJCA.redeliveryhandling=3:move(queue:$.dlq)",
+                        "default": "",
+                    },
+                    "spool_path": {
+                        "description": (
+                            "Directory for collected batches, seen by the workers and by Spark. "
+                            "Empty means `jms-spool` under AIRFLOW_HOME."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "/data/jms-spool",
+                        "default": "",
+                    },
+                },
+            },
+        },
+    }

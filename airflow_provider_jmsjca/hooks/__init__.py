@@ -1,0 +1,1 @@
+"""Airflow connections of type `jms`."""

@@ -1,0 +1,1 @@
+"""Tasks that send messages, collect them, and hand them to Spark."""

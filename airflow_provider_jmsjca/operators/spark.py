@@ -1,0 +1,171 @@
+"""Collects messages and runs a Spark job on them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.failures import task_failures
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
+from airflow_provider_jmsjca.operators.dead_letters import send_dead_letters, target_of
+from airflow_provider_jmsjca.spark.attempts import Done, take_fence
+from airflow_provider_jmsjca.spark.manifest import Manifest
+from airflow_provider_jmsjca.transports import connect
+
+READY_MADE = Path(__file__).parent.parent / "spark" / "jobs" / "messages_to_table.py"
+"""The job that is run when no other is named."""
+
+
+class JmsToSparkSubmitOperator(JmsCollectOperator):
+    """Collects a batch of messages and hands it to a PySpark job, with `spark-submit`.
+
+    The job uses `airflow_provider_jmsjca.spark.job.Batch`, which verifies the batch and writes it so that
+    doing it twice gives one copy. Without an `application` the ready-made `messages_to_table.py` runs:
+    `application_args=["--table", "/data/orders", "--schema", "id LONG NOT NULL, amount DOUBLE"]`.
+
+    Guarantee: nothing is lost; a table written by the job library has each batch once. A retry goes on where
+    the last attempt was: it collects on, submits the finished batch again, or only dead-letters the rest. A
+    job of an older attempt that still runs is shut out. Messages that the job turns away go to the
+    dead-letter destination with the reason in properties, and don't fail the task.
+
+    Spark is reached as the Airflow connection of type `spark` says, through the Spark provider's hook:
+    local, standalone, YARN or Kubernetes. The spool has to be seen by driver and executors.
+
+    Args:
+        application: Path of the PySpark script; `None` for the ready-made job. Templated.
+        spark_conn_id: The Spark connection.
+        application_args: Arguments of the script, after ours (`--manifest`, `--batch-id`, `--fence`).
+            Templated.
+        conf: Spark configuration properties. Templated.
+        spark_arguments: Further arguments of the Spark provider's `SparkSubmitHook`, for example
+            `{"driver_memory": "2g", "py_files": "..."}`. Templated.
+        dead_letter_destination: Where rejected messages go; `$` stands for the destination's name.
+            Templated.
+        **kwargs: Arguments of `JmsCollectOperator` and of every operator.
+
+    Returns:
+        What `JmsCollectOperator` returns, and `stored` (rows by table), `rejected`, `dead_lettered`.
+    """
+
+    template_fields: Sequence[str] = (
+        *JmsCollectOperator.template_fields,
+        "application",
+        "spark_conn_id",
+        "application_args",
+        "conf",
+        "spark_arguments",
+        "dead_letter_destination",
+    )
+    ui_color = "#f5c9a0"
+
+    def __init__(
+        self,
+        *,
+        application: str | None = None,
+        spark_conn_id: str = "spark_default",
+        application_args: Sequence[str] = (),
+        conf: Mapping[str, str] | None = None,
+        spark_arguments: Mapping[str, Any] | None = None,
+        dead_letter_destination: str = "queue://$.dlq",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.application = application
+        self.spark_conn_id = spark_conn_id
+        self.application_args = application_args
+        self.conf = conf
+        self.spark_arguments = spark_arguments
+        self.dead_letter_destination = dead_letter_destination
+        self._hook: Any = None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Collect, submit, dead-letter; each step only if an earlier attempt hasn't done it."""
+        with task_failures():
+            target = target_of(self.dead_letter_destination, Destination.parse(self.destination))
+            if str(target) == str(Destination.parse(self.destination)):
+                raise ConfigurationError(f"dead_letter_destination is the destination itself, {target}")
+            hook_class = _spark_submit_hook()
+            collected = self.collected(context)
+            report = collected.report()
+            if collected.result.manifest is None:
+                return report | {"stored": {}, "rejected": 0, "dead_lettered": 0}
+            manifest = Manifest.read(collected.result.manifest)
+            done = Done.read(manifest.folder) or self._submit(hook_class, manifest)
+            sent = self._send_dead_letters(manifest, target) if done.rejected else 0
+        return report | {"stored": done.stored, "rejected": done.rejected, "dead_lettered": sent}
+
+    def on_kill(self) -> None:
+        """Stop collecting, and end spark-submit with everything it started."""
+        super().on_kill()
+        process = self._process()
+        if process is not None and process.poll() is None:
+            # It leads its own group. Its Python driver would survive the JVM and go on.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        if self._hook is not None:
+            self._hook.on_kill()
+
+    def _process(self) -> subprocess.Popen[str] | None:
+        if self._hook is None:
+            return None
+        # The provider's hook offers no other way to the process it started.
+        process: subprocess.Popen[str] | None = self._hook._submit_sp  # noqa: SLF001
+        return process
+
+    def _close_output(self) -> None:
+        process = self._process()
+        if process is not None and process.stdout is not None:
+            process.stdout.close()
+
+    def _submit(self, hook_class: Any, manifest: Manifest) -> Done:
+        fence = take_fence(manifest.folder)
+        arguments = ["--manifest", manifest.uri, "--batch-id", manifest.batch_id, "--fence", str(fence)]
+        self._hook = hook_class(
+            conn_id=self.spark_conn_id,
+            application_args=[*arguments, *self.application_args],
+            conf=dict(self.conf or {}),
+            **{"name": f"jms {manifest.batch_id}", **(self.spark_arguments or {})},
+        )
+        self.log.info("Submitting %d messages, attempt %d", manifest.rows, fence)
+        try:
+            self._hook.submit(self.application or str(READY_MADE), start_new_session=True)
+        finally:
+            self._close_output()
+        done = Done.read(manifest.folder)
+        if done is None:
+            raise AirflowException(
+                f"the Spark job ended without an error but batch {manifest.batch_id} is not done: the "
+                "script must use airflow_provider_jmsjca.spark.job.Batch in a `with` block"
+            )
+        return done
+
+    def _send_dead_letters(self, manifest: Manifest, target: Destination) -> int:
+        connection = connect(JmsHook(self.jms_conn_id).settings())
+        try:
+            sent = send_dead_letters(connection, manifest, target)
+        finally:
+            connection.close()
+        self.log.warning("%d messages of batch %s went to %s", sent, manifest.batch_id, target)
+        return sent
+
+
+def _spark_submit_hook() -> Any:
+    try:
+        from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook  # noqa: PLC0415  # extra
+    except ImportError as error:
+        raise ConfigurationError(
+            "JmsToSparkSubmitOperator needs the Spark provider: pip install 'airflow-provider-jmsjca[spark]'"
+            f" ({error})"
+        ) from error
+    return SparkSubmitHook

@@ -1,0 +1,72 @@
+"""From resolved configuration to what a transport connects with."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import MappingProxyType
+from typing import TypeVar
+
+from airflow_provider_jmsjca.core.precedence import Resolved
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
+
+_T = TypeVar("_T")
+_PATHLESS = ("stomp", "vm")
+_DEFAULTS = ConnectionSettings(scheme="", hosts=())
+
+
+def to_connection_settings(
+    resolved: Resolved, *, client_id: str | None = None, port: int | None = None
+) -> ConnectionSettings:
+    """Return what a transport needs to reach the broker that the configuration names.
+
+    Args:
+        resolved: What `resolve` returned.
+        client_id: JMS client id in place of the configured one, as `ActivationSpec.client_id_for` says it.
+        port: For hosts that name none; `None` leaves it to the scheme.
+
+    Raises:
+        ConfigurationError: No level names a broker, or the URL has a path that means nothing.
+
+    Source: J32, J38, J46, J65, J76, J77.
+    """
+    url = resolved.url
+    if url is None:
+        raise ConfigurationError(
+            "connection_url: missing at every level, expected for example stomp://broker:61613"
+        )
+    if url.path.strip("/") and url.scheme.startswith(_PATHLESS):
+        raise ConfigurationError(
+            f"connection_url: the path {url.path!r} has no meaning for {url.scheme}://, "
+            "expected virtual_host as an option if that is what it is"
+        )
+    return ConnectionSettings(
+        scheme=url.scheme,
+        hosts=tuple((host, own or port) for host, own in url.hosts),
+        username=_typed(resolved, "username", str, None),
+        password=_typed(resolved, "password", str, None),
+        client_id=client_id or _typed(resolved, "client_id", str, None),
+        virtual_host=_typed(resolved, "virtual_host", str, None),
+        tls=_tls(resolved),
+        connect_timeout=_typed(resolved, "connect_timeout", timedelta, _DEFAULTS.connect_timeout),
+        heart_beat=_typed(resolved, "heart_beat", timedelta, _DEFAULTS.heart_beat),
+        reply_timeout=_typed(resolved, "reply_timeout", timedelta, _DEFAULTS.reply_timeout),
+        options=MappingProxyType({key: value for key, (value, _) in resolved.broker_options.items()}),
+    )
+
+
+def _tls(resolved: Resolved) -> TlsSettings | None:
+    settings = TlsSettings(
+        ca_file=_typed(resolved, "ca_file", str, None),
+        certificate_file=_typed(resolved, "certificate_file", str, None),
+        key_file=_typed(resolved, "key_file", str, None),
+        key_password=_typed(resolved, "key_password", str, None),
+        verify=resolved["verify"] is not False,
+        server_name=_typed(resolved, "server_name", str, None),
+    )
+    return None if settings == TlsSettings() else settings
+
+
+def _typed(resolved: Resolved, name: str, kind: type[_T], default: _T | None) -> _T:
+    value = resolved[name]
+    return value if isinstance(value, kind) else default  # type: ignore[return-value]  # `None` where the setting may be

@@ -1,0 +1,116 @@
+"""The arguments of `JmsActivationTrigger`, checked."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.triggers.payload import Payload
+
+# Airflow gives a watcher that lags this many events behind up, so no more may be under way.
+_MOST_IN_FLIGHT = 1000
+_LONGEST_INTERVAL = 86_400
+
+
+class EventMode(enum.StrEnum):
+    """What an event stands for.
+
+    Attributes:
+        MESSAGE: One message, consumed: it is acknowledged when Airflow has stored the event.
+        READY: Messages are there. They stay; a task of the DAG consumes them.
+    """
+
+    MESSAGE = "message"
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationOptions:
+    """What decides which stream of events a trigger shares with others.
+
+    Attributes are those of `JmsActivationTrigger`.
+    """
+
+    jms_conn_id: str
+    destination: Destination
+    message_selector: str | None
+    subscription_name: str | None
+    prefetch: int
+    event: EventMode
+    interval: timedelta
+    dead_letter_destination: Destination | None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> ActivationOptions:
+        """Return the options.
+
+        Raises:
+            ConfigurationError: Every fault, each with the argument's name and the value found.
+        """
+        faults: list[str] = []
+        event = _event(given["event"], faults)
+        destination = _destination("destination", given["destination"], faults)
+        dead_letter = given["dead_letter_destination"]
+        subscription_name = given["subscription_name"]
+        if destination is not None and destination.kind is DestinationKind.TOPIC and event is EventMode.READY:
+            faults.append(f"event='ready' needs a queue, not {destination}; use event='message' for a topic")
+        if subscription_name and destination is not None and destination.kind is DestinationKind.QUEUE:
+            faults.append(f"subscription_name is for topics, and the destination is {destination}")
+        if dead_letter and event is EventMode.READY:
+            faults.append("dead_letter_destination is for event='message': with 'ready' nothing is consumed")
+        prefetch = given["prefetch"]
+        if not _is_number(prefetch, int) or not 1 <= prefetch <= _MOST_IN_FLIGHT:
+            faults.append(f"prefetch is {prefetch!r}; expected a whole number from 1 to {_MOST_IN_FLIGHT}")
+        interval = given["interval"]
+        if not _is_number(interval, int | float) or not 0 < interval <= _LONGEST_INTERVAL:
+            faults.append(f"interval is {interval!r}; expected seconds above 0, up to {_LONGEST_INTERVAL}")
+        payload, most = given["payload"], given["max_body_bytes"]
+        if payload not in set(Payload):
+            faults.append(
+                f"payload is {payload!r}; expected one of {', '.join(map(repr, map(str, Payload)))}"
+            )
+        if not _is_number(most, int) or most < 0:
+            faults.append(f"max_body_bytes is {most!r}; expected a whole number of at least 0")
+        dead = _destination("dead_letter_destination", dead_letter, faults) if dead_letter else None
+        if dead is not None and dead == destination:
+            faults.append(f"dead_letter_destination is the destination itself, {dead}")
+        if faults or destination is None:
+            raise ConfigurationError(f"JmsActivationTrigger: {fault}" for fault in faults)
+        return cls(
+            jms_conn_id=str(given["jms_conn_id"]),
+            destination=destination,
+            message_selector=given["message_selector"] or None,
+            subscription_name=subscription_name or None,
+            prefetch=prefetch,
+            event=event,
+            interval=timedelta(seconds=interval),
+            dead_letter_destination=dead,
+        )
+
+
+def _event(value: object, faults: list[str]) -> EventMode:
+    try:
+        return EventMode(str(value))
+    except ValueError:
+        faults.append(f"event is {value!r}; expected one of {', '.join(map(repr, map(str, EventMode)))}")
+        return EventMode.MESSAGE
+
+
+def _destination(name: str, value: object, faults: list[str]) -> Destination | None:
+    if not isinstance(value, str):
+        faults.append(f"{name} is {value!r}; expected a string such as 'queue://orders'")
+        return None
+    try:
+        return Destination.parse(value)
+    except ConfigurationError as error:
+        faults.extend(f"{name} is {value!r}: {fault}" for fault in error.faults)
+        return None
+
+
+def _is_number(value: object, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)

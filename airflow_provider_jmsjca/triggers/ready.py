@@ -1,0 +1,68 @@
+"""Waits, for a deferred task, until messages are there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.readiness import QueueWatch
+from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.triggers.payload import ready_event
+
+
+class JmsReadyTrigger(BaseTrigger):
+    """Fires once, when a queue holds messages. It consumes nothing.
+
+    The event is `{"event": "ready", "destination": ..., "jms_conn_id": ...}`, or `{"event": "error", "error":
+    ...}` if the broker refuses or the configuration can't be used; lost connections are retried inside.
+
+    Args:
+        jms_conn_id: The Airflow connection.
+        destination: `queue://name` or the name of a queue.
+        message_selector: Only messages that match count; `None` for all.
+        poll_interval: Seconds between two looks, for brokers that can be browsed.
+    """
+
+    def __init__(
+        self,
+        jms_conn_id: str,
+        destination: str,
+        message_selector: str | None = None,
+        poll_interval: float = 5,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's own is untyped
+        self.jms_conn_id = jms_conn_id
+        self.destination = destination
+        self.message_selector = message_selector
+        self.poll_interval = poll_interval
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            "jms_conn_id": self.jms_conn_id,
+            "destination": self.destination,
+            "message_selector": self.message_selector,
+            "poll_interval": self.poll_interval,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield one event."""
+        try:
+            queue = Destination.parse(self.destination)
+            settings = await JmsHook(self.jms_conn_id).asettings()
+            poll = timedelta(seconds=self.poll_interval)
+            watch = QueueWatch(AsyncConnection(settings), queue, self.message_selector, poll=poll)
+            try:
+                await watch.wait()
+            finally:
+                watch.close()
+        except (ConfigurationError, PermanentBrokerError) as error:
+            yield TriggerEvent({"event": "error", "error": str(error)})
+            return
+        yield TriggerEvent(ready_event(self.jms_conn_id, queue))

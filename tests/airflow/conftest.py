@@ -1,0 +1,85 @@
+"""A fresh Airflow for these tests: its home is made before anything imports Airflow."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+HOME = Path(tempfile.mkdtemp(prefix="airflow-tests-"))
+DATABASE = HOME / "airflow.db"
+(HOME / "dags").mkdir()
+os.environ.update(
+    AIRFLOW_HOME=str(HOME),
+    AIRFLOW__CORE__LOAD_EXAMPLES="False",
+    AIRFLOW__CORE__DAGS_FOLDER=str(HOME / "dags"),
+    AIRFLOW__CORE__TEST_CONNECTION="Enabled",
+    AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{DATABASE}",
+    AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
+)
+
+from airflow_provider_jmsjca.core.destination import Destination  # noqa: E402  # after the home is set
+from airflow_provider_jmsjca.core.message import JmsMessage  # noqa: E402
+from airflow_provider_jmsjca.transports import connect  # noqa: E402
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing  # noqa: E402
+from airflow_provider_jmsjca.transports.memory import Broker, broker  # noqa: E402
+
+Publish = Callable[..., None]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _home_removed() -> Iterator[None]:
+    yield
+    shutil.rmtree(HOME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def migrated_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty, migrated metadata database, to be copied."""
+    path = tmp_path_factory.mktemp("metadata") / "airflow.db"
+    environment = os.environ | {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{path}"}
+    subprocess.run(
+        [sys.executable, "-m", "airflow", "db", "migrate"],
+        env=environment, check=True, capture_output=True, timeout=180,
+    )  # fmt: skip
+    return path
+
+
+@pytest.fixture
+def metadata(migrated_database: Path) -> None:
+    """A fresh metadata database for the Airflow of this process."""
+    from airflow import settings  # noqa: PLC0415  # after the home is set
+
+    settings.dispose_orm(do_log=False)
+    shutil.copy(migrated_database, DATABASE)
+    settings.configure_orm()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    """An in-memory broker behind the Airflow connection `jms_test`."""
+    server = broker(uuid.uuid4().hex)
+    connection = {"conn_type": "jms", "host": f"vm://{server.name}"}
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps(connection))
+    return server
+
+
+@pytest.fixture
+def publish(server: Broker) -> Publish:
+    """Send text messages to a queue of the broker."""
+
+    def send(*bodies: str, to: str = "orders") -> None:
+        connection = connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),)))
+        target = Destination.parse(to)
+        connection.send(Outgoing(destination=target, message=JmsMessage.text(body)) for body in bodies)
+        connection.close()
+
+    return send

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from airflow.sdk import Connection
+from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.transports.memory import Broker
+
+
+def connection(monkeypatch: pytest.MonkeyPatch, name: str, **fields: object) -> None:
+    document = json.dumps({"conn_type": "jms", **fields})
+    monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", document)
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A port that accepts and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        accepted: list[socket.socket] = []
+        threading.Thread(target=lambda: accepted.append(listening.accept()[0]), daemon=True).start()
+        yield listening.getsockname()[1]
+        for peer in accepted:
+            peer.close()
+
+
+@pytest.fixture
+def closed() -> int:
+    """A port nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+@pytest.mark.usefixtures("server")
+def test_get_conn_sends_and_receives() -> None:
+    """The lines of DESIGN's fixed names."""
+    with JmsHook("jms_test").get_conn() as found, found.session(transacted=True) as session:
+        session.send(Destination.queue("orders"), JmsMessage.text("hello", properties={"region": "eu"}))
+        session.commit()
+        message = session.receive(Destination.queue("orders"), timeout=5, selector="region = 'eu'")
+        session.commit()
+    assert message is not None
+    assert message.body == "hello"
+
+
+def test_the_test_button_says_which_broker_answered(server: Broker) -> None:
+    worked, said = JmsHook("jms_test").test_connection()
+    assert worked
+    assert said.startswith("In-memory broker ")
+    assert server.name in said
+    assert server.connections == 0
+
+
+def test_airflows_own_test_of_a_connection_comes_here(server: Broker) -> None:
+    if "jms" not in _known_types():
+        pytest.skip("needs the distribution installed, for its entry point")
+    tested = Connection(conn_id="unsaved", conn_type="jms", host=f"vm://{server.name}")
+    worked, said = tested.test_connection()
+    assert worked, said
+
+
+def _known_types() -> set[str]:
+    return set(ProvidersManagerTaskRuntime().hooks)
+
+
+def test_a_wrong_password_is_said_in_one_line_and_not_shown(
+    server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.require_login("app", "right")
+    connection(monkeypatch, "locked", host=f"vm://{server.name}", login="app", password="Tr0ub4dor")
+    worked, said = JmsHook("locked").test_connection()
+    assert not worked
+    assert "'app'" in said
+    assert "\n" not in said
+    assert "Tr0ub4dor" not in said
+
+
+def test_nobody_listens(closed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection(monkeypatch, "closed", host="127.0.0.1", port=closed)
+    worked, said = JmsHook("closed").test_connection()
+    assert not worked
+    assert f"127.0.0.1:{closed}" in said
+    assert "\n" not in said
+
+
+def test_a_port_that_never_answers(silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection(monkeypatch, "silent", host="127.0.0.1", port=silent, extra={"connect_timeout": 0.3})
+    worked, said = JmsHook("silent").test_connection()
+    assert not worked
+    assert f"127.0.0.1:{silent}" in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"extra": '{"a": '}, "extra is not JSON: Expecting value at line 1 column 7"),
+        ({"extra": {"clint_id": "x"}}, "did you mean client_id?"),
+        ({"host": ""}, "host is empty"),
+    ],
+)
+def test_faults_of_the_connection_are_said(
+    fields: dict[str, object], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection(monkeypatch, "faulty", **({"host": "broker"} | fields))
+    worked, said = JmsHook("faulty").test_connection()
+    assert not worked
+    assert expected in said
+    assert said.startswith("connection 'faulty': ")
+
+
+def test_a_connection_that_is_not_there() -> None:
+    with pytest.raises(ConfigurationError, match="connection 'nowhere' is not defined in Airflow"):
+        JmsHook("nowhere").settings()
+
+
+def test_the_event_loops_way_gives_the_same(server: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection(monkeypatch, "again", host="lookup://jms_test")
+    hook = JmsHook("again")
+    settings = asyncio.run(hook.asettings())
+    assert settings == hook.settings()
+    assert settings.hosts == ((server.name, None),)
+
+
+def test_a_circle_of_lookups_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection(monkeypatch, "first", host="lookup://second")
+    connection(monkeypatch, "second", host="lookup://first")
+    with pytest.raises(ConfigurationError, match="circle"):
+        JmsHook("first").settings()

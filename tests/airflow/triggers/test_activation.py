@@ -1,0 +1,418 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+from airflow.triggers.shared_stream import SharedStreamManager
+
+from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+
+Publish = Callable[..., None]
+
+
+class Watcher:
+    """A trigger driven the way the triggerer drives it, with a database that stores when it is told to."""
+
+    def __init__(self, manager: SharedStreamManager, trigger: BaseEventTrigger, number: int) -> None:
+        self.events: list[TriggerEvent] = []
+        self.stores = True
+        self.failure: BaseException | None = None
+        self._manager = manager
+        self._trigger = trigger
+        self._number = number
+        self._key = trigger.shared_stream_key()
+        self._unconfirmed: list[int] = []
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            stream = self._manager.subscribe(trigger_id=self._number, trigger=self._trigger, key=self._key)
+            async for event in self._trigger.filter_shared_stream(stream):
+                self.events.append(event)
+                seq = self._manager.bind_pending_event(trigger_id=self._number, key=self._key)
+                if seq is not None:
+                    self._unconfirmed.append(seq)
+                if self.stores:
+                    asyncio.get_running_loop().call_later(0.02, self.store)
+        except asyncio.CancelledError:
+            raise
+        except Exception as failure:  # noqa: BLE001  # as the triggerer does: the test looks at it
+            self.failure = failure
+        finally:
+            await self._manager.unsubscribe(self._number, self._key)
+
+    def store(self) -> None:
+        """Confirm that the events so far are in the metadata database."""
+        unconfirmed, self._unconfirmed = self._unconfirmed, []
+        self._manager.confirm_persisted(unconfirmed)
+
+    @property
+    def bodies(self) -> list[str]:
+        return [event.payload["message"]["body"] for event in self.events]
+
+    async def cancel(self) -> None:
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+
+class Triggerer:
+    def __init__(self, ack_timeout: float) -> None:
+        self.manager = SharedStreamManager(ack_timeout=ack_timeout)
+        self.watchers: list[Watcher] = []
+
+    def watch(self, **arguments: Any) -> Watcher:
+        """Start a trigger from its serialized form."""
+        options = {"jms_conn_id": "jms_test", "destination": "queue://orders", **arguments}
+        _, kwargs = JmsActivationTrigger(**options).serialize()
+        trigger = JmsActivationTrigger(**kwargs)
+        watcher = Watcher(self.manager, trigger, len(self.watchers) + 1)
+        self.watchers.append(watcher)
+        return watcher
+
+
+@contextlib.asynccontextmanager
+async def triggerer(ack_timeout: float = 30) -> AsyncIterator[Triggerer]:
+    running = Triggerer(ack_timeout)
+    try:
+        yield running
+    finally:
+        for watcher in running.watchers:
+            await watcher.cancel()
+        await running.manager.stop_all()
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.01)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+def test_an_event_carries_the_message(server: Broker, publish: Publish) -> None:
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = running.watch()
+            publish("hello")
+            await until(lambda: len(watcher.events) == 1)
+            payload = watcher.events[0].payload
+            assert (payload["event"], payload["destination"]) == ("message", "queue://orders")
+            assert payload["jms_conn_id"] == "jms_test"
+            message = JmsMessage.from_json(payload["message"])
+            assert (message.body, message.message_id is not None) == ("hello", True)
+            await until(lambda: server.depth("orders") == 0)
+
+    run(work())
+
+
+def test_a_message_is_acknowledged_only_after_its_event_was_stored(server: Broker, publish: Publish) -> None:
+    """Rule 1 of the design: a yielded event is no acknowledgement."""
+
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = running.watch()
+            watcher.stores = False
+            publish("a", "b", "c")
+            await until(lambda: watcher.bodies == ["a", "b", "c"])
+            await asyncio.sleep(0.2)
+            assert server.depth("orders") == 3
+            watcher.store()
+            # The last one's window is open until the filter asks for the next message, which it has.
+            await until(lambda: server.depth("orders") == 0)
+            assert watcher.bodies == ["a", "b", "c"]
+
+    run(work())
+
+
+def test_what_was_not_stored_goes_back_when_the_triggerer_ends(server: Broker, publish: Publish) -> None:
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = running.watch()
+            watcher.stores = False
+            publish("a", "b")
+            await until(lambda: len(watcher.events) == 2)
+        assert server.depth("orders") == 2
+        async with triggerer() as running:
+            watcher = running.watch()
+            await until(lambda: watcher.bodies == ["a", "b"])
+            await until(lambda: server.depth("orders") == 0)
+
+    run(work())
+
+
+def test_a_broker_restart_makes_no_second_event(server: Broker, publish: Publish) -> None:
+    """Delivered, then the broker restarts and redelivers before Airflow has stored the event."""
+
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = running.watch()
+            watcher.stores = False
+            publish("a", "b")
+            await until(lambda: len(watcher.events) == 2)
+            server.restart()
+            await until(lambda: server.connections == 1)
+            publish("c")
+            await until(lambda: len(watcher.events) == 3)
+            watcher.stores = True
+            watcher.store()
+            await until(lambda: server.depth("orders") == 0)
+            assert watcher.bodies == ["a", "b", "c"]
+
+    run(work())
+
+
+def test_events_stored_while_the_broker_is_away_are_acknowledged_when_it_is_back(
+    server: Broker, publish: Publish
+) -> None:
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = running.watch()
+            watcher.stores = False
+            publish("a", "b")
+            await until(lambda: len(watcher.events) == 2)
+            server.kill()
+            watcher.store()
+            await asyncio.sleep(0.2)
+            server.restart()
+            await until(lambda: server.depth("orders") == 0)
+            assert watcher.bodies == ["a", "b"]
+
+    run(work())
+
+
+def test_an_event_that_is_never_stored_is_redelivered(server: Broker, publish: Publish) -> None:
+    async def work() -> None:
+        async with triggerer(ack_timeout=0.3) as running:
+            forgetful = running.watch()
+            forgetful.stores = False
+            other = running.watch(payload="headers")
+            publish("a")
+            await until(lambda: len(other.events) == 2)
+            assert type(forgetful.failure).__name__ == "AckTimeout"
+            await until(lambda: server.depth("orders") == 0)
+
+    run(work())
+
+
+def test_triggers_that_differ_in_payload_only_share_one_connection_and_all_events(
+    server: Broker, publish: Publish
+) -> None:
+    async def work() -> None:
+        async with triggerer() as running:
+            whole, headers = running.watch(), running.watch(payload="headers")
+            publish("a")
+            await until(lambda: bool(whole.events and headers.events))
+            assert server.connections == 1
+            content = headers.events[0].payload["headers"]
+            assert "body" not in content
+            assert content["message_id"] == whole.events[0].payload["message"]["message_id"]
+
+    run(work())
+
+
+def test_a_body_too_large_is_moved_to_the_dead_letter_destination(server: Broker, publish: Publish) -> None:
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = running.watch(max_body_bytes=100, dead_letter_destination="queue://dead")
+            publish("x" * 99, "small")
+            await until(lambda: watcher.bodies == ["small"])
+            await until(lambda: server.depth("dead") == 1)
+            await until(lambda: server.depth("orders") == 0)
+            (dead,) = server.messages("dead")
+            letter = original_of(dead)
+            assert letter is not None
+            assert letter.message.body == "x" * 99
+            assert str(letter.origin.destination) == "queue://orders"
+            assert letter.state.failure is not None
+            assert letter.state.failure.class_name.endswith("PoisonMessageError")
+
+    run(work())
+
+
+def test_a_body_too_large_stays_where_no_dead_letter_destination_is_set(
+    server: Broker, publish: Publish, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rule 4 of the design: nothing is discarded unless the configuration says so."""
+
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = running.watch(max_body_bytes=100)
+            publish("x" * 200, "small")
+            await until(lambda: watcher.bodies == ["small"])
+            await until(lambda: server.depth("orders") == 1)
+            server.restart()
+            await until(lambda: server.connections == 1)
+            publish("again")
+            await until(lambda: watcher.bodies == ["small", "again"])
+            await until(lambda: server.depth("orders") == 1)
+
+    with caplog.at_level(logging.ERROR):
+        run(work())
+    assert sum("stays on queue://orders" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_no_more_than_the_prefetch_are_under_way(server: Broker, publish: Publish) -> None:
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = running.watch(prefetch=3)
+            watcher.stores = False
+            publish(*"abcdefgh")
+            await until(lambda: len(watcher.events) == 3)
+            await asyncio.sleep(0.2)
+            assert watcher.bodies == ["a", "b", "c"]
+            watcher.stores = True
+            watcher.store()
+            await until(lambda: watcher.bodies == list("abcdefgh"))
+            await until(lambda: server.depth("orders") == 0)
+
+    run(work())
+
+
+def test_5000_messages_make_5000_events(server: Broker, publish: Publish) -> None:
+    async def work() -> None:
+        publish(*(str(number) for number in range(5000)))
+        async with triggerer() as running:
+            watcher = running.watch(prefetch=500)
+            await until(lambda: server.depth("orders") == 0, 50)
+            assert watcher.bodies == [str(number) for number in range(5000)]
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"destination": ""}, "destination is ''"),
+        ({"event": "batch"}, "event is 'batch'; expected one of 'message', 'ready'"),
+        ({"prefetch": 0}, "prefetch is 0; expected a whole number from 1 to 1000"),
+        ({"interval": "soon"}, "interval is 'soon'; expected seconds above 0"),
+        ({"payload": "all"}, "payload is 'all'; expected one of 'message', 'headers'"),
+        ({"destination": "topic://news", "event": "ready"}, "event='ready' needs a queue"),
+        ({"dead_letter_destination": "orders"}, "dead_letter_destination is the destination itself"),
+        ({"jms_conn_id": "nowhere"}, "connection 'nowhere' is not defined in Airflow"),
+        ({"subscription_name": "s"}, "subscription_name is for topics"),
+    ],
+)
+@pytest.mark.usefixtures("server")
+def test_wrong_arguments_are_said_once_and_raise_nothing(
+    caplog: pytest.LogCaptureFixture, arguments: dict[str, Any], said: str
+) -> None:
+    """A constructor that raises would stop the triggerer; a stream that raises would come again for ever."""
+
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = running.watch(**arguments)
+            await until(lambda: any(said in record.getMessage() for record in caplog.records))
+            assert watcher.failure is None
+
+    with caplog.at_level(logging.ERROR):
+        run(work())
+    assert sum(said in record.getMessage() for record in caplog.records) == 1
+
+
+def test_ready_says_that_messages_are_there_and_takes_none(server: Broker, publish: Publish) -> None:
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = running.watch(event="ready", interval=0.1)
+            await asyncio.sleep(0.2)
+            assert watcher.events == []
+            publish("a", "b")
+            await until(lambda: len(watcher.events) >= 1)
+            expected = {"event": "ready", "jms_conn_id": "jms_test", "destination": "queue://orders"}
+            assert watcher.events[0].payload == expected
+            assert [message.redelivered for message in server.messages("orders")] == [False, False]
+
+    run(work())
+
+
+def test_ready_comes_again_after_a_message_that_arrives_while_a_run_ends(
+    server: Broker, publish: Publish
+) -> None:
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = running.watch(event="ready", interval=0.05)
+            for round_ in range(5):
+                publish("a")
+                await until(lambda expected=round_ + 1: len(watcher.events) >= expected)
+                server.clear()
+                seen = len(watcher.events)
+                await asyncio.sleep(0.1)
+                assert len(watcher.events) <= seen + 1, "an empty queue makes no events"
+
+    run(work())
+
+
+def test_ready_is_said_less_often_while_nobody_consumes(publish: Publish) -> None:
+    """Pauses of 0.05, 0.1, 0.2, 0.4, 0.8 s: about five events in 1.2 s instead of 24."""
+
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = running.watch(event="ready", interval=0.05)
+            publish("a")
+            await asyncio.sleep(1.2)
+            assert 3 <= len(watcher.events) <= 6
+
+    run(work())
+
+
+def test_run_alone_yields_one_event_and_acknowledges_nothing(server: Broker, publish: Publish) -> None:
+    """What `dag.test()` does: it calls only run(), and stores nothing."""
+
+    async def work() -> None:
+        publish("a", "b")
+        trigger = JmsActivationTrigger("jms_test", "orders")
+        events = trigger.run()
+        event = await asyncio.wait_for(anext(events), 5)
+        assert event.payload["message"]["body"] == "a"
+        waiting = asyncio.create_task(anext(events))
+        await asyncio.sleep(0.2)
+        assert not waiting.done(), "a second event would be lost"
+        begin = time.monotonic()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert time.monotonic() - begin < 0.5
+        assert server.depth("orders") == 2
+
+    run(work())
+
+
+def test_a_deferred_task_takes_one_event_and_leaves_the_others(server: Broker, publish: Publish) -> None:
+    async def work() -> None:
+        publish("a", "b", "c")
+        async with triggerer() as running:
+            trigger = JmsActivationTrigger("jms_test", "orders")
+            trigger._task_instance = object()
+            watcher = Watcher(running.manager, trigger, 1)
+            running.watchers.append(watcher)
+            await until(lambda: len(watcher.events) == 1)
+            await asyncio.sleep(0.2)
+            assert watcher.bodies == ["a"]
+            await watcher.cancel()
+            await until(lambda: server.depth("orders") == 2)
+            assert [message.body for message in server.messages("orders")] == ["b", "c"]
+
+    run(work())
+
+
+def test_the_serialized_form_is_stable_and_makes_the_same_trigger() -> None:
+    trigger = JmsActivationTrigger("jms_test", "queue://orders", event="ready")
+    path, kwargs = trigger.serialize()
+    assert path == "airflow_provider_jmsjca.triggers.activation.JmsActivationTrigger"
+    again = JmsActivationTrigger(**kwargs)
+    assert again.serialize() == (path, kwargs)
+    assert again.shared_stream_key() == trigger.shared_stream_key()
+    assert BaseEventTrigger.hash(path, kwargs) == BaseEventTrigger.hash(*again.serialize())

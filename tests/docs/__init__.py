@@ -1,0 +1,1 @@
+"""Makes the reference pages out of the code: `python -m tests.docs`."""

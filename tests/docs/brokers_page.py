@@ -1,0 +1,167 @@
+"""What works on which broker, from what the contract suite found out.
+
+    python -m pytest tests/contract
+    python -m tests.docs.brokers_page       # takes the results over into docs/reference/brokers.json
+
+The results are kept beside the page, so that the page can be made, and checked, without any broker.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_jmsjca.transports.base import Capabilities
+from tests.servers.folders import run_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+REPORT = run_folder() / "contract-report.json"
+RESULTS = ROOT / "docs" / "reference" / "brokers.json"
+ORDER = {
+    "activemq": "ActiveMQ Classic",
+    "artemis": "Apache Artemis",
+    "rabbitmq": "RabbitMQ",
+    "memory": "in memory (`vm://`)",
+}
+# Capability -> what a user gets with it, and without it.
+MEANINGS = {
+    "atomic_commit": (
+        "A transaction's sends and acknowledgements happen together or not at all",
+        "sends are confirmed before anything is acknowledged: a crash in between repeats, it loses nothing",
+    ),
+    "deduplicating_send": (
+        "The broker drops a second message with the same deduplication id",
+        "a deduplication id in `session.send` is refused",
+    ),
+    "delivery_count": (
+        "`delivery_count` says how often the broker delivered the message",
+        "it is `None`; attempts are counted by us",
+    ),
+    "redelivered_flag": ("`redelivered` is filled in", "it is always `False`"),
+    "stable_message_id": (
+        "`message_id` stays the same when a message comes again, whoever sent it",
+        "only messages sent by this package keep theirs",
+    ),
+    "selector": ("The broker filters by message selector", "a selector is refused"),
+    "browse": ("Messages can be looked at without taking them", "browsing is refused"),
+    "durable_subscription": (
+        "A topic keeps messages for a named subscriber that is away",
+        "a durable subscription is refused",
+    ),
+    "delayed_delivery": ("A message can be sent for later", "a delay is refused"),
+    "typed_properties": (
+        "Properties keep their types",
+        "they arrive as text: `5`, `true`, `1.5`",
+    ),
+    "priority": (
+        "Higher priorities overtake lower ones on the default configuration",
+        "the priority travels with the message and changes nothing",
+    ),
+    "message_groups": (
+        "`JMSXGroupID` keeps a group on one consumer",
+        "groups are spread over the consumers",
+    ),
+}
+
+
+def render(results: Mapping[str, Any] | None = None) -> str:
+    """Return the page.
+
+    Args:
+        results: As the suite writes them; `None` reads those that are kept beside the page.
+    """
+    if results is None:
+        results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    names = [name for name in ORDER if name in results]
+    return "\n".join(
+        [
+            "# What works on which broker",
+            "",
+            "Made by `python -m tests.docs` from the results of one set of tests that ran over every broker.",
+            "What a broker can't do is refused as soon as a configuration needs it, by its name.",
+            "",
+            *_table(
+                ["", *(ORDER[name] for name in names)],
+                [
+                    ["version tested", *(_version(results[name]) for name in names)],
+                    ["contract tests passed", *(_passed(results[name]) for name in names)],
+                    *(
+                        [
+                            f"`{key}`",
+                            *("yes" if results[name]["capabilities"][key] else "no" for name in names),
+                        ]
+                        for key in MEANINGS
+                    ),
+                    [
+                        "body kinds",
+                        *(", ".join(results[name]["capabilities"]["body_kinds"]) for name in names),
+                    ],
+                    ["longest property, characters", *(_longest(results[name]) for name in names)],
+                ],
+            ),
+            "",
+            "## What the words mean",
+            "",
+            *_table(
+                ["capability", "with it", "without it"],
+                [[f"`{key}`", given, lacking] for key, (given, lacking) in MEANINGS.items()],
+            ),
+            "",
+            *_left_out(results, names),
+        ]
+    )
+
+
+def missing_words() -> set[str]:
+    """Return the capabilities this page has no words for."""
+    told_otherwise = {"body_kinds", "max_property_characters"}
+    return {item.name for item in fields(Capabilities)} - set(MEANINGS) - told_otherwise
+
+
+def _table(head: list[str], rows: list[list[str]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
+
+
+def _version(result: Mapping[str, Any]) -> str:
+    return result["version"] or "–"  # noqa: RUF001  # a dash is meant
+
+
+def _passed(result: Mapping[str, Any]) -> str:
+    outcomes = list(result["tests"].values())
+    return f"{outcomes.count('passed')} of {len(outcomes)}"
+
+
+def _longest(result: Mapping[str, Any]) -> str:
+    longest = result["capabilities"]["max_property_characters"]
+    return "no limit known" if longest is None else f"{longest:,}"
+
+
+def _left_out(results: Mapping[str, Any], names: list[str]) -> list[str]:
+    lines = [
+        f"- {ORDER[name]}: `{test}` {outcome}"
+        for name in names
+        for test, outcome in sorted(results[name]["tests"].items())
+        if outcome != "passed"
+    ]
+    return ["## Not passed", "", *lines, ""] if lines else []
+
+
+def main() -> int:
+    """Take over the results of the last run of the suite."""
+    if not REPORT.exists():
+        print(f"{REPORT} is missing: run python -m pytest tests/contract first")
+        return 1
+    results = json.loads(REPORT.read_text(encoding="utf-8"))
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    RESULTS.with_suffix(".md").write_text(render(results), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

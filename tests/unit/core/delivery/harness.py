@@ -1,0 +1,62 @@
+"""Drives a machine by hand: what is sent, and what it decides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TypeVar
+
+from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
+from airflow_provider_jmsjca.core.delivery import decisions as d
+from airflow_provider_jmsjca.core.delivery import events as e
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling, RedeliveryTracker
+
+SETTINGS = DeliverySettings(destination=Destination.queue("orders"), transaction_timeout=None)
+FAILURE = Failure(class_names=("shop.OutOfStock", "builtins.Exception"), message="no more")
+SECOND = timedelta(seconds=1)
+D = TypeVar("D")
+
+
+class Run:
+    """A machine that is up, with a clock."""
+
+    def __init__(self, *, handling: str = "", settings: DeliverySettings = SETTINGS) -> None:
+        self.now = 100.0
+        self.tracker = RedeliveryTracker()
+        settings = replace(settings, handling=RedeliveryHandling.parse(handling))
+        self.machine = DeliveryMachine(settings, self.tracker, lambda: 0.0)
+        self.delivery = 0
+        self.send(e.Start())
+        self.send(e.ConnectionUp())
+
+    def send(self, event: e.Event) -> list[d.Decision]:
+        """Return what is decided, without the log."""
+        return [
+            decision for decision in self.machine.handle(event, self.now) if not isinstance(decision, d.Log)
+        ]
+
+    def only(self, kind: type[D], event: e.Event) -> D:
+        """Send, and return the one decision there must be."""
+        (decision,) = self.send(event)
+        assert isinstance(decision, kind)
+        return decision
+
+    def message(self, message_id: str | None = None, **values: object) -> e.MessageArrived:
+        """Return the next arrival."""
+        self.delivery += 1
+        return e.MessageArrived(
+            delivery=self.delivery,
+            message_id=message_id or f"ID:{self.delivery}",
+            **values,  # type: ignore[arg-type]  # each test gives what fits
+        )
+
+    def arrive(self, message_id: str | None = None, **values: object) -> list[d.Decision]:
+        return self.send(self.message(message_id, **values))
+
+    def tick(self) -> list[d.Decision]:
+        """Let the time pass up to the deadline."""
+        assert self.machine.deadline is not None
+        self.now = self.machine.deadline
+        return self.send(e.Tick())

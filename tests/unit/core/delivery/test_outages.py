@@ -1,0 +1,191 @@
+"""Connections that come and go, suspension, stop: J12, J13, J119, J122, J198, W15, W24-W27."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings, OutageSettings
+from airflow_provider_jmsjca.core.delivery import decisions as d
+from airflow_provider_jmsjca.core.delivery import events as e
+from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
+from tests.unit.core.delivery.harness import FAILURE, SECOND, SETTINGS, Run
+
+OUTAGE = OutageSettings(jitter=0.0)
+
+
+def new_machine(settings: DeliverySettings) -> DeliveryMachine:
+    return DeliveryMachine(settings, RedeliveryTracker(), lambda: 0.5)
+
+
+def test_j12_j122_connects_in_the_background_with_growing_pauses() -> None:
+    machine = new_machine(replace(SETTINGS, outage=OUTAGE))
+    assert machine.handle(e.Start(), 0.0) == [d.Connect()]
+    assert machine.state == "Connecting"
+    now, pauses = 0.0, []
+    for _ in range(7):
+        machine.handle(e.ConnectFailed(failure=FAILURE), now)
+        assert machine.state == "Connecting"
+        assert machine.deadline is not None
+        pauses.append(machine.deadline - now)
+        now = machine.deadline
+        assert machine.handle(e.Tick(), now) == [d.Connect()]
+    assert pauses == [1, 2, 5, 5, 10, 10, 10]
+    assert machine.handle(e.ConnectionUp(), now) == [d.OpenConsumer()]
+    assert machine.state == "Up"
+
+
+def test_jitter_shortens_the_pauses() -> None:
+    machine = new_machine(replace(SETTINGS, outage=replace(OUTAGE, jitter=0.4)))
+    machine.handle(e.Start(), 0.0)
+    machine.handle(e.ConnectFailed(failure=FAILURE), 0.0)
+    assert machine.deadline == pytest.approx(0.8)
+
+
+def test_a_refusal_stops_the_activation() -> None:
+    machine = new_machine(SETTINGS)
+    machine.handle(e.Start(), 0.0)
+    decisions = machine.handle(e.ConnectFailed(failure=FAILURE, permanent=True), 0.0)
+    assert decisions[-1] == d.Stopped(reason="the broker refuses: no more")
+    assert machine.deadline is None
+
+
+def test_j13_what_was_in_hand_is_left_to_the_broker() -> None:
+    run = Run()
+    (first,) = run.arrive("a")
+    assert isinstance(first, d.Deliver)
+    run.arrive("b")
+    assert run.machine.in_hand == 2
+    assert run.send(e.ConnectionLost()) == []
+    assert run.machine.in_hand == 0
+    assert run.tick() == [d.Connect()]
+    assert run.send(e.ConnectionUp()) == [d.OpenConsumer()]
+    assert run.arrive("a", redelivered=True) == [], "its old call still runs"
+    rolled_back, again = run.send(e.HandlerReturned(call=first.call))
+    assert rolled_back == d.RollBackUnit(unit=first.unit)
+    assert isinstance(again, d.Deliver)
+    assert (again.delivery, again.seen) == (3, 1)
+
+
+def test_an_unknown_outcome_is_told_when_the_message_comes_back() -> None:
+    run = Run()
+    (first,) = run.arrive("a")
+    assert isinstance(first, d.Deliver)
+    run.send(e.HandlerReturned(call=first.call))
+    run.send(e.UnitInDoubt(unit=first.unit))
+    run.send(e.ConnectionLost())
+    run.tick()
+    run.send(e.ConnectionUp())
+    (again,) = run.arrive("a")
+    assert isinstance(again, d.Deliver)
+    assert again.in_doubt
+    run.send(e.HandlerReturned(call=again.call))
+    run.send(e.UnitCommitted(unit=again.unit))
+    (other,) = run.arrive("b")
+    assert isinstance(other, d.Deliver)
+    assert not other.in_doubt
+
+
+def test_a_commit_that_was_done_when_the_connection_went_counts() -> None:
+    run = Run()
+    (first,) = run.arrive("a")
+    assert isinstance(first, d.Deliver)
+    run.send(e.HandlerReturned(call=first.call))
+    run.send(e.ConnectionLost())
+    assert run.send(e.UnitCommitted(unit=first.unit)) == []
+    assert run.machine.idle
+    assert "a" not in run.tracker
+
+
+def test_w24_w26_suspensions_repeat_up_to_their_total_and_then_pauses_grow() -> None:
+    outage = replace(OUTAGE, init_suspend=20 * SECOND, max_suspend=50 * SECOND)
+    run = Run(settings=replace(SETTINGS, outage=outage))
+    run.send(e.ConnectionLost())
+    pauses, states = [], []
+    for _ in range(5):
+        states.append(str(run.machine.state))
+        assert run.machine.deadline is not None
+        pauses.append(run.machine.deadline - run.now)
+        assert run.tick() == [d.Connect()]
+        run.send(e.ConnectFailed(failure=FAILURE))
+    assert pauses == [20, 20, 10, 1, 2]
+    assert states == ["Down", "Down", "Down", "Connecting", "Connecting"]
+
+
+def test_w26_equal_settings_suspend_once_and_zero_never() -> None:
+    outage = replace(OUTAGE, init_suspend=60 * SECOND, max_suspend=60 * SECOND)
+    run = Run(settings=replace(SETTINGS, outage=outage))
+    run.send(e.ConnectionLost())
+    assert run.machine.deadline == run.now + 60
+    outage = replace(OUTAGE, init_suspend=60 * SECOND, max_suspend=timedelta(0))
+    run = Run(settings=replace(SETTINGS, outage=outage))
+    run.send(e.ConnectionLost())
+    assert run.machine.deadline == run.now + 1
+
+
+def test_w27_suspend_finishes_what_is_handled_and_gives_the_rest_back() -> None:
+    run = Run()
+    (first,) = run.arrive()
+    assert isinstance(first, d.Deliver)
+    run.arrive()
+    assert run.send(e.SuspendAsked()) == []
+    run.send(e.HandlerReturned(call=first.call))
+    assert run.send(e.UnitCommitted(unit=first.unit)) == [d.CloseConsumer()]
+    assert run.machine.in_hand == 0
+    assert run.machine.state == "Up"
+    assert run.send(e.ResumeAsked()) == [d.OpenConsumer()]
+
+
+def test_w27_suspend_before_the_connection_is_up() -> None:
+    machine = new_machine(SETTINGS)
+    machine.handle(e.Start(), 0.0)
+    machine.handle(e.SuspendAsked(), 0.0)
+    assert machine.handle(e.ConnectionUp(), 0.0) == []
+    assert machine.handle(e.ResumeAsked(), 0.0) == [d.OpenConsumer()]
+
+
+def test_stop_interrupts_a_delay_at_once() -> None:
+    run = Run(handling="1:5000")
+    run.arrive(redelivered=True)
+    assert run.send(e.StopAsked(reason="enough")) == [d.CloseConnection(), d.Stopped(reason="enough")]
+
+
+def test_stop_interrupts_connecting() -> None:
+    machine = new_machine(SETTINGS)
+    machine.handle(e.Start(), 0.0)
+    assert machine.handle(e.StopAsked(reason="enough"), 0.0)[1:] == [
+        d.CloseConnection(),
+        d.Stopped(reason="enough"),
+    ]
+    assert machine.handle(e.ConnectionUp(), 1.0) == [d.CloseConnection()]
+
+
+def test_stop_ends_an_open_batch_in_good_order() -> None:
+    run = Run(settings=replace(SETTINGS, batch_size=10))
+    (first,) = run.arrive()
+    assert isinstance(first, d.Deliver)
+    run.send(e.HandlerReturned(call=first.call))
+    end = run.only(d.DeliverEndOfBatch, e.StopAsked(reason="enough"))
+    assert run.send(e.HandlerReturned(call=end.call)) == [d.CommitUnit(unit=first.unit, acknowledge=(1,))]
+
+
+def test_stop_leaves_a_handler_alone_after_its_deadline() -> None:
+    run = Run()
+    (first,) = run.arrive()
+    assert isinstance(first, d.Deliver)
+    assert run.send(e.StopAsked(reason="enough", within=7 * SECOND)) == []
+    start = run.now
+    assert run.tick() == [
+        d.RollBackUnit(unit=first.unit),
+        d.CloseConnection(),
+        d.Stopped(reason="enough"),
+    ]
+    assert run.now == start + 7
+    assert run.send(e.HandlerReturned(call=first.call)) == []
+
+
+def test_init_suspend_is_needed_with_max_suspend() -> None:
+    with pytest.raises(ValueError, match="init_suspend is zero"):
+        replace(SETTINGS, outage=replace(OUTAGE, max_suspend=SECOND))

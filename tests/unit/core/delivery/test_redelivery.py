@@ -1,0 +1,310 @@
+"""Counts, delays, moves and deletions as the machine decides them: J128-J172, C1, C2, P6-P8, P15."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_jmsjca.core.delivery import decisions as d
+from airflow_provider_jmsjca.core.delivery import events as e
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.redelivery import MessageState, MoveKind, MoveTarget, RedeliveryHandling
+from tests.unit.core.delivery.harness import FAILURE, SECOND, SETTINGS, Run
+
+POISON = Failure(class_names=("shop.Broken", "shop.Bad", "builtins.Exception"), message="bad")
+DLQ = (Destination.queue("dlq"),)
+
+
+def fail(run: Run, delivered: d.Deliver, failure: Failure = FAILURE) -> list[d.Decision]:
+    """Let the handler raise; the rollback is decided first."""
+    rolled_back, *rest = run.send(e.HandlerRaised(call=delivered.call, failure=failure))
+    assert rolled_back == d.RollBackUnit(unit=delivered.unit)
+    return rest
+
+
+def test_c1_commit_when_the_handler_returns() -> None:
+    run = Run()
+    (delivered,) = run.arrive()
+    assert delivered == d.Deliver(
+        call=2, unit=1, delivery=1, seen=0, batch_index=0, in_doubt=False, state=MessageState()
+    )
+    assert run.send(e.HandlerReturned(call=2)) == [d.CommitUnit(unit=1, acknowledge=(1,))]
+    assert run.send(e.UnitCommitted(unit=1)) == []
+    assert run.machine.idle
+
+
+def test_j137b_published_vector_through_the_machine() -> None:
+    run = Run(handling="5:10; 6:15; 10:30; 15:move(queue:a)")
+    (decision,) = run.arrive()
+    delays, counts = [], []
+    while isinstance(decision, d.Deliver):
+        counts.append(decision.seen)
+        (decision,) = fail(run, decision)
+        if isinstance(decision, d.Wait):
+            delays.append(decision.pause // timedelta(milliseconds=1))
+            (decision,) = run.tick()
+    assert counts == list(range(15))
+    assert delays == [10, 15, 15, 15, 15, 30, 30, 30, 30, 30]
+    assert sum(delays) == 220
+    assert isinstance(decision, d.Move)
+    assert decision.targets == (Destination.queue("a"),)
+    assert decision.state == MessageState(seen=15, failure=FAILURE)
+
+
+def test_j129_j130_counts_what_the_broker_flags() -> None:
+    run = Run(handling="2:delete")
+    (delivered,) = run.arrive("m", redelivered=True)
+    assert isinstance(delivered, d.Deliver)
+    assert delivered.seen == 1
+    run.send(e.ConnectionLost())
+    run.send(e.HandlerReturned(call=delivered.call))
+    run.tick()
+    run.send(e.ConnectionUp())
+    assert run.arrive("m", redelivered=True) == [d.Delete(unit=4, delivery=2, seen=2)]
+    assert run.send(e.UnitCommitted(unit=4)) == []
+    assert "m" not in run.tracker
+
+
+def test_j130_the_brokers_own_count_is_believed() -> None:
+    run = Run(handling="4:delete")
+    assert run.arrive(delivery_count=5) == [d.Delete(unit=2, delivery=1, seen=4)]
+    run.send(e.UnitCommitted(unit=2))
+    (delivered,) = run.arrive(delivery_count=1)
+    assert isinstance(delivered, d.Deliver)
+    assert delivered.seen == 0
+
+
+def test_a_message_lost_in_the_handler_counts_even_where_the_broker_flags_nothing() -> None:
+    run = Run()
+    (delivered,) = run.arrive("m")
+    assert isinstance(delivered, d.Deliver)
+    run.send(e.ConnectionLost())
+    assert run.send(e.HandlerReturned(call=delivered.call)) == [d.RollBackUnit(unit=delivered.unit)]
+    run.tick()
+    run.send(e.ConnectionUp())
+    (again,) = run.arrive("m")
+    assert isinstance(again, d.Deliver)
+    assert again.seen == 1
+
+
+def test_attempts_are_recorded_before_the_message_is_handed_over() -> None:
+    run = Run(handling="2:delete", settings=replace(SETTINGS, record_attempts=True))
+    assert run.arrive("m") == [d.RecordAttempt(delivery=1, message_id="m")]
+    assert run.send(e.AttemptNotRecorded(delivery=1, failure=FAILURE)) == []
+    assert run.tick() == [d.RecordAttempt(delivery=1, message_id="m")]
+    (delivered,) = run.send(e.AttemptRecorded(delivery=1, attempt=2))
+    assert isinstance(delivered, d.Deliver)
+    assert delivered.seen == 1
+    assert fail(run, delivered) == [d.RecordAttempt(delivery=1, message_id="m")]
+    assert run.send(e.AttemptRecorded(delivery=1, attempt=3)) == [d.Delete(unit=4, delivery=1, seen=2)]
+
+
+def test_j141_a_long_delay_comes_in_slices_and_counts_once() -> None:
+    run = Run(handling="1:12000")
+    (waits,) = run.arrive(redelivered=True)
+    assert waits == d.Wait(delivery=1, pause=5 * SECOND, left=7 * SECOND)
+    assert run.tick() == [d.Wait(delivery=1, pause=5 * SECOND, left=2 * SECOND)]
+    assert run.tick() == [d.Wait(delivery=1, pause=2 * SECOND, left=0 * SECOND)]
+    (delivered,) = run.tick()
+    assert isinstance(delivered, d.Deliver)
+    assert delivered.seen == 1
+    assert run.now == 112.0
+
+
+@pytest.mark.parametrize(("milliseconds", "logged"), [(0, False), (999, False), (1000, True), (5000, True)])
+def test_j147_whole_seconds_are_logged(milliseconds: int, logged: bool) -> None:
+    run = Run(handling=f"1:{milliseconds}")
+    decisions = run.machine.handle(run.message("m", redelivered=True), run.now)
+    text = f"message 'm' was seen 1 times: delayed for {milliseconds} ms"
+    assert (d.Log(level=d.Level.INFO, text=text) in decisions) is logged
+
+
+def test_p15_a_move_is_a_unit_of_its_own() -> None:
+    run = Run(handling="1:move(queue:dlq.$,topic:alarms)")
+    (move,) = run.arrive("m", redelivered=True)
+    assert move == d.Move(
+        unit=2,
+        delivery=1,
+        targets=(Destination.queue("dlq.orders"), Destination.topic("alarms")),
+        redirect=False,
+        state=MessageState(seen=1),
+    )
+    assert run.send(e.UnitCommitted(unit=2)) == []
+    assert run.machine.idle
+
+
+def test_j142_j167_copy_then_redirect_then_delivered_where_it_is() -> None:
+    run = Run(handling="1:1000; 2:move(queue:dlq)")
+    (move,) = run.arrive("m", delivery_count=3)
+    assert isinstance(move, d.Move)
+    assert not move.redirect
+    redirect = run.only(d.Move, e.UnitFailed(unit=move.unit, failure=FAILURE))
+    assert redirect == replace(move, unit=redirect.unit, redirect=True)
+    assert run.send(e.UnitFailed(unit=redirect.unit, failure=FAILURE)) == [
+        d.Wait(delivery=1, pause=SECOND, left=0 * SECOND)
+    ]
+    (delivered,) = run.tick()
+    assert isinstance(delivered, d.Deliver)
+    assert delivered.seen == 2
+    assert [type(decision) for decision in fail(run, delivered)] == [d.Move]
+
+
+def test_j94_redirect_at_once_where_asked() -> None:
+    run = Run(handling="1:move(queue:dlq)", settings=replace(SETTINGS, redirect=True))
+    (move,) = run.arrive(redelivered=True)
+    assert isinstance(move, d.Move)
+    assert move.redirect
+    (delivered,) = run.send(e.UnitFailed(unit=move.unit, failure=FAILURE))
+    assert isinstance(delivered, d.Deliver)
+
+
+def test_j142_a_failed_deletion_delivers() -> None:
+    run = Run(handling="1:delete")
+    (delete,) = run.arrive(redelivered=True)
+    assert isinstance(delete, d.Delete)
+    (delivered,) = run.send(e.UnitFailed(unit=delete.unit, failure=FAILURE))
+    assert isinstance(delivered, d.Deliver)
+
+
+def test_non_retryable_classes_and_their_children_are_moved_at_once() -> None:
+    run = Run(
+        handling="50:move(queue:dlq)", settings=replace(SETTINGS, non_retryable=frozenset({"shop.Bad"}))
+    )
+    (delivered,) = run.arrive("m")
+    assert isinstance(delivered, d.Deliver)
+    (move,) = fail(run, delivered, POISON)
+    assert isinstance(move, d.Move)
+    assert move.targets == DLQ
+    assert move.state == MessageState(seen=1, failure=POISON)
+
+
+def test_poison_message_error_needs_no_listing_and_dead_letter_beats_the_move() -> None:
+    settings = replace(SETTINGS, dead_letter=(MoveTarget(MoveKind.SAME, "$.poison"),))
+    run = Run(handling="50:move(queue:dlq)", settings=settings)
+    (delivered,) = run.arrive()
+    assert isinstance(delivered, d.Deliver)
+    failure = Failure(class_names=("airflow_provider_jmsjca.errors.PoisonMessageError",))
+    (move,) = fail(run, delivered, failure)
+    assert isinstance(move, d.Move)
+    assert move.targets == (Destination.queue("orders.poison"),)
+
+
+def test_poison_without_a_place_to_go_is_redelivered() -> None:
+    run = Run(settings=replace(SETTINGS, non_retryable=frozenset({"shop.Bad"})))
+    (delivered,) = run.arrive()
+    assert isinstance(delivered, d.Deliver)
+    (again,) = fail(run, delivered, POISON)
+    assert isinstance(again, d.Deliver)
+
+
+def test_undecodable_messages_are_moved_or_kept_never_delivered() -> None:
+    run = Run(handling="50:move(queue:dlq)")
+    (move,) = run.arrive(undecodable=FAILURE)
+    assert isinstance(move, d.Move)
+    assert move.state.failure == FAILURE
+    redirect = run.only(d.Move, e.UnitFailed(unit=move.unit, failure=FAILURE))
+    assert run.send(e.UnitFailed(unit=redirect.unit, failure=FAILURE)) == []
+    assert run.machine.idle
+    run = Run(handling="1:5")
+    assert run.arrive(undecodable=FAILURE) == []
+
+
+def test_j169_j171_what_the_handler_leaves_is_there_next_time() -> None:
+    run = Run(handling="1:5")
+    (delivered,) = run.arrive("m")
+    assert isinstance(delivered, d.Deliver)
+    handling = RedeliveryHandling.parse("2:delete")
+    run.send(e.StateSet(call=delivered.call, rollback_data={"mode": "permanent"}, handling=handling))
+    (again,) = fail(run, delivered)
+    assert isinstance(again, d.Deliver), "its own handling has no delay at 1"
+    assert again.state == MessageState(
+        seen=1, rollback_data={"mode": "permanent"}, failure=FAILURE, handling=handling
+    )
+    assert [type(decision) for decision in fail(run, again)] == [d.Delete]
+
+
+def test_j172_the_handler_stops_delivery() -> None:
+    run = Run()
+    (delivered,) = run.arrive()
+    assert isinstance(delivered, d.Deliver)
+    assert run.send(e.StopAsked(reason="no stock")) == []
+    assert run.machine.state == "Disconnecting"
+    assert run.arrive() == []
+    assert run.send(e.HandlerReturned(call=delivered.call)) == [
+        d.CommitUnit(unit=delivered.unit, acknowledge=(1,))
+    ]
+    assert run.send(e.UnitCommitted(unit=delivered.unit)) == [
+        d.CloseConnection(),
+        d.Stopped(reason="no stock"),
+    ]
+    assert run.machine.state == "Down"
+    assert run.machine.deadline is None
+    assert run.send(e.Start()) == [d.Connect()]
+
+
+def test_parking_hands_a_long_delay_to_the_broker() -> None:
+    run = Run(handling="1:5000; 2:6000", settings=replace(SETTINGS, park=True))
+    (waits,) = run.arrive("m", redelivered=True)
+    assert isinstance(waits, d.Wait), "five seconds are held"
+    (delivered,) = run.tick()
+    assert isinstance(delivered, d.Deliver)
+    (park,) = fail(run, delivered)
+    assert park == d.Park(unit=park.unit, delivery=1, pause=6 * SECOND, seen=2)
+    assert run.send(e.UnitCommitted(unit=park.unit)) == []
+    (back,) = run.arrive("m", parked=2)
+    assert isinstance(back, d.Deliver), "its delay has been served"
+    assert back.seen == 2
+    assert back.state.failure == FAILURE
+    assert [type(decision) for decision in fail(run, back)] == [d.Park]
+
+
+def test_parking_holds_a_message_of_a_group_and_one_that_could_not_be_parked() -> None:
+    run = Run(handling="1:6000", settings=replace(SETTINGS, park=True))
+    (waits,) = run.arrive(redelivered=True, group="g")
+    assert waits == d.Wait(delivery=1, pause=5 * SECOND, left=SECOND)
+    run = Run(handling="1:6000", settings=replace(SETTINGS, park=True))
+    (park,) = run.arrive(redelivered=True)
+    assert isinstance(park, d.Park)
+    assert run.send(e.UnitFailed(unit=park.unit, failure=FAILURE)) == [
+        d.Wait(delivery=1, pause=5 * SECOND, left=SECOND)
+    ]
+
+
+def test_a_parked_message_that_comes_back_to_a_new_process_keeps_its_count() -> None:
+    run = Run(handling="8:delete")
+    (delivered,) = run.arrive("m", parked=6)
+    assert isinstance(delivered, d.Deliver)
+    assert delivered.seen == 6
+    (delivered,) = fail(run, delivered)
+    assert isinstance(delivered, d.Deliver)
+    assert delivered.seen == 7
+    assert [type(decision) for decision in fail(run, delivered)] == [d.Delete]
+
+
+def test_a_refused_commit_is_a_failure_of_the_message() -> None:
+    run = Run(handling="1:25")
+    (delivered,) = run.arrive()
+    assert isinstance(delivered, d.Deliver)
+    run.send(e.HandlerReturned(call=delivered.call))
+    assert run.send(e.UnitFailed(unit=delivered.unit, failure=FAILURE)) == [
+        d.Wait(delivery=1, pause=timedelta(milliseconds=25), left=0 * SECOND)
+    ]
+    (again,) = run.tick()
+    assert isinstance(again, d.Deliver)
+    assert again.state.failure == FAILURE
+
+
+def test_a_message_without_id_is_counted_while_in_hand() -> None:
+    run = Run(handling="2:delete")
+    nameless = e.MessageArrived(delivery=1, message_id=None)
+    decisions = run.machine.handle(nameless, run.now)
+    assert [type(decision) for decision in decisions] == [d.Log, d.Deliver]
+    delivered = decisions[1]
+    assert isinstance(delivered, d.Deliver)
+    (again,) = fail(run, delivered)
+    assert isinstance(again, d.Deliver)
+    assert again.seen == 1
+    assert [type(decision) for decision in fail(run, again)] == [d.Delete]

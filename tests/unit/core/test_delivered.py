@@ -1,0 +1,162 @@
+"""The message wrapper and its extra properties (J169-J177, J185, J186, J191)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core import delivered
+from airflow_provider_jmsjca.core.delivered import DeliveredMessage, extra_property
+from airflow_provider_jmsjca.core.message import BodyKind, ItemType, JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
+
+
+def test_it_reads_like_the_message_inside() -> None:
+    """J175."""
+    inside = JmsMessage.map({"a": 1}, {"n": 5}, type="order", correlation_id="c", priority=7)
+    message = DeliveredMessage(inside)
+    assert (message.body_kind, message.body, message.properties) == (BodyKind.MAP, {"a": 1}, {"n": 5})
+    assert (message.type, message.correlation_id, message.priority) == ("order", "c", 7)
+    assert (message.get_long("n"), message.get_string("n"), message.get_object("n")) == (5, "5", 5)
+    assert message.get_item("a", ItemType.STRING) == "1"
+    assert message.message is inside
+    with pytest.raises(AttributeError, match="colour"):
+        _ = message.colour
+    with pytest.raises(PoisonMessageError):
+        message.get_boolean("n")
+
+
+@pytest.mark.parametrize("prefix", ["JMS_Sun_JMSJCA_", "_JMSJCA_"])
+def test_redelivery_properties_under_both_prefixes(prefix: str) -> None:
+    """J166, J169-J173."""
+    message = DeliveredMessage(
+        JmsMessage.empty(),
+        redelivery_count=3,
+        redelivery_handling="3:25",
+        user_rollback_data={"mode": "permanent"},
+        exception_class="ValueError",
+        exception_message="boom",
+    )
+    assert message.get_object(f"{prefix}RedeliveryCount") == 3
+    assert message.get_string(f"{prefix}RedeliveryHandling") == "3:25"
+    assert message.get_object(f"{prefix}RedeliveryHandling") == "3:25"
+    assert message.get_string(f"{prefix}UserRollbackData.mode") == "permanent"
+    assert message.get_string(f"{prefix}UserRollbackDatamode") == "permanent"
+    assert message.get_string(f"{prefix}ExceptionClass") == "ValueError"
+    assert message.get_string(f"{prefix}ExceptionMessage") == "boom"
+    assert message.get_object(f"{prefix}StopMessageDelivery") is None
+    message.set_property(f"{prefix}StopMessageDelivery", "database is down")
+    assert message.stop_reason == "database is down"
+    message.set_property(f"{prefix}UserRollbackData.key", "v")
+    assert message.user_rollback_data == {"mode": "permanent", "key": "v"}
+    message.set_property(f"{prefix}RedeliveryHandling", "5:delete")
+    assert message.redelivery_handling == "5:delete"
+
+
+def test_batch_properties() -> None:
+    """J176, J186, J191."""
+    message = DeliveredMessage(JmsMessage.empty(), batch_index=2, batch_size=10)
+    assert message.get_object("JMSJCA.batchIndex") == 2
+    assert message.get_object("JMSJCA.batchSize") == 10
+    assert message.get_object("JMSJCA.EndOfBatch") is None
+    assert DeliveredMessage(JmsMessage.empty(), end_of_batch=True).get_object("JMSJCA.EndOfBatch") is True
+    assert DeliveredMessage(JmsMessage.empty()).get_object("JMSJCA.batchIndex") is None
+
+
+@pytest.mark.parametrize("name", ["JMSJCA.setRollbackOnly", "JMSJCA.setRollBackOnly"])
+def test_rollback_only(name: str) -> None:
+    """J176: the source spells it in two ways."""
+    message = DeliveredMessage(JmsMessage.empty())
+    assert message.get_object(name) is False
+    message.set_property(name, value=True)
+    assert message.rollback_only is True
+    message.set_property(name, value=False)
+    message.set_rollback_only()
+    assert message.get_object(name) is True
+
+
+def test_acknowledge_calls_the_hook_with_the_message() -> None:
+    """J176."""
+    calls: list[DeliveredMessage] = []
+    message = DeliveredMessage(JmsMessage.empty(), acknowledge=calls.append)
+    message.acknowledge()
+    assert calls == [message]
+    DeliveredMessage(JmsMessage.empty()).acknowledge()
+
+
+def test_extra_properties_are_no_properties() -> None:
+    """J177: not among the names, not converted."""
+    message = DeliveredMessage(JmsMessage.empty({"n": 1}), redelivery_count=1, batch_index=0)
+    message.set_property("_JMSJCA_UserRollbackData.k", "5")
+    assert set(message.properties) == {"n"}
+    for read, name in (
+        (message.get_boolean, delivered.SET_ROLLBACK_ONLY),
+        (message.get_int, delivered.REDELIVERY_COUNT),
+        (message.get_string, delivered.REDELIVERY_COUNT),
+        (message.get_int, "_JMSJCA_UserRollbackData.k"),
+        (message.get_long, delivered.BATCH_INDEX),
+    ):
+        with pytest.raises(ConfigurationError, match="read it with get_object"):
+            read(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("region", "eu", "a received message is read-only"),
+        ("JMSJCA.batchIndex", 1, "read-only"),
+        ("JMSJCA.EndOfBatch", True, "read-only"),
+        ("_JMSJCA_RedeliveryCount", 0, "read-only"),
+        ("_JMSJCA_ExceptionClass", "x", "read-only"),
+        ("_JMSJCA_UserRollbackData", "x", "read-only"),
+        ("_JMSJCA_Unknown", "x", "read-only"),
+        ("JMSJCA.setRollbackOnly", "true", "expected a boolean, not str"),
+        ("_JMSJCA_StopMessageDelivery", None, "expected a string, not NoneType"),
+        ("_JMSJCA_UserRollbackData.k", 5, "expected a string, not int"),
+    ],
+)
+def test_what_can_not_be_written(name: str, value: Any, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        DeliveredMessage(JmsMessage.empty()).set_property(name, value)
+
+
+def test_a_redelivery_handling_that_is_none_is_refused_at_once() -> None:
+    """J171."""
+
+    def check(text: str) -> None:
+        raise ConfigurationError(f"no redelivery handling: {text}")
+
+    message = DeliveredMessage(
+        JmsMessage.empty(), redelivery_handling="3:25", check_redelivery_handling=check
+    )
+    with pytest.raises(ConfigurationError, match="no redelivery handling: x"):
+        message.set_property("_JMSJCA_RedeliveryHandling", "x")
+    assert message.redelivery_handling == "3:25"
+
+
+def test_what_a_moved_message_carries_can_be_read() -> None:
+    """J154, J162, J165: the properties of the copy, where this delivery has nothing of its own."""
+    message = DeliveredMessage(
+        JmsMessage.empty({"JMS_Sun_JMSJCA_ExceptionClass": "OSError", "JMS_Sun_JMSJCA_UserRollbackData": "x"})
+    )
+    assert message.get_string("JMS_Sun_JMSJCA_ExceptionClass") == "OSError"
+    assert message.get_string("JMS_Sun_JMSJCA_UserRollbackData") == "x"
+
+
+def test_it_can_be_copied() -> None:
+    message = copy.copy(DeliveredMessage(JmsMessage.text("x"), redelivery_count=2))
+    assert (message.body, message.redelivery_count) == ("x", 2)
+
+
+def test_user_rollback_data_is_copied() -> None:
+    given = {"a": "1"}
+    message = DeliveredMessage(JmsMessage.empty(), user_rollback_data=given)
+    message.user_rollback_data["b"] = "2"
+    assert given == {"a": "1"}
+
+
+def test_other_names_are_no_extra_properties() -> None:
+    for name in ("region", "JMSJCA.unknown", "_JMSJCA_", "JMS_Sun_JMSJCA_Foo", "_JMSJCA_UserRollbackData."):
+        assert extra_property(name) is None
