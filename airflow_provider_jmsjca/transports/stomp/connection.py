@@ -85,6 +85,8 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self._numbers = itertools.count(1)
         self._prefix = f"ID:jmsjca-{uuid.uuid4().hex}-"
         self._keeper: str | None = None
+        self._last_message: Frame | None = None
+        self._swallowed = 0
         self._broker = BrokerInfo(product="unknown", version="", address=f"{host[0]}:{host[1]}")
         self.dialect: Dialect = GENERIC
         self.replies = Replies()
@@ -240,6 +242,11 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
     def on_error(self, frame: StompFrame) -> None:
         """Take ERROR, and find whom it concerns."""
         text = _error_text(frame)
+        token = self.dialect.swallowed(text, self._last_message, self._swallowed)
+        if token is not None:
+            self._swallowed += 1
+            self._return(token)
+            return
         self._last_error = text
         if self._connected is None:
             self._answered.set()
@@ -254,6 +261,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             _log.warning("%s reports an error that belongs to nothing we wait for: %s", self._broker, text)
 
     def _message(self, frame: Frame) -> None:
+        self._last_message, self._swallowed = frame, 0
         key = frame.first(SUBSCRIPTION) or b""
         route = self._routes.get(key)
         if route is not None:
@@ -311,24 +319,24 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self._units.discard(unit)
 
     def return_orphans(self, tokens: list[bytes]) -> None:
-        """Hand back messages whose subscription has ended, through another that is kept for this."""
-        with self._lock:
-            keeper = self._keeper
-            if keeper is None:
-                keeper = self._keeper = f"keeper-{uuid.uuid4().hex}"
-                new = True
-            else:
-                new = False
+        """Hand back messages whose subscription has ended, and wait until they are back."""
         receipts = self.replies.receipts(blame=True)
-        if new:
-            headers = self.dialect.subscribe(Subscription(destination=Destination.topic(keeper)), None)
-            headers |= {"id": keeper, "ack": "client-individual", "receipt": receipts.ask()}
-            self.wire.append(encode("SUBSCRIBE", headers.items()))
         for token in tokens:
-            self.wire.write(
-                encode("NACK", [("id", self.dialect.orphan(token, keeper)), ("receipt", receipts.ask())])
-            )
+            self._return(token, receipts.ask())
         self.wait(receipts)
+
+    def _return(self, token: bytes, receipt: str | None = None) -> None:
+        """Hand a message back through a subscription that is kept for this."""
+        with self._lock:
+            if self._keeper is None:
+                self._keeper = f"keeper-{uuid.uuid4().hex}"
+                headers = self.dialect.subscribe(
+                    Subscription(destination=Destination.topic(self._keeper)), None
+                )
+                headers |= {"id": self._keeper, "ack": "client-individual"}
+                self.wire.append(encode("SUBSCRIBE", headers.items()))
+        receipt_header = [] if receipt is None else [("receipt", receipt)]
+        self.wire.write(encode("NACK", [("id", self.dialect.orphan(token, self._keeper)), *receipt_header]))
 
     # --- the port
 
