@@ -95,7 +95,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             target = target_of(self.dead_letter_destination, Destination.parse(self.destination))
             if str(target) == str(Destination.parse(self.destination)):
                 raise ConfigurationError(f"dead_letter_destination is the destination itself, {target}")
-            hook_class = _spark_submit_hook()
+            hook_class = spark_submit_hook()
             collected = self.collected(context)
             report = collected.report()
             if collected.result.manifest is None:
@@ -160,7 +160,12 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         return sent
 
 
-def _spark_submit_hook() -> Any:
+def spark_submit_hook() -> Any:
+    """Return the Spark provider's hook class.
+
+    Raises:
+        ConfigurationError: The Spark provider isn't installed.
+    """
     try:
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook  # noqa: PLC0415  # extra
     except ImportError as error:

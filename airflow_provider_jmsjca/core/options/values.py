@@ -107,7 +107,7 @@ def shown(option: Option, value: object) -> str:
         return repr(str(value))
     if not isinstance(value, str | int | float):
         return type(value).__name__  # what is in it may be secret
-    text = masked_text(repr(value))
+    text = MASK if option.value_type is OptionType.PROPERTIES else masked_text(repr(value))
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from airflow.models.dagbundle import DagBundleModel
@@ -26,9 +27,10 @@ from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow_provider_jmsjca.core.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
-from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
+from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator, spark_submit_hook
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.spark.manifest import uri_to_path
 from airflow_provider_jmsjca.transports.memory import Broker
@@ -264,6 +266,84 @@ def test_collect_submit_and_dead_letter(
     ]  # fmt: skip
     assert all(letter is not None and letter.state.failure is not None for letter in letters)
     assert pq.read_table(table).num_rows == 40
+
+
+def spark_submit_of(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a `spark-submit` of our own on the path."""
+    folder.mkdir()
+    program = folder / "spark-submit"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_TEST", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
+def load(spool: Path, **arguments: Any) -> dict[str, Any]:
+    return {
+        "task_id": "load",
+        "jms_conn_id": "jms_test",
+        "destination": "queue://orders",
+        "spool_path": str(spool),
+        "idle_time": 1,
+        "spark_conn_id": "spark_test",
+        **arguments,
+    }
+
+
+def test_killed_it_ends_spark_submit_and_all_it_started(
+    publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids = tmp_path / "pids"
+    script = f"sleep 600 & echo $$ $! > {pids}.new; mv {pids}.new {pids}; wait"
+    spark_submit_of(tmp_path / "bin", script, monkeypatch)
+    publish("a")
+    running: list[JmsToSparkSubmitOperator] = []
+
+    class Watched(JmsToSparkSubmitOperator):
+        def execute(self, context: Any) -> dict[str, Any]:
+            running.append(self)
+            return super().execute(context)
+
+    def kill_when_submitted() -> None:
+        deadline = time.monotonic() + 30
+        while not pids.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        running[-1].on_kill()
+
+    killing = threading.Thread(target=kill_when_submitted)
+    killing.start()
+    outcome = run_task(lambda: Watched(**load(tmp_path / "spool")))
+    killing.join()
+    assert outcome.state == TaskInstanceState.FAILED
+    deadline = time.monotonic() + 10
+    while any(_runs(int(pid)) for pid in pids.read_text().split()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_a_job_that_leaves_no_report_fails_the_task_and_a_retry_submits_the_same_batch(
+    server: Broker, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = tmp_path / "calls"
+    spark_submit_of(tmp_path / "bin", f'echo "$@" >> {calls}', monkeypatch)
+    publish("a", "b")
+    for _ in range(2):
+        outcome = run_task(lambda: JmsToSparkSubmitOperator(**load(tmp_path / "spool")), "reported")
+        assert outcome.state == TaskInstanceState.FAILED
+    first, second = (line.split() for line in calls.read_text().splitlines())
+    assert first[first.index("--manifest") + 1] == second[second.index("--manifest") + 1]
+    assert (first[first.index("--fence") + 1], second[second.index("--fence") + 1]) == ("1", "2")
+    assert server.depth("orders") == 0
+
+
+def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "airflow.providers.apache.spark.hooks.spark_submit", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'airflow-provider-jmsjca\[spark\]'"):
+        spark_submit_hook()
 
 
 def test_the_sensor_sees_a_message_and_leaves_it(server: Broker, publish: Publish) -> None:

@@ -136,6 +136,14 @@ def test_faults_show_no_secrets(text: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
+def test_secrets_in_unusual_places_are_not_shown() -> None:
+    for text in ("stomp://u:hun#t er2@h", "stomp://h?pass%77ord=hunter2", "stomp://h?u=tcp://u:hunter2@x"):
+        url = ConnectionUrl.parse(text)
+        assert url.has_secrets
+        assert "ter2" not in repr(url)
+    assert not ConnectionUrl.parse("stomp://h?a=b").has_secrets
+
+
 def test_recognises_urls_among_user_names_j78() -> None:
     assert is_connection_url("stcms://blue:18008?username=X")
     assert is_connection_url("failover:(stomp://a,stomp://b)")

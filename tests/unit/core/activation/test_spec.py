@@ -395,6 +395,18 @@ def test_secrets_are_never_shown() -> None:
     assert "hunter2" not in str(caught.value)
 
 
+def test_what_only_looks_like_a_secret_is_written() -> None:
+    spec = ActivationSpec(
+        destination=QUEUE, selector="token = 5", connection_url="failover:(stomp://a:1)?x=y", options=" a = b"
+    )
+    assert spec.to_yaml() == (
+        "destination: queue://orders\n"
+        "message_selector: token = 5\n"
+        "connection_url: failover:(stomp://a:1)?x=y\n"
+        "options: ' a = b'\n"
+    )
+
+
 def test_inside_another_model_no_input_is_shown() -> None:
     class Holder(BaseModel):
         spec: ActivationSpec
