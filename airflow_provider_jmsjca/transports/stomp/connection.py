@@ -231,7 +231,10 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             return
         _log.warning("The connection to %s is lost: %s", self._broker, reason)
         for callback in callbacks:
-            callback(reason)
+            try:
+                callback(reason)
+            except Exception:  # noqa: BLE001 - the edge: the others must be told too
+                _log.exception("A callback that was told of the lost connection failed")
 
     # --- frames in, called by the reader
 
