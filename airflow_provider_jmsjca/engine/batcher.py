@@ -3,9 +3,9 @@
 Received, appended, sealed on disk, acknowledged: in this order and no other.
 
 A queue is consumed afresh for every segment: at every acknowledgement ActiveMQ Classic looks through all
-that a consumer was given and hasn't committed, so a long-lived one gets slower and slower. A topic without durable
-subscription would lose messages in between; there one consumer lives as long as the connection, and the next
-segment is received while a second thread seals the one before and commits its unit.
+that a consumer was given and hasn't committed, so a long-lived one gets slower and slower. A topic without
+durable subscription would lose messages in between; there one consumer lives as long as the connection, and
+the next segment is received while a second thread seals the one before and commits its unit.
 
 | what happens | what becomes of the messages |
 |---|---|

@@ -25,7 +25,9 @@ def browse(
         CapabilityError: The broker can't.
         ConnectionLostError: The connection was lost, or nothing came for `timeout` seconds.
     """
-    subscription = Subscription(destination=destination, selector=selector)
+    # ActiveMQ marks as redelivered whatever it has sent to a browser: with a wider window also messages
+    # that nobody looked at.
+    subscription = Subscription(destination=destination, selector=selector, prefetch=1)
     connection.capabilities.require(connection.broker, "browse", purpose="browsing a queue")
     return _frames(connection, subscription, timeout)
 

@@ -47,6 +47,7 @@ class PlainChannel:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self._socket = sock
+        self._quick_ack = _QUICK_ACK if sock.family in {socket.AF_INET, socket.AF_INET6} else None
         self._rest = memoryview(b"")
 
     def fileno(self) -> int:
@@ -59,10 +60,10 @@ class PlainChannel:
             data = self._socket.recv(READ_SIZE)
         except BlockingIOError:
             return None
-        if _QUICK_ACK is not None:
+        if self._quick_ack is not None:
             # The kernel falls back to delayed acknowledgements by itself, and a broker without tcpNoDelay
             # then holds the next receipt back for 44 ms.
-            self._socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
+            self._socket.setsockopt(socket.IPPROTO_TCP, self._quick_ack, 1)
         return data
 
     def send(self, data: bytes) -> bool:

@@ -268,7 +268,7 @@ class StompConsumer:
             )
         if recovery is Recovery.NEGATIVE_ACKNOWLEDGE and held:
             tokens = [self._acknowledgement(frame) for frame in held]
-            self._connection.return_orphans([token for token in tokens if token is not None])
+            self._connection.orphans.hand_back([token for token in tokens if token is not None])
 
 
 def _bytes(token: object) -> bytes:

@@ -131,14 +131,10 @@ class FrameParser:
             if at == size:
                 break
             end, body_at = _head_end(chunk, at)
-            if end < 0:
-                _check_command(chunk[at : at + _LONGEST_COMMAND])
-                self._keep(chunk[at:], need=size - at + 1)
-                break
-            stop = self._body_end(chunk, at, end, body_at)
+            stop = -1 if end < 0 else self._body_end(chunk, at, end, body_at)
             if stop < 0:
                 _check_command(chunk[at : at + _LONGEST_COMMAND])
-                self._keep(chunk[at:], until_end=True)
+                self._keep(chunk[at:], need=size - at + 1, until_end=end >= 0)
                 break
             if stop >= size:
                 self._keep(chunk[at:], need=stop + 1 - at)
@@ -159,7 +155,7 @@ class FrameParser:
             raise ProtocolError(f"the content-length {value[:40]!r} is no number")
         return body_at + int(value)
 
-    def _keep(self, unfinished: bytes, *, need: int = 0, until_end: bool = False) -> None:
+    def _keep(self, unfinished: bytes, *, need: int, until_end: bool = False) -> None:
         self._parts.append(unfinished)
         self._size = len(unfinished)
         self._need = need

@@ -221,9 +221,6 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             reason = error
         except (OSError, ValueError) as error:
             reason = ConnectionLostError(f"the connection broke: {error}")
-        except Exception as error:  # noqa: BLE001 - the driver's edge: nobody else would see it
-            _log.exception("A callback failed; the connection is given up so that its messages come back")
-            reason = ConnectionLostError(f"a callback failed: {type(error).__name__}: {error}")
         finally:
             self.end(reason)
             with self._send_lock:
@@ -253,7 +250,10 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
 
     def _run_soon(self) -> None:
         while self._soon:
-            self._soon.popleft()()
+            try:
+                self._soon.popleft()()
+            except Exception as error:
+                raise _failed(error) from error
 
     def _pause(self, poll: select.poll, descriptor: int) -> None:
         self._idle = True  # from here on others wake us when they leave something in the buffer
@@ -290,12 +290,23 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
     def _dispatch(self, frames: Iterable[Frame]) -> None:
         for frame in frames:
             if frame.command == b"MESSAGE":
-                self._on_message(frame)
+                try:
+                    self._on_message(frame)
+                except Exception as error:
+                    raise _failed(error) from error
             elif frame.command == b"RECEIPT":
                 self._on_receipt((frame.first(RECEIPT_ID) or b"").decode("ascii", "replace"))
             else:
                 control = StompFrame(frame.command.decode(), frame.headers(), frame.body)
                 self.notify(control.cmd.lower(), control)
+
+
+def _failed(error: Exception) -> ConnectionLostError:
+    """Log what a callback raised: nobody else would see it."""
+    if isinstance(error, ConnectionLostError):
+        return error
+    _log.error("A callback failed; the connection is given up so that its messages come back", exc_info=error)
+    return ConnectionLostError(f"a callback failed: {type(error).__name__}: {error}")
 
 
 class Client(stomp.connect.BaseConnection, stomp.connect.Protocol12):  # type: ignore[misc] # no types

@@ -147,6 +147,17 @@ class Dialect(ABC):
         del keeper
         return token.decode()
 
+    def swallowed(self, error: str, last: Frame | None, since: int) -> bytes | None:
+        """Return the token of a message that the broker delivered into the void, if `error` says so.
+
+        Args:
+            error: The text of an ERROR frame.
+            last: The last message that came on this connection.
+            since: How many were swallowed since then.
+        """
+        del error, last, since
+        return None
+
     def acknowledgement(self, frame: Frame) -> bytes | None:
         """Return what ACK must name, as it stands on the wire."""
         return frame.first(ACK)
