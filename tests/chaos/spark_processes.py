@@ -68,7 +68,7 @@ def soon(look: Callable[[], T | None], what: str, seconds: float = 120) -> T:
     deadline = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < deadline, f"window missed: no {what} within {seconds:g} s"
-        time.sleep(0.002)
+        time.sleep(0.005)
     return found
 
 

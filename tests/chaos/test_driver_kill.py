@@ -1,6 +1,6 @@
 """The Spark driver is killed in the middle of its job: the retried task stores the batch once.
 
-`JMSJCA_CHAOS=full` sends 20,000 messages and kills once more, otherwise 2,000.
+`JMSJCA_CHAOS=full` sends 20,000 messages and kills four attempts, otherwise 2,000 and two.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ FULL = os.environ.get("JMSJCA_CHAOS") == "full"
 MESSAGES = 20_000 if FULL else 2_000
 BAD_EVERY = 100
 ROOT = Path(__file__).parents[2]
+Find = Callable[[Driver], psutil.Process | None]
 
 pytestmark = [
     pytest.mark.usefixtures("metadata"),
@@ -146,58 +147,63 @@ def meanwhile(action: Callable[[], None]) -> Iterator[None]:
         acting.result(timeout=10)
 
 
-def test_the_retry_stores_the_batch_once_when_jvm_or_python_driver_is_killed(story: Story) -> None:
-    def kill(fence: int, find: Callable[[Driver], psutil.Process | None], look: Callable[[], object]) -> None:
-        before = look()
-        soon(lambda: look() != before, f"trace of attempt {fence}")
-        victim = find(Driver(fence))
-        assert victim is not None, f"window missed: attempt {fence} had ended"
-        victim.kill()
-        assert story.done() is None, f"window missed: attempt {fence} had done the batch"
-
-    def kill_all() -> None:
-        kill(1, Driver.jvm, story.staged("**/*.parquet*"))
-        if FULL:
-            kill(2, Driver.python, story.staged("**/*.parquet*"))
-        # In the table, but not yet reported: the next attempt replaces it.
-        kill(3 if FULL else 2, Driver.python, story.placed)
-
-    with meanwhile(kill_all):
-        outcome = story.run(retries=3)
-    story.check(outcome, attempts=4 if FULL else 3)
+def kill(story: Story, fence: int, find: Find, look: Callable[[], object]) -> None:
+    """Kill a process of an attempt when what `look` sees changes, and be sure that it was in its job."""
+    before = look()
+    soon(lambda: look() != before, f"trace of attempt {fence}")
+    victim = find(Driver(fence))
+    assert victim is not None, f"window missed: attempt {fence} had ended"
+    victim.kill()
+    assert story.done() is None, f"window missed: attempt {fence} had done the batch"
 
 
-def test_a_python_driver_that_outlives_its_jvm_is_shut_out(story: Story) -> None:
-    def orphan() -> psutil.Process:
-        """Kill the JVM of attempt 1 when Spark has written all and Python has yet to put it in place."""
-        soon(story.staged("."), "rows written aside")
-        with (story.batch / COMMIT_LOCK).open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            soon(story.staged("_SUCCESS"), "finished rows")
-            jvm, python = Driver(1).jvm(), Driver(1).python()
-            assert jvm is not None
-            assert python is not None
-            soon(lambda: lock.name in {file.path for file in python.open_files()}, "driver about to commit")
-            python.suspend()
-            jvm.kill()
-        return python
+def outlive_the_jvm(story: Story) -> psutil.Process:
+    """Kill the JVM of attempt 1 when Spark has written all rows and Python has yet to put them in place.
 
-    def act() -> None:
-        python = orphan()
-        second = Driver(2)
-        groups = soon(second.groups, "second attempt")
-        signal_groups(groups, signal.SIGSTOP)
-        try:
-            assert not story.placed(), "window missed: a batch was in the table"
-            python.resume()
-            soon(lambda: ended(python), "end of the old driver")
-            assert not story.placed(), "the old driver put its rows into the table"
-            assert story.done() is None, "the old driver reported the batch done"
-        finally:
+    Returns:
+        The Python driver, suspended.
+    """
+    soon(story.staged("."), "rows written aside")
+    with (story.batch / COMMIT_LOCK).open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        soon(story.staged("_SUCCESS"), "finished rows")
+        jvm, python = Driver(1).jvm(), Driver(1).python()
+        assert jvm is not None
+        assert python is not None
+        soon(lambda: lock.name in {file.path for file in python.open_files()}, "driver about to commit")
+        python.suspend()
+        jvm.kill()
+    return python
+
+
+def resume_beside(story: Story, python: psutil.Process, fence: int) -> None:
+    """Let the old driver go on once the next attempt has begun: it must end without a trace."""
+    groups = soon(Driver(fence).groups, f"attempt {fence}")
+    signal_groups(groups, signal.SIGSTOP)
+    try:
+        assert not story.placed(), "window missed: the batch is in the table before the old driver goes on"
+        python.resume()
+        soon(lambda: ended(python), "end of the old driver")
+        assert not story.placed(), "the old driver put its rows into the table"
+        assert story.done() is None, "the old driver reported the batch done"
+    finally:
+        if not ended(python):
             python.kill()
-            signal_groups(groups, signal.SIGCONT)
-        assert current_fence(story.batch) == 2
+        signal_groups(groups, signal.SIGCONT)
+    assert current_fence(story.batch) == fence
 
-    with meanwhile(act):
-        outcome = story.run(retries=2)
-    story.check(outcome, attempts=2)
+
+def test_retries_store_the_batch_once_and_a_driver_that_outlives_its_jvm_is_shut_out(story: Story) -> None:
+    in_the_middle = [(2, Driver.jvm), (3, Driver.python)] if FULL else []
+    last = 2 + len(in_the_middle)
+
+    def kills() -> None:
+        resume_beside(story, outlive_the_jvm(story), 2)
+        for fence, find in in_the_middle:
+            kill(story, fence, find, story.staged("**/*.parquet*"))
+        # In the table, but not yet reported: the next attempt replaces it.
+        kill(story, last, Driver.python, story.placed)
+
+    with meanwhile(kills):
+        outcome = story.run(retries=last)
+    story.check(outcome, attempts=last + 1)
