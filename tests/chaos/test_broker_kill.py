@@ -30,18 +30,33 @@ def send(broker: Broker, queue: Destination) -> None:
     connection.close()
 
 
-def kill_after_the_next_segments(broker: Broker, collector: CollectorProcess, segments: int) -> None:
-    """Kill the broker the moment a segment is sealed, which is before the broker hears of it."""
+def kill_after_the_next_segments(
+    broker: Broker, collector: CollectorProcess, segments: int, *, in_between: bool
+) -> None:
+    """Kill the broker in the middle of the batch.
+
+    Args:
+        broker: The victim.
+        collector: Who collects.
+        segments: How many more have to be sealed before.
+        in_between: Whether to kill in the middle between two segments, so that received messages are lost
+            from memory; if not, the moment one is sealed, which is before the broker hears of it.
+    """
     assert broker.pid is not None
     leader = psutil.Process(broker.pid)
     # Looked up before: a list of processes takes longer than an acknowledgement.
     processes = [leader, *leader.children(recursive=True)]
-    goal = collector.segments + segments
+    first, goal = collector.segments + 1, collector.segments + segments
     deadline = time.monotonic() + 120
-    while collector.segments < goal:
+    since = None
+    while (found := collector.segments) < goal:
         assert collector.alive, f"window missed: the batch was finished before segment {goal}"
         assert time.monotonic() < deadline, f"no segment {goal}"
+        if since is None and found >= first:
+            since = time.monotonic()
         time.sleep(0.0005)
+    if in_between and since is not None:
+        time.sleep((time.monotonic() - since) / (goal - first) / 2)
     for process in processes:
         process.kill()
     broker.kill()
@@ -59,8 +74,10 @@ def test_each_message_is_in_the_batch_once_when_the_broker_is_killed(
         broker, queue, folders[0], max_messages=MESSAGES, segment_messages=SEGMENT, idle_seconds=20
     )
     try:
-        for _ in range(KILLS):
-            kill_after_the_next_segments(broker, collector, MESSAGES // SEGMENT // (KILLS + 1))
+        for number in range(KILLS):
+            kill_after_the_next_segments(
+                broker, collector, MESSAGES // SEGMENT // (KILLS + 1), in_between=number % 2 == 1
+            )
             broker.start()
         first = collector.result()
     finally:
