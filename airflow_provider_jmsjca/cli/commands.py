@@ -10,8 +10,11 @@ from pathlib import Path
 
 from airflow.cli.simple_table import AirflowConsole
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.activation import ActivationSpec, read_descriptor
+from airflow_provider_jmsjca.core.activation.document import read_document
 from airflow_provider_jmsjca.core.explain import explain
+from airflow_provider_jmsjca.core.layers import Layer
+from airflow_provider_jmsjca.core.options import Level
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
 
@@ -36,12 +39,15 @@ def _one_line_errors(command: Command) -> Command:
 
 @_one_line_errors
 def explain_command(args: argparse.Namespace) -> None:
-    """Print each effective option with its value (secrets masked), origin and default."""
-    spec = None if args.activation is None else _read_spec([args.activation], args.name)
+    """Print each effective option with its value (secrets masked), origin and default.
+
+    What the levels contradict each other in is said after the table.
+    """
+    activation = None if args.activation is None else _layer(Path(args.activation), args.name)
     connection = None if args.conn_id is None else JmsHook(args.conn_id)
-    rows = explain(resolve_levels(connection, spec), only_set=args.only_set)
+    resolved = resolve_levels(connection, activation)
     AirflowConsole().print_as(
-        data=rows,
+        data=explain(resolved, only_set=args.only_set),
         output=args.output,
         mapper=lambda row: {
             "option": row.option,
@@ -51,19 +57,21 @@ def explain_command(args: argparse.Namespace) -> None:
             "status": row.status,
         },
     )
+    if activation is not None:
+        ActivationSpec.from_resolved(resolved)
 
 
 @_one_line_errors
 def import_command(args: argparse.Namespace) -> None:
     """Print the activation spec of deployment descriptors as YAML."""
-    sys.stdout.write(_read_spec(args.files, args.name, descriptor=True).to_yaml(secrets=args.secrets))
+    spec = ActivationSpec.from_xml(*(_read(Path(file)) for file in args.files), name=args.name)
+    sys.stdout.write(spec.to_yaml(secrets=args.secrets))
 
 
-def _read_spec(files: list[str], name: str | None, *, descriptor: bool = False) -> ActivationSpec:
-    texts = [_read(Path(file)) for file in files]
-    if descriptor or Path(files[0]).suffix == ".xml":
-        return ActivationSpec.from_xml(*texts, name=name)
-    return ActivationSpec.from_yaml(texts[0])
+def _layer(path: Path, name: str | None) -> Layer:
+    text = _read(path)
+    fields = read_descriptor(text).activation(name) if path.suffix == ".xml" else read_document(text)
+    return Layer(level=Level.ACTIVATION, source=f"activation {path.name}", fields=fields)
 
 
 def _read(path: Path) -> str:

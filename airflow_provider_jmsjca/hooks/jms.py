@@ -12,8 +12,8 @@ from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.layers import Layer, connector_layer
+from airflow_provider_jmsjca.core.options import option_by_field
 from airflow_provider_jmsjca.core.precedence import Resolved, resolve
 from airflow_provider_jmsjca.engine.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
@@ -155,7 +155,7 @@ def _connection_found(conn_id: str) -> Iterator[None]:
         raise ConfigurationError(f"connection {conn_id!r} is not defined in Airflow") from error
 
 
-def resolve_levels(hook: JmsHook | None, spec: ActivationSpec | None) -> Resolved:
+def resolve_levels(hook: JmsHook | None, activation: Layer | None) -> Resolved:
     """Return what holds for an activation over a connection; either may be left out.
 
     An activation whose URL is `lookup://name` takes the Airflow connection of that name.
@@ -170,10 +170,12 @@ def resolve_levels(hook: JmsHook | None, spec: ActivationSpec | None) -> Resolve
     if hook is not None:
         layer, connections = hook.layers()
         layers.append(layer)
-    if spec is not None:
-        layers.append(spec.layer())
-        if (name := lookup_name(spec.connection_url)) is not None:
-            connections = connections | JmsHook(name).layers()[1]
+    if activation is not None:
+        layers.append(activation)
+        for spelling, value in activation.fields.items():
+            option = option_by_field(spelling)
+            if option is not None and option.name == "connection_url" and (name := lookup_name(str(value))):
+                connections = connections | JmsHook(name).layers()[1]
     return resolve(layers, connections)
 
 

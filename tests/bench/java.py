@@ -22,9 +22,7 @@ def measure(broker: ActiveMQClassic, messages: int) -> Iterator[Rate]:
     java = find_java()
     modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True)
     if "jdk.compiler" not in modules.stdout:
-        print(
-            f"  Java client: left out: {java} has no compiler; on Debian: apt-get install openjdk-17-jdk-headless"
-        )
+        print(f"  Java client left out: {java} has no compiler (Debian: openjdk-17-jdk-headless)")
         return
     run = functools.partial(_run, java, broker)
     queue = f"bench.java.{uuid.uuid4().hex[:8]}"

@@ -108,19 +108,7 @@ class ActivationSpec(ActivationFields):
         Raises:
             ConfigurationError: There is none, or several; or as for the constructor.
         """
-        descriptor = read_descriptor(*texts)
-        found = dict(descriptor.activations)
-        if name is not None and name not in found:
-            raise ConfigurationError(
-                f"descriptor: no activation {name!r}, it has: {', '.join(found) or 'none'}"
-            )
-        if not found:
-            raise ConfigurationError(
-                "descriptor: it describes a connector only; its values belong into [jmsjca]"
-            )
-        if name is None and len(found) > 1:
-            raise ConfigurationError(f"descriptor: several activations, say which: {', '.join(found)}")
-        return cls(**(found[name] if name is not None else next(iter(found.values()))))
+        return cls(**read_descriptor(*texts).activation(name))
 
     @classmethod
     def from_resolved(cls, resolved: Resolved) -> Self:
