@@ -266,7 +266,7 @@ class Dialect(ABC):
             ),
             message_id=self.message_id(headers),
             correlation_id=headers.get("correlation-id"),
-            reply_to=None if "reply-to" not in headers else Destination.parse(headers["reply-to"]),
+            reply_to=None if "reply-to" not in headers else Destination.from_header(headers["reply-to"]),
             type=headers.get("type"),
             destination=self.origin(headers, subscription),
             timestamp=number(headers, "timestamp", None),
