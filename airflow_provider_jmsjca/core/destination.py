@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 
+_JNDI = "jndi"  # marks a name in the provider's own JNDI and is part of the name (J90)
+
 
 class DestinationKind(enum.StrEnum):
     """The two messaging styles of JMS."""
@@ -40,19 +42,32 @@ class Destination:
         return cls(DestinationKind.TOPIC, name)
 
     @classmethod
-    def parse(cls, text: str) -> Destination:
-        """Return the destination that `queue://name`, `topic://name` or a bare queue name says.
+    def parse(cls, text: str, default: DestinationKind = DestinationKind.QUEUE) -> Destination:
+        """Return the destination that `queue://name`, `topic://name` or a bare name says.
 
-        Also read: `queue:name`, `/queue/name`, and the same for topics.
+        Also read: `queue:name`, `/queue/name`, and the same for topics. Blanks around the name don't count.
+
+        Args:
+            text: The destination.
+            default: What a bare name names.
 
         Raises:
-            ConfigurationError: The text names no destination.
+            ConfigurationError: The text names no destination, or says another kind than those two.
         """
+        text = text.strip()
+        scheme, separator, name = text.partition("://")
         for kind in DestinationKind:
-            for prefix in (f"{kind}://", f"/{kind}/", f"{kind}:"):
+            if separator and scheme.lower() == kind:
+                return cls(kind, name)
+            for prefix in (f"/{kind}/", f"{kind}:"):
                 if text.startswith(prefix):
                     return cls(kind, text[len(prefix) :])
-        return cls.queue(text)
+        if separator and scheme.lower() != _JNDI:
+            raise ConfigurationError(
+                f"destination: {scheme!r} is no kind of destination, expected queue://name, topic://name or "
+                "a bare name"
+            )
+        return cls(default, text)
 
     def __str__(self) -> str:
         return f"{self.kind}://{self.name}"
