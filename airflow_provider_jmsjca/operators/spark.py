@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
@@ -92,8 +93,8 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Collect, submit, dead-letter; each step only if an earlier attempt hasn't done it."""
         with task_failures():
-            target = target_of(self.dead_letter_destination, Destination.parse(self.destination))
-            if str(target) == str(Destination.parse(self.destination)):
+            target = target_of(self.dead_letter_destination, find_destination(self.destination))
+            if str(target) == str(find_destination(self.destination)):
                 raise ConfigurationError(f"dead_letter_destination is the destination itself, {target}")
             hook_class = spark_submit_hook()
             collected = self.collected(context)
