@@ -156,7 +156,7 @@ class _Reader:
         return {}
 
     def _item_types(self, kind: BodyKind) -> dict[str, Any]:
-        pairs = self._data.get("item_types")
+        pairs: Any = self._data.get("item_types")
         if kind is BodyKind.MAP and _are_pairs(pairs):
             return {self._text("item_types", name): value for name, value in pairs}
         return self._object("item_types")
