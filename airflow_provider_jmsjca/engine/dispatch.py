@@ -122,7 +122,7 @@ class Dispatcher:
             todo = self.handle(events)
         for work in todo:
             self.workers.post(work)
-        if self._lines:
+        if self._lines or self._ended:
             self.speak()
 
     def handle(self, events: Iterable[Event]) -> list[Work]:
@@ -148,13 +148,15 @@ class Dispatcher:
         return todo
 
     def speak(self) -> None:
-        """Write the log lines that were decided on; not under the lock."""
+        """Write the log lines that were decided on, then say if it has stopped; not under the lock."""
         while self._lines:
             try:
                 line = self._lines.popleft()
-            except IndexError:
-                return
+            except IndexError:  # another thread was quicker
+                break
             _log.log(_LEVELS[line.level], "%s: %s", self.settings.name, line.text)
+        if self._ended:
+            self.stopped.set()
 
     def report(self, link: Link, event: Event) -> None:
         """Something happened to a link; only the current one counts."""
@@ -190,7 +192,7 @@ class Dispatcher:
             event, message = _arrival(received, next(self._numbers))
             intake.held[event.delivery] = received, message
             todo = self.handle((event,))
-        if self._lines:
+        if self._lines or self._ended:
             self.speak()
         return todo
 
@@ -234,7 +236,6 @@ class Dispatcher:
         self._ended = True
         self._alarm_set.set()
         self.workers.close()
-        self.stopped.set()
 
     def _do(self, work: Work) -> list[Work]:
         if self._rollbacks:

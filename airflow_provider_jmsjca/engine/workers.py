@@ -68,11 +68,8 @@ class Workers:
 
     def post(self, work: Work) -> None:
         """Have a piece of work done."""
-        if self._mailboxes:
-            mailbox = self._mailboxes.get(getattr(work[1], "unit", 0))
-            if mailbox is not None:
-                mailbox.put(work)
-                return
+        if self._mailboxes and self._forward(work):
+            return
         self._queue.put(work)
         if self.size < self._maximum:
             self._grow()
@@ -87,7 +84,7 @@ class Workers:
 
     def _grow(self) -> None:
         with self._lock:
-            wanted = not self._closed and self._busy >= self.size and self.size < self._maximum
+            wanted = not self._closed and self._busy + self._queue.qsize() > self.size
         if wanted:
             self._add()
 
@@ -134,6 +131,10 @@ class Workers:
     def _serve(self, item: Work | Intake) -> None:
         todo = self._admit(item) if isinstance(item, Intake) else [item]
         while todo:
+            if self._mailboxes:
+                todo = [work for work in todo if not self._forward(work)]
+                if not todo:
+                    return
             for later in todo[1:]:
                 self.post(later)
             work = todo[0]
@@ -142,6 +143,14 @@ class Workers:
             else:
                 todo = self._perform(work)
 
+    def _forward(self, work: Work) -> bool:
+        """Leave work of a batch to the thread that has it; say whether there is one."""
+        mailbox = self._mailboxes.get(getattr(work[1], "unit", 0))
+        if mailbox is None:
+            return False
+        mailbox.put(work)
+        return True
+
     def _serve_batch(self, first: Work, unit: int) -> list[Work]:
         """Do all handler calls of a batch; return what is to be done when they are."""
         mailbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
@@ -149,14 +158,15 @@ class Workers:
         work: Work | None = first
         try:
             while work is not None:
-                todo = self._perform(work)
-                if work[1].__class__ is DeliverEndOfBatch:
-                    return todo
-                for each in todo:
+                if isinstance(work[1], DeliverEndOfBatch):
+                    # What comes after it may be decided before it has returned here, and is anybody's.
+                    del self._mailboxes[unit]
+                    return self._perform(work)
+                for each in self._perform(work):
                     self.post(each)
                 if self._closed:
                     break
                 work = mailbox.get()
         finally:
-            del self._mailboxes[unit]
+            self._mailboxes.pop(unit, None)
         return []
