@@ -438,7 +438,7 @@ def test_statistics_under_the_keys_of_jmsjca(site: Site) -> None:
 
 
 def test_attempts_are_recorded_before_the_handler_is_called(site: Site) -> None:
-    """DESIGN rule 2: the stored count is what the handler sees; while it can't be stored nothing is delivered."""
+    """DESIGN rule 2: the stored count is what the handler sees; otherwise it waits."""
     site.send("a")
     asked: list[str | None] = []
 
