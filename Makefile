@@ -52,7 +52,7 @@ lint: setup  ## Format, rules, types, imports
 
 .PHONY: demo
 demo: setup  ## The whole way on real flights: queue, DAG, Spark table, dead letters
-	@$(IN_VENV) python -m tests.demo
+	@$(IN_VENV) python -m example_dags.demo
 
 .PHONY: bench
 bench: setup  ## Messages per second, ours and a plain loop
@@ -80,8 +80,8 @@ clean:  ## Stop what `make brokers` started; delete .venv, .run and caches
 
 $(UV): requirements/bootstrap.txt
 	@test -n "$(PYTHON)" || { echo 'error: no Python 3.11 or newer on PATH; install one, or name it: make PYTHON=/path/to/python' >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'error: $(PYTHON) is not Python 3.11 or newer' >&2; exit 1; }
-	@$(PYTHON) -m pip --version > /dev/null || { echo 'error: $(PYTHON) has no pip; install it (on Debian: apt-get install python3-pip)' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { echo 'error: $(PYTHON) is not Python 3.11 or newer' >&2; exit 1; }
+	@$(PYTHON) -m pip --version > /dev/null 2>&1 || { echo 'error: $(PYTHON) has no pip; install it (on Debian: apt-get install python3-pip)' >&2; exit 1; }
 	@mkdir -p $(TOOLS)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --upgrade --target $(TOOLS) --require-hashes -r $<
 	@touch $@

@@ -55,6 +55,7 @@ def get_provider_info() -> dict[str, Any]:
                 },
             },
         ],
+        "cli": [f"{_PACKAGE}.cli.definition.get_jms_cli_commands"],
         "config": {
             "jmsjca": {
                 "description": "Defaults for every JMS connection of this installation.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from airflow_provider_jmsjca.core.masking import MASK, is_secret, masked_text
+from airflow_provider_jmsjca.core.masking import MASK, masked_text, masked_value
 from airflow_provider_jmsjca.core.options import (
     OPTIONS,
     Option,
@@ -15,6 +15,7 @@ from airflow_provider_jmsjca.core.options import (
     masked_options,
 )
 from airflow_provider_jmsjca.core.precedence import Resolved
+from airflow_provider_jmsjca.core.url import ConnectionUrl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ def explain(resolved: Resolved, *, only_set: bool = False) -> tuple[Explained, .
     rows += [
         Explained(
             option=key,
-            value=MASK if is_secret(key) else masked_text(value),
+            value=masked_value(key, value),
             origin=str(origin),
             default="",
             status="for the broker",
@@ -75,6 +76,8 @@ def display(option: Option, value: OptionValue) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return ", ".join(masked_text(item) for item in value)
+    if option.name == "connection_url":
+        return ConnectionUrl.parse(str(value)).masked()
     if option.value_type is OptionType.PROPERTIES:
         return masked_options(str(value))
     return masked_text(str(value)) if isinstance(value, str) else _number(value)

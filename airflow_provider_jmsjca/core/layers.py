@@ -7,7 +7,6 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from airflow_provider_jmsjca.core.masking import MASK
 from airflow_provider_jmsjca.core.options import (
     OPTIONS_BY_NAME,
     Level,
@@ -17,6 +16,7 @@ from airflow_provider_jmsjca.core.options import (
     option_by_key,
     parse_options,
     read_value,
+    shown,
     unknown_field,
 )
 from airflow_provider_jmsjca.core.url import ConnectionUrl, is_connection_url
@@ -102,8 +102,7 @@ class ResolvedValue:
     origin: Origin
 
     def __repr__(self) -> str:
-        value = MASK if self.option.secret else repr(self.value)
-        return f"ResolvedValue({self.option.name}={value} from {self.origin})"
+        return f"ResolvedValue({self.option.name}={shown(self.option, self.value)} from {self.origin})"
 
 
 def call_layer(username: str | None, password: str | None) -> Layer:
@@ -171,7 +170,7 @@ class ReadLayer:
     layer: Layer
     url: ConnectionUrl | None = None
     values: list[ResolvedValue] = field(default_factory=list)
-    broker: dict[str, tuple[str, Origin]] = field(default_factory=dict)
+    broker: dict[str, tuple[str, Origin]] = field(default_factory=dict, repr=False)
 
 
 def read_layer(layer: Layer, faults: list[str]) -> ReadLayer:

@@ -6,7 +6,7 @@ import re
 
 MASK = "***"
 _SECRET_WORDS = re.compile(r"pass(?:word|wd|code|phrase)|secret|token|credential|pwd", re.IGNORECASE)
-_USERINFO = re.compile(r"(?<=//)[^/?#\s]*@")
+_USERINFO = re.compile(r"(?<=//)[^/?]*@")
 _SECRET_PAIR = re.compile(
     r"([\w.%-]*(?:pass(?:word|wd|code|phrase)|secret|token|credential|pwd)[\w.%-]*\s*[=:]\s*)(?:[^&;,\s]|;(?!\s))+",
     re.IGNORECASE,
@@ -21,3 +21,8 @@ def is_secret(name: str) -> bool:
 def masked_text(text: str) -> str:
     """Return text that may hold a URL or options with user information and secret values blotted out."""
     return _SECRET_PAIR.sub(rf"\g<1>{MASK}", _USERINFO.sub(f"{MASK}@", text))
+
+
+def masked_value(name: str, value: str) -> str:
+    """Return the value as it may be shown under this name."""
+    return MASK if is_secret(name) else masked_text(value)

@@ -20,7 +20,8 @@ Levels: C connector (section `[jmsjca]` of the Airflow configuration, or an envi
 `JMSJCA_NOXA`), F connection factory (an Airflow connection), A activation (an activation spec). Higher
 levels win: C < F < A; within a level a field < the Options text < the query of the URL. An option marked ! is
 one whose `JMSJCA.*` key, at whatever level, replaces the field at every level. A `JMSJCA.*` key that is not
-on this page is an error; every other key in a URL or an Options text goes to the broker untouched.
+on this page is an error; every other key in a URL or an Options text goes to the broker untouched, except
+`username` and `password` in a URL and the names under Transport, which may stand without `JMSJCA.`.
 """
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from airflow_provider_jmsjca.core.masking import MASK, is_secret
+from airflow_provider_jmsjca.core.masking import MASK, masked_value
 from airflow_provider_jmsjca.core.options import check_keys
 from airflow_provider_jmsjca.core.query import decoded, read_query
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -96,11 +96,20 @@ class ConnectionUrl:
         """Whether there are several hosts to try."""
         return len(self.hosts) > 1
 
+    @property
+    def has_secrets(self) -> bool:
+        """Whether `masked` hides something."""
+        return (
+            self.username is not None
+            or self.password is not None
+            or any(masked_value(key, value) != value for key, value in self.query.items())
+        )
+
     def masked(self) -> str:
         """Return the URL in normal form without its secrets."""
         user = f"{MASK}@" if self.username is not None or self.password is not None else ""
         hosts = ",".join(_host_text(host, port) for host, port in self.hosts)
-        pairs = "&".join(f"{key}={MASK if is_secret(key) else value}" for key, value in self.query.items())
+        pairs = "&".join(f"{key}={masked_value(key, value)}" for key, value in self.query.items())
         return f"{self.scheme}://{user}{hosts}{self.path}{'?' if pairs else ''}{pairs}"
 
     def __str__(self) -> str:
@@ -222,7 +231,7 @@ def _read_host(text: str, faults: list[str]) -> Host | None:
         host = address
     else:
         host, colon, port = text.partition(":")
-        if _is_ipv6(text):
+        if text.count(":") > 1 and _is_ipv6(text):
             faults.append(
                 f"connection URL: host {text!r}, expected brackets around an IPv6 address: [{text}]"
             )

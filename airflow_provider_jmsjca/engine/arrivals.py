@@ -25,8 +25,18 @@ class Arrivals:
     def __init__(self, connection: Connection, subscription: Subscription) -> None:
         self._queue: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
         self._loss: JmsError | None = None
+        self._connection = connection
         connection.on_lost(self._lose)
         self._consumer = connection.consume(subscription, self._queue.put)
+
+    def renew(self, subscription: Subscription) -> None:
+        """Give back what was received but not settled, and begin anew with a fresh consumer.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+        """
+        self._consumer.close()
+        self._consumer = self._connection.consume(subscription, self._queue.put)
 
     def _lose(self, reason: JmsError) -> None:
         self._loss = reason
@@ -44,7 +54,7 @@ class Arrivals:
             while True:
                 if item is None or self._loss is not None:
                     raise ConnectionLostError(str(self._loss)) from self._loss
-                if item.generation == self._consumer.generation:
+                if item.consumer is self._consumer and item.generation == self._consumer.generation:
                     found.append(item)
                 if len(found) >= _HANDFUL:
                     break

@@ -1,7 +1,11 @@
 """The batch driver: messages of one destination into sealed segments of a batch.
 
-Received, appended, sealed on disk, acknowledged: in this order and no other. While one segment is being
-sealed and its unit committed by a second thread, the next one is being received.
+Received, appended, sealed on disk, acknowledged: in this order and no other.
+
+A queue is consumed afresh for every segment: at every acknowledgement ActiveMQ Classic looks through all
+that a consumer was given and hasn't committed, so a long-lived one gets slower and slower. A topic without
+durable subscription would lose messages in between; there one consumer lives as long as the connection, and
+the next segment is received while a second thread seals the one before and commits its unit.
 
 | what happens | what becomes of the messages |
 |---|---|
@@ -20,9 +24,10 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
+from dataclasses import replace
 from typing import Protocol
 
-from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.arrivals import Arrivals
 from airflow_provider_jmsjca.engine.batch_spec import BatchSpec, CollectResult, EndReason
@@ -174,12 +179,14 @@ class _Collection:
     def _receive(self, connection: Connection) -> None:
         trusted_ids = connection.capabilities.stable_message_id
         arrivals = Arrivals(connection, self._subscription())
+        self._left = 0
         self._last_arrival = time.monotonic()
         while self._end() is None:
             arrived = arrivals.take(_TICK_SECONDS)
             if not arrived:
-                if self._idle_seconds() >= self._spec.flush_time.total_seconds():
+                if self._in_unit and self._idle_seconds() >= self._spec.flush_time.total_seconds():
                     self._seal()
+                    self._renew(arrivals)
                 self._raise_failure_of_sealer()
                 continue
             for received in arrived:
@@ -190,20 +197,29 @@ class _Collection:
                     self._seal()
                     # What it waited for the sealer was no silence of the broker.
                     self._last_arrival = time.monotonic()
-                    if self._end() is not None:
+                    if self._end() is not None or self._renew(arrivals):
                         break
             self._last_arrival = time.monotonic()
         if self._end() is not EndReason.STOPPED:
             self._seal()
 
-    def _subscription(self) -> Subscription:
+    def _renew(self, arrivals: Arrivals) -> bool:
+        """Consume afresh, where that loses nothing; tell whether it was done."""
         asked = self._spec.subscription
-        return Subscription(
-            destination=asked.destination,
-            selector=asked.selector,
-            durable_name=asked.durable_name,
-            prefetch=asked.prefetch or 2 * self._spec.segment_messages,
-        )
+        if asked.destination.kind is DestinationKind.TOPIC and asked.durable_name is None:
+            return False
+        self._finish_sealing()
+        if not self._stop.is_set():
+            arrivals.renew(self._subscription())
+            self._left = 0
+        return True
+
+    def _subscription(self) -> Subscription:
+        asked, maximum = self._spec.subscription, self._spec.max_messages
+        wanted = self._spec.segment_messages
+        if maximum is not None:
+            wanted = min(wanted, maximum - self._promised)
+        return replace(asked, prefetch=asked.prefetch or wanted)
 
     def _take(self, received: Received, unit: UnitOfWork, *, trusted_ids: bool) -> None:
         self._received += 1
@@ -213,7 +229,8 @@ class _Collection:
         except PoisonMessageError as fault:
             salvaged = received.salvaged
             if salvaged is None:
-                # Acknowledged without a copy it would be lost; unsettled it stays with the broker.
+                # Acknowledged without a copy it would be lost; unsettled it stays with the broker, and comes
+                # again with the next consumer.
                 self._left += 1
                 _log.warning("A message of %s stays at the broker: %s", self._batch.source, fault)
                 return

@@ -51,8 +51,10 @@ class JmsConnection:
         Args:
             transacted: Whether sends and receipts take effect together, at `commit`.
             acknowledge_mode: For sessions that aren't transacted; `transacted` beats it.
-            prefetch: How many messages may be on their way to this session for each destination; `None`
-                means 1 for a queue (it grows while the session holds unsettled ones), 1000 for a topic.
+            prefetch: How many messages the broker may set aside for this session and destination; it bounds
+                what the session can hold unsettled, so a transaction of 500 needs 500. `None` means 1 for a
+                queue in AUTO and DUPS_OK mode, else 100; 1000 for a topic. Artemis counts 1,200 bytes as
+                a message: give more for larger ones.
 
         Raises:
             ConfigurationError: The connection is closed, or `prefetch` is below 1: such a consumer would

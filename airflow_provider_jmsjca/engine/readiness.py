@@ -34,8 +34,8 @@ class Ready:
 class QueueWatch:
     """Looks whether a queue holds messages.
 
-    Brokers that can be browsed are: nothing about the messages changes. On others one message is received
-    and handed back, which may set its redelivered flag, and count as a delivery.
+    Brokers that can be browsed are, which doesn't bring messages nearer to a limit of deliveries. On others
+    one message is received and handed back, which may count as a delivery. Either may set redelivered flags.
 
     For one task of one event loop. Guarantee: it consumes nothing, also when cancelled or killed.
     """

@@ -14,7 +14,7 @@ from typing import Self
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import Selector
-from airflow_provider_jmsjca.engine.inbox import TOPIC_PREFETCH, Inbox
+from airflow_provider_jmsjca.engine.inbox import Inbox
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
     ConfigurationError,
@@ -29,6 +29,11 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
     UnitOfWork,
 )
+
+# A topic's messages are the subscriber's own: nobody else misses them.
+TOPIC_PREFETCH = 1000
+# Sessions that settle one by one take one by one; the others have to hold what they settle together.
+UNSETTLED_PREFETCH = 100
 
 
 class AcknowledgeMode(enum.StrEnum):
@@ -160,6 +165,8 @@ class JmsSession:
             ConfigurationError: The selector can't be parsed; the position is in the text.
             CapabilityError: The broker ignores selectors, or has no durable subscriptions. The session does
                 not filter instead: it would take away messages meant for others, or mix up their order.
+            ConfigurationError: Nothing came, and the session holds as many unsettled messages as its prefetch
+                allows.
             ConnectionLostError: The connection is gone.
             PoisonMessageError: The message can't be decoded. It stays unsettled; in a transacted or CLIENT
                 session `commit` or `acknowledge` settles it.
@@ -308,7 +315,7 @@ class JmsSession:
                 self._require("durable_subscription", purpose=f"the durable subscription {durable_name!r}")
             prefetch = self._prefetch
             if prefetch is None:
-                prefetch = TOPIC_PREFETCH if destination.kind is DestinationKind.TOPIC else 1
+                prefetch = self._default_prefetch(destination)
             subscription = Subscription(
                 destination=destination,
                 selector=selector or None,
@@ -319,6 +326,11 @@ class JmsSession:
             if self._loss is not None:
                 found.lose(self._loss)
         return found
+
+    def _default_prefetch(self, destination: Destination) -> int:
+        if destination.kind is DestinationKind.TOPIC:
+            return TOPIC_PREFETCH
+        return 1 if self._mode in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK) else UNSETTLED_PREFETCH
 
     def _open_unit(self) -> UnitOfWork:
         if self._unit is None:

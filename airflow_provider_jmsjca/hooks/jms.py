@@ -12,9 +12,20 @@ from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from airflow_provider_jmsjca.core.layers import Layer, connector_layer
+from airflow_provider_jmsjca.core.options import option_by_field
+from airflow_provider_jmsjca.core.precedence import Resolved, resolve
 from airflow_provider_jmsjca.engine.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
-from airflow_provider_jmsjca.hooks.settings import connection_settings, lookup_of
+from airflow_provider_jmsjca.hooks.connection_cache import jms_connection
+from airflow_provider_jmsjca.hooks.settings import (
+    connection_layer,
+    lookup_name,
+    lookup_of,
+    own_entries,
+    resolve_connection,
+    settings_of,
+)
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
@@ -50,10 +61,16 @@ class JmsHook(BaseHook):
         Raises:
             ConfigurationError: The connection can't be used; every fault is named.
         """
-        found = [self._get(self.jms_conn_id)]
-        while (name := self._next_lookup(found)) is not None:
-            found.append(self._get(name))
-        return self._settings(found)
+        found = self._find()
+        return settings_of(self._resolve(found), found[0])
+
+    def options(self) -> Resolved:
+        """Return every option in force, with its origin.
+
+        Raises:
+            ConfigurationError: The connection can't be used; every fault is named.
+        """
+        return self._resolve(self._find())
 
     async def asettings(self) -> ConnectionSettings:
         """Return what the Airflow connection says; for an event loop.
@@ -64,20 +81,32 @@ class JmsHook(BaseHook):
         found = [await self._aget(self.jms_conn_id)]
         while (name := self._next_lookup(found)) is not None:
             found.append(await self._aget(name))
-        return self._settings(found)
+        return settings_of(self._resolve(found), found[0])
+
+    def layers(self) -> tuple[Layer, dict[str, Layer]]:
+        """Return what the Airflow connection says, unresolved, and those its URL refers to, by their ids.
+
+        Raises:
+            ConfigurationError: The connection is not defined, or its extra field is no JSON object.
+        """
+        found = self._find()
+        return connection_layer(found[0]), {each.conn_id: connection_layer(each) for each in found}
 
     def get_conn(self) -> JmsConnection:
-        """Connect.
+        """Connect, or share a connection that this process has already.
 
         Returns:
             A connection for sending, receiving and transactions; close it, or use it as a context manager.
+            Closed, it is kept for the next user until its idle timeout (`hooks.connection_cache`).
 
         Raises:
             ConfigurationError: The Airflow connection can't be used.
             TransientBrokerError: No host answered in time.
             AuthenticationError: The broker refuses the credentials.
         """
-        return JmsConnection(connect(self.settings()))
+        found = self._find()
+        options = self._resolve(found)
+        return jms_connection(settings_of(options, found[0]), options)
 
     def test_connection(self) -> tuple[bool, str]:
         """Connect, and say which broker answered or in one line why none did."""
@@ -106,11 +135,16 @@ class JmsHook(BaseHook):
         name = lookup_of(found[-1])
         return None if name in {connection.conn_id for connection in found} else name
 
+    def _find(self) -> list[Connection]:
+        found = [self._get(self.jms_conn_id)]
+        while (name := self._next_lookup(found)) is not None:
+            found.append(self._get(name))
+        return found
+
     @staticmethod
-    def _settings(found: list[Connection]) -> ConnectionSettings:
-        section = {name: str(value) for name, value in (conf.getsection("jmsjca") or {}).items()}
+    def _resolve(found: list[Connection]) -> Resolved:
         lookups = {connection.conn_id: connection for connection in found}
-        return connection_settings(found[0], lookups=lookups, section=section, environment=os.environ)
+        return resolve_connection(found[0], lookups=lookups, section=_section(), environment=os.environ)
 
 
 @contextlib.contextmanager
@@ -119,3 +153,31 @@ def _connection_found(conn_id: str) -> Iterator[None]:
         yield
     except AirflowNotFoundException as error:
         raise ConfigurationError(f"connection {conn_id!r} is not defined in Airflow") from error
+
+
+def resolve_levels(hook: JmsHook | None, activation: Layer | None) -> Resolved:
+    """Return what holds for an activation over a connection; either may be left out.
+
+    An activation whose URL is `lookup://name` takes the Airflow connection of that name.
+
+    Raises:
+        ConfigurationError: Every fault of every level.
+
+    Source: J31, J68-J72, J113.
+    """
+    layers = [connector_layer(own_entries(_section()), os.environ)]
+    connections: dict[str, Layer] = {}
+    if hook is not None:
+        layer, connections = hook.layers()
+        layers.append(layer)
+    if activation is not None:
+        layers.append(activation)
+        for spelling, value in activation.fields.items():
+            option = option_by_field(spelling)
+            if option is not None and option.name == "connection_url" and (name := lookup_name(str(value))):
+                connections = connections | JmsHook(name).layers()[1]
+    return resolve(layers, connections)
+
+
+def _section() -> dict[str, str]:
+    return {name: str(value) for name, value in (conf.getsection("jmsjca") or {}).items()}

@@ -75,8 +75,7 @@ def resolve_connection(
     environment: Mapping[str, str] | None = None,
 ) -> Resolved:
     """Return every option with its origin; arguments and errors are those of `connection_settings`."""
-    entries = {name: value for name, value in (section or {}).items() if name not in SHELL_ENTRIES}
-    layers = [connector_layer(entries, environment), connection_layer(connection)]
+    layers = [connector_layer(own_entries(section or {}), environment), connection_layer(connection)]
     return resolve(layers, {name: connection_layer(found) for name, found in (lookups or {}).items()})
 
 
@@ -100,9 +99,19 @@ def connection_layer(connection: AirflowConnection) -> Layer:
     )
 
 
+def own_entries(section: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries of `[jmsjca]` that are JMS options."""
+    return {name: value for name, value in section.items() if name not in SHELL_ENTRIES}
+
+
 def lookup_of(connection: AirflowConnection) -> str | None:
     """Return the id of the connection that this one's URL refers to, if it does. Source: J69."""
-    scheme, separator, name = (connection.host or "").strip().partition("://")
+    return lookup_name(connection.host)
+
+
+def lookup_name(url: str | None) -> str | None:
+    """Return the name in `lookup://name`; `None` for any other text."""
+    scheme, separator, name = (url or "").strip().partition("://")
     return name.partition("?")[0] if separator and scheme.lower() == LOOKUP else None
 
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
@@ -21,6 +22,7 @@ from airflow_provider_jmsjca.engine.connector import open_connection
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.spark.batch_id import TaskKey
 from airflow_provider_jmsjca.spark.spool import SpoolBatch
 from airflow_provider_jmsjca.transports.base import Subscription

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             target = target_of(self.dead_letter_destination, Destination.parse(self.destination))
             if str(target) == str(Destination.parse(self.destination)):
                 raise ConfigurationError(f"dead_letter_destination is the destination itself, {target}")
-            hook_class = _spark_submit_hook()
+            hook_class = spark_submit_hook()
             collected = self.collected(context)
             report = collected.report()
             if collected.result.manifest is None:
@@ -107,15 +108,25 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
     def on_kill(self) -> None:
         """Stop collecting, and end spark-submit with everything it started."""
         super().on_kill()
-        hook = self._hook
-        if hook is None:
-            return
-        process = hook._submit_sp  # noqa: SLF001  # the provider offers no other way to its process group
+        process = self._process()
         if process is not None and process.poll() is None:
             # It leads its own group. Its Python driver would survive the JVM and go on.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        hook.on_kill()
+        if self._hook is not None:
+            self._hook.on_kill()
+
+    def _process(self) -> subprocess.Popen[str] | None:
+        if self._hook is None:
+            return None
+        # The provider's hook offers no other way to the process it started.
+        process: subprocess.Popen[str] | None = self._hook._submit_sp  # noqa: SLF001
+        return process
+
+    def _close_output(self) -> None:
+        process = self._process()
+        if process is not None and process.stdout is not None:
+            process.stdout.close()
 
     def _submit(self, hook_class: Any, manifest: Manifest) -> Done:
         fence = take_fence(manifest.folder)
@@ -127,7 +138,10 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             **{"name": f"jms {manifest.batch_id}", **(self.spark_arguments or {})},
         )
         self.log.info("Submitting %d messages, attempt %d", manifest.rows, fence)
-        self._hook.submit(self.application or str(READY_MADE), start_new_session=True)
+        try:
+            self._hook.submit(self.application or str(READY_MADE), start_new_session=True)
+        finally:
+            self._close_output()
         done = Done.read(manifest.folder)
         if done is None:
             raise AirflowException(
@@ -146,7 +160,12 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         return sent
 
 
-def _spark_submit_hook() -> Any:
+def spark_submit_hook() -> Any:
+    """Return the Spark provider's hook class.
+
+    Raises:
+        ConfigurationError: The Spark provider isn't installed.
+    """
     try:
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook  # noqa: PLC0415  # extra
     except ImportError as error:

@@ -23,6 +23,9 @@ passes what `rejects.rejected_messages(manifest)` yields to the dead-letter dest
 batch is done, now or before; 65 a file of the batch is missing, damaged or foreign; 75 a newer attempt has
 taken over; any other: the script failed. A script that leaves the `with` block by an exception of its own, or
 by `sys.exit`, hasn't done the batch: look for `_DONE` as well.
+
+The one line that says what is wrong goes to standard error; `spark-submit` in client mode hands it on as its
+own standard output, among whatever else the driver says.
 """
 
 from __future__ import annotations

@@ -11,17 +11,19 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
 
 _T = TypeVar("_T")
-_TLS = ("ca_file", "certificate_file", "key_file", "key_password", "verify", "server_name")
 _PATHLESS = ("stomp", "vm")
 _DEFAULTS = ConnectionSettings(scheme="", hosts=())
 
 
-def to_connection_settings(resolved: Resolved, *, client_id: str | None = None) -> ConnectionSettings:
+def to_connection_settings(
+    resolved: Resolved, *, client_id: str | None = None, port: int | None = None
+) -> ConnectionSettings:
     """Return what a transport needs to reach the broker that the configuration names.
 
     Args:
         resolved: What `resolve` returned.
         client_id: JMS client id in place of the configured one, as `ActivationSpec.client_id_for` says it.
+        port: For hosts that name none; `None` leaves it to the scheme.
 
     Raises:
         ConfigurationError: No level names a broker, or the URL has a path that means nothing.
@@ -38,15 +40,14 @@ def to_connection_settings(resolved: Resolved, *, client_id: str | None = None) 
             f"connection_url: the path {url.path!r} has no meaning for {url.scheme}://, "
             "expected virtual_host as an option if that is what it is"
         )
-    tls = {name: resolved.values[name].value for name in _TLS if name in resolved.values}
     return ConnectionSettings(
         scheme=url.scheme,
-        hosts=url.hosts,
+        hosts=tuple((host, own or port) for host, own in url.hosts),
         username=_typed(resolved, "username", str, None),
         password=_typed(resolved, "password", str, None),
         client_id=client_id or _typed(resolved, "client_id", str, None),
         virtual_host=_typed(resolved, "virtual_host", str, None),
-        tls=_tls(resolved) if tls else None,
+        tls=_tls(resolved),
         connect_timeout=_typed(resolved, "connect_timeout", timedelta, _DEFAULTS.connect_timeout),
         heart_beat=_typed(resolved, "heart_beat", timedelta, _DEFAULTS.heart_beat),
         reply_timeout=_typed(resolved, "reply_timeout", timedelta, _DEFAULTS.reply_timeout),
@@ -54,8 +55,8 @@ def to_connection_settings(resolved: Resolved, *, client_id: str | None = None) 
     )
 
 
-def _tls(resolved: Resolved) -> TlsSettings:
-    return TlsSettings(
+def _tls(resolved: Resolved) -> TlsSettings | None:
+    settings = TlsSettings(
         ca_file=_typed(resolved, "ca_file", str, None),
         certificate_file=_typed(resolved, "certificate_file", str, None),
         key_file=_typed(resolved, "key_file", str, None),
@@ -63,6 +64,7 @@ def _tls(resolved: Resolved) -> TlsSettings:
         verify=resolved["verify"] is not False,
         server_name=_typed(resolved, "server_name", str, None),
     )
+    return None if settings == TlsSettings() else settings
 
 
 def _typed(resolved: Resolved, name: str, kind: type[_T], default: _T | None) -> _T:

@@ -21,14 +21,14 @@ _TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 def messages(limit: int | None) -> Iterator[JmsMessage]:
     """Yield one text message for each flight, in the order of the data set.
 
-    A value the data set lacks (a cancelled flight has no delay) is left out of the JSON, as a careless
-    sender would do.
+    Each has a `number`, counted from 0, to find it again. A value the data set lacks (a cancelled flight has
+    no delay) is left out of the JSON, as a careless sender would do.
 
     Args:
         limit: How many at most; `None` means all 336,776.
     """
-    for row in islice(_rows(), limit):
-        flight = {
+    for number, row in enumerate(islice(_rows(), limit)):
+        flight = {"number": number} | {
             name: value if name in _TEXT_COLUMNS else int(float(value))
             for name, value in row.items()
             if value not in _MISSING

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from airflow_provider_jmsjca.core.destination import Destination
@@ -24,12 +23,12 @@ class Counted:
 
     Attributes:
         rows: How many flights it holds.
-        distinct_ids: How many different message ids.
+        numbers: The numbers of the flights in it, each as often as it is there.
         delays: Mean delays in minutes per carrier and airport, the worst first.
     """
 
     rows: int
-    distinct_ids: int
+    numbers: Sequence[int]
     delays: Sequence[dict[str, object]]
 
 
@@ -48,14 +47,14 @@ def collected_rows(spool: Path) -> int:
 def read_table(table: Path) -> Counted:
     """Read the flights table."""
     flights = ds.dataset(table, format="parquet", partitioning="hive").to_table(
-        columns=["message_id", "carrier", "origin", "dep_delay", "arr_delay"]
+        columns=["number", "carrier", "origin", "dep_delay", "arr_delay"]
     )
     grouped = flights.group_by(["carrier", "origin"]).aggregate(
-        [("dep_delay", "mean"), ("arr_delay", "mean"), ("message_id", "count")]
+        [("dep_delay", "mean"), ("arr_delay", "mean"), ("number", "count")]
     )
     return Counted(
         rows=flights.num_rows,
-        distinct_ids=pc.count_distinct(flights["message_id"]).as_py(),
+        numbers=flights["number"].to_pylist(),
         delays=grouped.sort_by([("arr_delay_mean", "descending")]).to_pylist(),
     )
 
@@ -67,7 +66,7 @@ def delays(counted: Counted) -> str:
         "-------  -------  -------  ---------------  -------------",
     ]
     lines += [
-        f"{row['carrier']:<7}  {row['origin']:<7}  {row['message_id_count']:>7,}"
+        f"{row['carrier']:<7}  {row['origin']:<7}  {row['number_count']:>7,}"
         f"  {row['dep_delay_mean']:>15.1f}  {row['arr_delay_mean']:>13.1f}"
         for row in counted.delays[:ROWS_SHOWN]
     ]

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from airflow_provider_jmsjca.errors import TransientBrokerError
 
-READY_SECONDS = 120.0
+READY_SECONDS = 300.0
 STOP_SECONDS = 20.0
 
 
@@ -37,9 +37,7 @@ class Standalone:
     def __init__(self, home: Path, dags: Path, settings: Mapping[str, str]) -> None:
         self.home = home
         self.log_file = home / "standalone.log"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port, worker_log_port, trigger_log_port = _free_ports(3)
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
         self._token = ""
@@ -57,6 +55,9 @@ class Standalone:
             "AIRFLOW__API__PORT": str(self.port),
             "AIRFLOW__API__WORKERS": "1",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            # Beside an Airflow that runs already the usual ports are taken.
+            "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(worker_log_port),
+            "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_log_port),
             **settings,
         }
 
@@ -114,9 +115,14 @@ class Standalone:
             return
         process.wait()
 
-    def runs(self, dag_id: str) -> list[dict[str, Any]]:
-        """Return the DAG's runs, oldest first, as the REST API shows them."""
-        answer = self._request("GET", f"/api/v2/dags/{dag_id}/dagRuns?limit=100&order_by=run_after")
+    def runs(self, dag_id: str) -> list[dict[str, Any]] | None:
+        """Return the DAG's runs, oldest first, from the REST API; `None` if it doesn't answer now."""
+        try:
+            answer = self._request("GET", f"/api/v2/dags/{dag_id}/dagRuns?limit=100&order_by=run_after")
+        except urllib.error.HTTPError:
+            raise
+        except (TimeoutError, urllib.error.URLError):
+            return None
         found: list[dict[str, Any]] = answer["dag_runs"]
         return found
 
@@ -153,3 +159,11 @@ class Standalone:
         )
         with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
             return json.load(answer)
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]

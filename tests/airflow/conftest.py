@@ -16,6 +16,7 @@ import pytest
 
 HOME = Path(tempfile.mkdtemp(prefix="airflow-tests-"))
 DATABASE = HOME / "airflow.db"
+(HOME / "dags").mkdir()
 os.environ.update(
     AIRFLOW_HOME=str(HOME),
     AIRFLOW__CORE__LOAD_EXAMPLES="False",

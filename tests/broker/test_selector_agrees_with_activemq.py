@@ -192,6 +192,11 @@ DIFFERENT: Mapping[str, tuple[set[str], set[str]]] = MappingProxyType(
             },
             {"large", "negative", "fraction", "words", "padded", "signed", "suffixed"},
         ),
+        # So it is with a property in front of a missing one.
+        "region <> missing": (
+            {"small", "large", "negative", "fraction", "words", "padded", "signed", "suffixed"},
+            set(),
+        ),
         # Two missing properties are equal.
         "missing = absent": (set(MESSAGES), set()),
         "m = n": ({"plain"}, set()),

@@ -17,6 +17,7 @@ from stomp.utils import Frame
 from tests.servers.activemq import ActiveMQClassic
 from tests.servers.artemis import Artemis
 from tests.servers.broker import Broker, logs_in
+from tests.servers.catalogue import BROKERS, make_broker
 from tests.servers.errors import ServerError
 from tests.servers.ports import HOST
 
@@ -188,16 +189,17 @@ def test_misconfigured_artemis_is_an_error(servers_folder: Path, queue_name: str
     assert not broken.running
 
 
+@pytest.mark.parametrize("kind", sorted(BROKERS))
 @pytest.mark.parametrize("name", ["stomp", "stomps"])
-def test_port_in_use_is_named(any_private_broker: Broker, name: str) -> None:
-    any_private_broker.stop()
-    port = any_private_broker.ports[name]
+def test_port_in_use_is_named(servers_folder: Path, queue_name: str, kind: str, name: str) -> None:
+    broker = make_broker(kind, servers_folder / queue_name)
+    port = broker.ports[name]
     with (
         socket.create_server((HOST, port)),
-        pytest.raises(ServerError, match=rf"^{any_private_broker.name}: port {port} \({name}\)"),
+        pytest.raises(ServerError, match=rf"^{kind}: port {port} \({name}\)"),
     ):
-        any_private_broker.start()
-    assert not any_private_broker.running
+        broker.start()
+    assert not broker.running
 
 
 def _handshake(host: str, port: int, context: ssl.SSLContext, name: str = "localhost") -> str | None:

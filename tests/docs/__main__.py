@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     for name in stale:
-        print(f"{name}: stale, run python -m tests.docs" if check else f"{name}: written")  # noqa: T201  # its output
+        print(f"{name}: stale, run python -m tests.docs" if check else f"{name}: written")  # its output
     return 1 if check and stale else 0
 
 

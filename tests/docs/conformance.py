@@ -17,7 +17,7 @@ _SOURCE = re.compile(r"^[ \t]*Source:(.*?)(?:\n[ \t]*\n|\Z)", re.MULTILINE | re.
 _HEAD = """\
 # Conformance
 
-<!-- Made by `python -m tests.docs` from the Source: lines of the package and the tests that name a number. -->
+<!-- Made by `python -m tests.docs` from the Source: lines of the package and the tests. -->
 
 Numbers are those of the feature catalogue: J the JMSJCA readme, W WebLogic message-driven beans, P ATG Patch
 Bay, C Java CAPS, I the WBIA adapter for JMS.
@@ -52,7 +52,7 @@ def implemented(root: Path) -> dict[str, set[str]]:
     return found
 
 
-def tested(root: Path) -> dict[str, set[str]]:
+def shown_by_tests(root: Path) -> dict[str, set[str]]:
     """Return the tests that name a number in their name or docstring."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in sorted((root / "tests").rglob("test_*.py")):
@@ -66,7 +66,7 @@ def tested(root: Path) -> dict[str, set[str]]:
 
 def render_conformance_page(root: Path) -> str:
     """Return the page as Markdown."""
-    where, shown = implemented(root), tested(root)
+    where, shown = implemented(root), shown_by_tests(root)
     rows = [
         f"| {number} | {_cell(where.get(number, set()))} | {_cell(shown.get(number, set()))} |\n"
         for number in sorted({*where, *shown}, key=_order)

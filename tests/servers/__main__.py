@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -132,7 +133,8 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    brokers = _started(_ours(options.brokers, guarded=True, folder=run_folder() / f"brokers-{os.getpid()}"))
+    folder = run_folder() / f"brokers-{os.getpid()}"
+    brokers = _started(_ours(options.brokers, guarded=True, folder=folder))
     try:
         environment = dict(os.environ)
         for broker in brokers:
@@ -144,7 +146,7 @@ def _run(options: argparse.Namespace) -> int:
     finally:
         for broker in brokers:
             broker.stop()
-            broker.discard()
+        shutil.rmtree(folder)
 
 
 def environment_of(broker: Broker) -> dict[str, str]:

@@ -46,7 +46,8 @@ def servers_folder(pytestconfig: pytest.Config) -> Path:
     parent = run_folder() / "servers"
     parent.mkdir(parents=True, exist_ok=True)
     for old in parent.glob("pytest-*"):
-        if not psutil.pid_exists(int(old.name.removeprefix("pytest-"))):
+        pid = int(old.name.removeprefix("pytest-"))
+        if pid == os.getpid() or not psutil.pid_exists(pid):
             shutil.rmtree(old, ignore_errors=True)
     folder = parent / f"pytest-{os.getpid()}"
     folder.mkdir()
@@ -119,7 +120,7 @@ def private_broker(servers_folder: Path, pytestconfig: pytest.Config) -> Iterato
 
     def start(kind: str) -> Broker:
         if named_by_environment(kind) is not None:
-            pytest.skip(f"{variable_of(kind)} names a {kind} that is not ours to kill")
+            pytest.skip(f"{variable_of(kind)} names a broker that is not ours to kill")
         mine = _started(kind, servers_folder / f"{kind}-{uuid.uuid4().hex[:8]}", pytestconfig)
         brokers.append(mine)
         return mine

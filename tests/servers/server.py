@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from tests.servers.errors import ServerError
-from tests.servers.ports import accepts, keep_ports, require_free
+from tests.servers.ports import accepts, is_free, keep_ports, require_free
 from tests.servers.process import ServerProcess
 
 # Ten times what it takes on an idle machine with two cores: nobody waits that long but on a busy one.
 START_DEADLINE = 120.0
 STOP_DEADLINE = 60.0
+_PORTS_DEADLINE = 10.0
 _LOG_LINES = 15
 
 
@@ -131,6 +132,8 @@ class Server(ABC):
         in_time = process is None or process.terminate(how=self.stop_signal, deadline=deadline)
         self._end_companions()
         self._write_processes()
+        if process is not None:
+            self._wait_for_ports()
         if not in_time:
             raise ServerError(
                 f"{self.name} did not stop within {deadline:g} s and was killed" + self._log_tail()
@@ -143,6 +146,8 @@ class Server(ABC):
             process.kill()
         self._end_companions()
         self._write_processes()
+        if process is not None:
+            self._wait_for_ports()
 
     def suspend(self) -> None:
         """SIGSTOP: connections stay open, nothing answers."""
@@ -202,6 +207,13 @@ class Server(ABC):
             user=self._user(),
         )
         self._write_processes()
+
+    def _wait_for_ports(self) -> None:
+        # A killed process with many threads and much memory counts as dead while its last threads still hold
+        # its sockets.
+        end = time.monotonic() + _PORTS_DEADLINE
+        while not all(map(is_free, self.ports.values())) and time.monotonic() < end:
+            time.sleep(0.01)
 
     def _end_companions(self) -> None:
         for role in [role for role in self._processes if role != "server"]:

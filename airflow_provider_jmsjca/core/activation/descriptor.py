@@ -71,6 +71,28 @@ class Descriptor:
     connector: Mapping[str, str]
     connection_factories: Mapping[str, Mapping[str, str]]
 
+    def activation(self, name: str | None = None) -> Mapping[str, str]:
+        """Return the fields of one activation.
+
+        Args:
+            name: Name of the bean, needed where there are several.
+
+        Raises:
+            ConfigurationError: There is none, none of that name, or several to choose from.
+        """
+        found = self.activations
+        if name is not None and name not in found:
+            raise ConfigurationError(
+                f"descriptor: no activation {name!r}, it has: {', '.join(found) or 'none'}"
+            )
+        if not found:
+            raise ConfigurationError(
+                "descriptor: it describes a connector only; its values belong into [jmsjca]"
+            )
+        if name is None and len(found) > 1:
+            raise ConfigurationError(f"descriptor: several activations, say which: {', '.join(found)}")
+        return found[name] if name is not None else next(iter(found.values()))
+
 
 def read_descriptor(*texts: str) -> Descriptor:
     """Return what the descriptors say together; those about one bean are joined by its `ejb-name`.

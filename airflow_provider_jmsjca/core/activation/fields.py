@@ -99,6 +99,7 @@ class ActivationFields(BaseModel):
     timer_descriptor: str | None = _default("timer_descriptor")
     run_as_principal: str | None = _default("run_as_principal")
     ejb_class: str | None = _default("ejb_class")
+    messaging_type: str | None = _default("messaging_type")
     message_destination_ref_name: str | None = _default("message_destination_ref_name")
     message_destination_usage: str | None = _default("message_destination_usage")
     max_attempts: int | None = _default("max_attempts")

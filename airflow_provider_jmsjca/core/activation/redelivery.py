@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
 from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.precedence import Level, Place, Resolved
 from airflow_provider_jmsjca.core.redelivery import (
     Action,
     Delay,
@@ -53,6 +54,21 @@ def redelivery_handling(spec: ActivationFields) -> RedeliveryHandling:
         return RedeliveryHandling.parse(spec.redelivery_handling)
     except ConfigurationError as error:
         raise ConfigurationError(_named(fault) for fault in error.faults) from None
+
+
+def yielding(resolved: Resolved) -> tuple[str, ...]:
+    """Return the options that yield to another way of saying redelivery handling.
+
+    The key `JMSJCA.redeliveryhandling` replaces every field (J143). A `redelivery_handling` of a lower level
+    yields to the attempts and delays an activation gives; on one level the two contradict each other.
+    """
+    handling = resolved.values.get("redelivery_handling")
+    if handling is None:
+        return ()
+    if handling.origin.place >= Place.OPTIONS:
+        return PATCH_BAY + CLIENT_PROPERTIES
+    others = any(name in resolved.values for name in PATCH_BAY + CLIENT_PROPERTIES)
+    return ("redelivery_handling",) if others and handling.origin.level is not Level.ACTIVATION else ()
 
 
 def _named(fault: str) -> str:

@@ -13,18 +13,20 @@ from airflow_provider_jmsjca.core.activation.descriptor import read_descriptor
 from airflow_provider_jmsjca.core.activation.document import read_document, write_yaml
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
 from airflow_provider_jmsjca.core.activation.reading import option_of, read_given
-from airflow_provider_jmsjca.core.activation.redelivery import redelivery_handling
+from airflow_provider_jmsjca.core.activation.redelivery import redelivery_handling, yielding
 from airflow_provider_jmsjca.core.activation.rules import check, references
 from airflow_provider_jmsjca.core.administered import AdministeredObject, DestinationReference
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.explain import display
 from airflow_provider_jmsjca.core.layers import Layer
-from airflow_provider_jmsjca.core.masking import MASK, masked_text
 from airflow_provider_jmsjca.core.options import (
     OPTIONS_BY_NAME,
     Level,
     OptionValue,
     duration_text,
+    format_options,
     masked_options,
+    read_properties,
     read_value,
 )
 from airflow_provider_jmsjca.core.options.choices import (
@@ -37,6 +39,7 @@ from airflow_provider_jmsjca.core.precedence import Resolved
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
 from airflow_provider_jmsjca.core.selector import Selector, substitute
 from airflow_provider_jmsjca.core.subscription import SubscriptionName
+from airflow_provider_jmsjca.core.url import ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 _CONNECTION_FIELDS = ("connection_url", "username", "password", "options")
@@ -105,19 +108,7 @@ class ActivationSpec(ActivationFields):
         Raises:
             ConfigurationError: There is none, or several; or as for the constructor.
         """
-        descriptor = read_descriptor(*texts)
-        found = dict(descriptor.activations)
-        if name is not None and name not in found:
-            raise ConfigurationError(
-                f"descriptor: no activation {name!r}, it has: {', '.join(found) or 'none'}"
-            )
-        if not found:
-            raise ConfigurationError(
-                "descriptor: it describes a connector only; its values belong into [jmsjca]"
-            )
-        if name is None and len(found) > 1:
-            raise ConfigurationError(f"descriptor: several activations, say which: {', '.join(found)}")
-        return cls(**(found[name] if name is not None else next(iter(found.values()))))
+        return cls(**read_descriptor(*texts).activation(name))
 
     @classmethod
     def from_resolved(cls, resolved: Resolved) -> Self:
@@ -126,7 +117,8 @@ class ActivationSpec(ActivationFields):
         Raises:
             ConfigurationError: The levels contradict each other, for example batches in serial mode.
         """
-        names = [name for name in cls.model_fields if name not in _CONNECTION_FIELDS]
+        left_out = (*_CONNECTION_FIELDS, *yielding(resolved))
+        names = [name for name in cls.model_fields if name not in left_out]
         return cls(**{name: resolved.values[name].value for name in names if name in resolved.values})
 
     def replace(self, **changes: object) -> Self:
@@ -158,8 +150,7 @@ class ActivationSpec(ActivationFields):
             value = str(given) if option.name == "connection_url" else read_value(option, given, spelling)
             if value is None and not option.unlimited:
                 continue
-            hidden = option.secret or (isinstance(value, str) and _masked(option.name, value) != value)
-            if hidden and not secrets:
+            if not secrets and (option.secret or _holds_secrets(option.name, value)):
                 left_out.append(option.name)
                 continue
             written[option.name] = _plain(value)
@@ -308,14 +299,14 @@ class ActivationSpec(ActivationFields):
         """Show what was set, secrets masked."""
         for name in sorted(self.model_fields_set):
             value = getattr(self, name)
-            if OPTIONS_BY_NAME[name].secret:
-                value = MASK
-            plain = isinstance(value, str) and not isinstance(value, enum.Enum)
-            yield name, _masked(name, value) if plain else value
+            text = isinstance(value, str) and not isinstance(value, enum.Enum)
+            yield name, display(OPTIONS_BY_NAME[name], value) if text else value
 
 
-def _masked(name: str, value: str) -> str:
-    return masked_options(value) if name == "options" else masked_text(value)
+def _holds_secrets(name: str, value: OptionValue) -> bool:
+    if name == "connection_url":
+        return ConnectionUrl.parse(str(value)).has_secrets
+    return name == "options" and masked_options(str(value)) != format_options(read_properties(str(value)))
 
 
 def _plain(value: OptionValue) -> object:

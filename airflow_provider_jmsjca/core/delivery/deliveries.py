@@ -166,9 +166,7 @@ class Deliveries:
                 number = self._units.next_number()
                 self._settle(unit, message, settling(step, number, message, state, self._settings))
             case Keep():
-                self._log(
-                    Level.ERROR, f"message {message.key!r} can't be decoded nor moved: it stays unsettled"
-                )
+                self._log(Level.ERROR, f"message {message.key!r} can't be decoded nor moved: it stays")
                 self._leave(unit)
             case _:
                 assert_never(step)
@@ -348,8 +346,7 @@ class Deliveries:
             case TimerKind.TIMEOUT if unit.phase is not Phase.COMMITTING:
                 text = f"a unit of work of {len(unit.members)} message(s) took too long: it is rolled back"
                 self._log(Level.WARNING, text)
-                unit.rollback = True
-                unit.expired = True
+                unit.rollback = unit.expired = True
                 self._hurry(unit)
                 if unit.phase is Phase.HOLDING:
                     self._completion.finish(unit)

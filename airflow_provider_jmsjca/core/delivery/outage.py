@@ -49,7 +49,5 @@ class Outage:
             pause = min(self._settings.init_suspend, self._left_to_suspend)
             self._left_to_suspend -= pause
             return ActivationState.DOWN, pause
-        backoff = self._settings.backoff
-        pause = backoff[min(self._attempts, len(backoff) - 1)]
         self._attempts += 1
-        return ActivationState.CONNECTING, pause * (1.0 - self._settings.jitter * chance)
+        return ActivationState.CONNECTING, self._settings.backoff.wait(self._attempts, chance)

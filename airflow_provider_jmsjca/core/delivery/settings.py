@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.redelivery import MoveTarget, RedeliveryHandling
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -18,16 +19,14 @@ class OutageSettings:
     """How long to wait before connecting again.
 
     Attributes:
-        backoff: Pauses between attempts; the last one repeats.
-        jitter: Which part of a pause is left to chance, 0 to 1.
+        backoff: Pauses between attempts.
         init_suspend: Length of each suspension after a connection was lost.
         max_suspend: Length of all suspensions of one outage together; zero never suspends.
 
     Source: J12, J13, J122; W15, W16, W24-W26.
     """
 
-    backoff: tuple[timedelta, ...] = tuple(timedelta(seconds=pause) for pause in (1, 2, 5, 5, 10))
-    jitter: float = 0.2
+    backoff: Backoff = RECONNECT
     init_suspend: timedelta = _NONE
     max_suspend: timedelta = _NONE
 
@@ -85,9 +84,5 @@ class DeliverySettings:
             value = getattr(self, name)
             if value is not None and value <= _NONE:
                 yield f"{name} is {value}; expected more than nothing"
-        if not self.outage.backoff:
-            yield "outage.backoff is empty; expected at least one pause"
-        if not 0 <= self.outage.jitter <= 1:
-            yield f"outage.jitter is {self.outage.jitter}; expected 0 to 1"
         if self.outage.max_suspend > _NONE >= self.outage.init_suspend:
             yield "outage.init_suspend is zero although outage.max_suspend isn't"

@@ -1,4 +1,4 @@
-"""Options of an activation that come from WebLogic, Patch Bay, Java CAPS and the WBIA adapter."""
+"""Options of an activation that come from Patch Bay, Java CAPS and the WBIA adapter."""
 
 from __future__ import annotations
 
@@ -6,29 +6,13 @@ from datetime import timedelta
 
 from airflow_provider_jmsjca.core.options.choices import (
     ContainerManagedEvents,
-    DistributedDestinationConnection,
     InDoubtEvents,
     RedeliveryAction,
 )
-from airflow_provider_jmsjca.core.options.option import Option, OptionType, Unit
+from airflow_provider_jmsjca.core.options.option import Option, OptionType, Unit, accepted
 from airflow_provider_jmsjca.core.redelivery.actions import MoveKind
 
 _ENGINE = "engine"
-
-
-def _accepted(name: str, meaning: str, source: str, why: str, **families: tuple[str, ...]) -> Option:
-    return Option(
-        name=name,
-        value_type=OptionType.TEXT,
-        levels="A",
-        meaning=meaning,
-        source=source,
-        why=why,
-        ejb=families.get("ejb", ()),
-        weblogic=families.get("weblogic", ()),
-        patch_bay=families.get("patch_bay", ()),
-        wbia=families.get("wbia", ()),
-    )
 
 
 def _destination(name: str, wbia: str, meaning: str, source: str) -> Option:
@@ -42,187 +26,6 @@ def _destination(name: str, wbia: str, meaning: str, source: str) -> Option:
         acts=_ENGINE,
     )
 
-
-WEBLOGIC = (
-    Option(
-        name="ejb_name",
-        value_type=OptionType.TEXT,
-        levels="A",
-        ejb=("ejb-name",),
-        meaning="Name of the bean; the client id of a durable subscription that has no other.",
-        source="W13, W18, W30",
-        acts="core.activation",
-    ),
-    Option(
-        name="jms_client_id",
-        value_type=OptionType.TEXT,
-        levels="A",
-        weblogic=("jms-client-id",),
-        meaning="Client id where the connection factory has none.",
-        source="W14, W18, W30",
-        acts="core.activation",
-        shown_default="ejb_name",
-    ),
-    Option(
-        name="generate_unique_client_id",
-        value_type=OptionType.BOOLEAN,
-        levels="A",
-        default=False,
-        weblogic=("generate-unique-jms-client-id",),
-        meaning="Every instance gets a client id, and so a copy of each message, of its own.",
-        source="W14, W17, W31",
-        acts="core.activation",
-    ),
-    Option(
-        name="durable_subscription_deletion",
-        value_type=OptionType.BOOLEAN,
-        levels="A",
-        default=False,
-        weblogic=("durable-subscription-deletion",),
-        meaning="Delete the durable subscription when the activation is removed.",
-        source="W14, W17, W33",
-        acts=_ENGINE,
-    ),
-    Option(
-        name="polling_interval",
-        value_type=OptionType.DURATION,
-        levels="A",
-        default=timedelta(seconds=10),
-        minimum=0,
-        weblogic=("jms-polling-interval-seconds",),
-        meaning="Longest time between two attempts to connect.",
-        source="W14, W16, J122",
-        acts=_ENGINE,
-    ),
-    Option(
-        name="init_suspend",
-        value_type=OptionType.DURATION,
-        levels="A",
-        default=timedelta(seconds=60),
-        minimum=0,
-        weblogic=("init-suspend-seconds",),
-        meaning="How long deliveries are suspended when an outage is noticed, each time.",
-        source="W14, W18, W24, W25",
-        acts=_ENGINE,
-    ),
-    Option(
-        name="max_suspend",
-        value_type=OptionType.DURATION,
-        levels="A",
-        default=timedelta(seconds=60),
-        minimum=0,
-        weblogic=("max-suspend-seconds",),
-        meaning="How long in total; 0: never suspend.",
-        source="W14, W18, W26",
-        acts=_ENGINE,
-    ),
-    Option(
-        name="transaction_timeout",
-        value_type=OptionType.DURATION,
-        levels="A",
-        default=timedelta(seconds=30),
-        minimum=0,
-        weblogic=("trans-timeout-seconds",),
-        meaning="A delivery that takes longer is rolled back; 0: the default.",
-        source="W18, W22",
-        acts=_ENGINE,
-    ),
-    Option(
-        name="pool_idle_timeout",
-        value_type=OptionType.DURATION,
-        levels="A",
-        unlimited=True,
-        weblogic=("idle-timeout-seconds",),
-        meaning="Idle threads beyond the steady size end after this.",
-        source="W3",
-        acts=_ENGINE,
-        shown_default="-1: no limit",
-    ),
-    Option(
-        name="distributed_destination_connection",
-        value_type=OptionType.CHOICE,
-        levels="A",
-        choices=DistributedDestinationConnection,
-        default=DistributedDestinationConnection.LOCAL_ONLY,
-        weblogic=("distributed-destination-connection",),
-        meaning="local_only: one host of the list; every_member: a listener on each host.",
-        source="W12, W17",
-        acts=_ENGINE,
-    ),
-    Option(
-        name="max_messages_in_transaction",
-        value_type=OptionType.INTEGER,
-        levels="A",
-        minimum=0,
-        weblogic=("max-messages-in-transaction",),
-        meaning="Messages in one transaction.",
-        source="W14, W20",
-        why="the document lists it without explaining it; say batch_size",
-    ),
-    _accepted(
-        "initial_context_factory",
-        "JNDI context factory class.",
-        "W14, W18",
-        "names are looked up among Airflow's connections and variables",
-        weblogic=("initial-context-factory",),
-    ),
-    _accepted(
-        "dispatch_policy",
-        "Execute queue or work manager.",
-        "W6, W17",
-        "there are no execute queues; endpoint_pool_max_size bounds the threads",
-        weblogic=("dispatch-policy",),
-    ),
-    _accepted(
-        "start_with_application",
-        "Start listening while the server boots.",
-        "W39",
-        "an activation starts with its task or trigger",
-        weblogic=("start-mdbs-with-application",),
-    ),
-    _accepted(
-        "resource_adapter",
-        "Resource adapter to use.",
-        "W10",
-        "the scheme of connection_url chooses the transport",
-        weblogic=("resource-adapter-jndi-name",),
-    ),
-    _accepted(
-        "timer_descriptor",
-        "Timer settings of the bean.",
-        "W14",
-        "the schedule is Airflow's",
-        weblogic=("timer-descriptor",),
-    ),
-    _accepted(
-        "run_as_principal",
-        "Principal the bean runs as.",
-        "W40, W42",
-        "the handler runs as Airflow's worker; username and password log in to the broker",
-        weblogic=("run-as-principal-name", "security-role-assignment"),
-    ),
-    _accepted(
-        "ejb_class",
-        "Class of the bean.",
-        "W13",
-        "the handler is a Python function",
-        ejb=("ejb-class", "messaging-type"),
-    ),
-    _accepted(
-        "message_destination_ref_name",
-        "Local name of a logical destination.",
-        "W19",
-        "message-destination-link says which destination it is",
-        ejb=("message-destination-ref-name",),
-    ),
-    _accepted(
-        "message_destination_usage",
-        "Consumes, Produces or both.",
-        "W19",
-        "an activation consumes",
-        ejb=("message-destination-usage",),
-    ),
-)
 
 PATCH_BAY = (
     Option(
@@ -257,14 +60,14 @@ PATCH_BAY = (
         source="P16",
         acts="store",
     ),
-    _accepted(
+    accepted(
         "failure_output_port",
         "Name of the redelivery port.",
         "P6, P9",
         "dead_letter_destination holds the destinations of that port",
         patch_bay=("failure-output-port",),
     ),
-    _accepted(
+    accepted(
         "input_port",
         "Port of the message sink.",
         "P10",
@@ -401,21 +204,21 @@ WBIA = (
         source="I45, I46, I49",
         acts=_ENGINE,
     ),
-    _accepted(
+    accepted(
         "configuration_meta_object",
         "Business object with conversion rules.",
         "I19, I49",
         "mapping is Python code",
         wbia=("ConfigurationMetaObject",),
     ),
-    _accepted(
+    accepted(
         "data_handler_config_mo",
         "Meta-object that configures data handlers.",
         "I25, I49",
         "mapping is Python code",
         wbia=("DataHandlerConfigMO",),
     ),
-    _accepted(
+    accepted(
         "data_handler_mime_type",
         "MIME type that chooses the data handler.",
         "I25, I49",
@@ -445,9 +248,9 @@ WBIA = (
         source="I48",
         why="polling_interval bounds the time between attempts to connect",
     ),
-    _accepted("request_queue", "Queue of the broker's requests.", "I48", _BROKER, wbia=("RequestQueue",)),
-    _accepted("source_queue", "Queue of events for the broker.", "I16, I48", _BROKER, wbia=("SourceQueue",)),
-    _accepted(
+    accepted("request_queue", "Queue of the broker's requests.", "I48", _BROKER, wbia=("RequestQueue",)),
+    accepted("source_queue", "Queue of events for the broker.", "I16, I48", _BROKER, wbia=("SourceQueue",)),
+    accepted(
         "controller_store_and_forward_mode",
         "Whether requests wait for the broker.",
         "I48",

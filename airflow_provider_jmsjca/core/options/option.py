@@ -155,3 +155,19 @@ class Option:
         if spelling == self.name or spelling.endswith(("-seconds", "_seconds")):
             return Unit.SECONDS
         return self.alias_unit
+
+
+def accepted(name: str, meaning: str, source: str, why: str, **families: tuple[str, ...]) -> Option:
+    """Return an activation's option that is read but has no meaning here."""
+    return Option(
+        name=name,
+        value_type=OptionType.TEXT,
+        levels="A",
+        meaning=meaning,
+        source=source,
+        why=why,
+        ejb=families.get("ejb", ()),
+        weblogic=families.get("weblogic", ()),
+        patch_bay=families.get("patch_bay", ()),
+        wbia=families.get("wbia", ()),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from airflow_provider_jmsjca.core.masking import MASK, is_secret
+from airflow_provider_jmsjca.core.masking import MASK, masked_value
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 _SEPARATOR_KEY = "jmsjca.sep"
@@ -70,7 +70,7 @@ def masked_options(text: str) -> str:
         options = read_properties(text)
     except ConfigurationError:
         return MASK
-    return format_options({key: MASK if is_secret(key) else value for key, value in options.items()})
+    return format_options({key: masked_value(key, value) for key, value in options.items()})
 
 
 def _split_by_separator(text: str) -> tuple[str, str]:

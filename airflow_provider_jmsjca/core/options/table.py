@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from airflow_provider_jmsjca.core.options.activation_rows import ACTIVATION
-from airflow_provider_jmsjca.core.options.connection_rows import CONNECTION, TRANSPORT
-from airflow_provider_jmsjca.core.options.migration_rows import JAVA_CAPS, PATCH_BAY, WBIA, WEBLOGIC
+from airflow_provider_jmsjca.core.options.connection_rows import CONNECTION
+from airflow_provider_jmsjca.core.options.migration_rows import JAVA_CAPS, PATCH_BAY, WBIA
 from airflow_provider_jmsjca.core.options.option import Option
+from airflow_provider_jmsjca.core.options.transport_rows import TRANSPORT
+from airflow_provider_jmsjca.core.options.weblogic_rows import WEBLOGIC
 
 GROUPS: Mapping[str, tuple[Option, ...]] = MappingProxyType(
     {

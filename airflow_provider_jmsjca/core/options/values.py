@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
+from functools import cache
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import MASK, masked_text
@@ -104,7 +105,9 @@ def shown(option: Option, value: object) -> str:
         return duration_text(value)
     if isinstance(value, enum.Enum):
         return repr(str(value))
-    text = masked_text(repr(value))
+    if not isinstance(value, str | int | float):
+        return type(value).__name__  # what is in it may be secret
+    text = MASK if option.value_type is OptionType.PROPERTIES else masked_text(repr(value))
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
@@ -123,7 +126,7 @@ def _bounds(option: Option) -> str:
 
 
 def _text(_option: Option, given: object, _spelling: str) -> str:
-    if isinstance(given, str):
+    if isinstance(given, str | Destination):
         return str(given)
     if isinstance(given, int | float) and not isinstance(given, bool):
         return str(given)
@@ -158,14 +161,17 @@ def _boolean(_option: Option, given: object, _spelling: str) -> bool:
 def _choice(option: Option, given: object, _spelling: str) -> enum.StrEnum:
     if option.choices is None or not isinstance(given, str):
         raise _UnfitError
-    squeezed = _squeezed(given)
-    for member in option.choices:
-        if squeezed in (_squeezed(member.value), _squeezed(member.name)) or squeezed == member.name:
-            return member
-    synonym = SYNONYMS.get(squeezed)
-    if synonym is None or synonym not in {member.value for member in option.choices}:
+    member = _members(option.choices).get(_squeezed(given))
+    if member is None:
         raise _UnfitError
-    return option.choices(synonym)
+    return member
+
+
+@cache
+def _members(choices: type[enum.StrEnum]) -> dict[str, enum.StrEnum]:
+    """Return the members by every spelling of their values, squeezed."""
+    found = {_squeezed(text): member for member in choices for text in (member.name, member.value)}
+    return found | {synonym: found[value] for synonym, value in SYNONYMS.items() if value in found}
 
 
 def _squeezed(text: str) -> str:

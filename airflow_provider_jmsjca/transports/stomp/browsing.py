@@ -10,7 +10,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConnectionLostError
 from airflow_provider_jmsjca.transports.base import Subscription
-from airflow_provider_jmsjca.transports.stomp.frames import Frame, encode
+from airflow_provider_jmsjca.transports.stomp.frames import BROWSER, Frame, encode
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
@@ -25,7 +25,9 @@ def browse(
         CapabilityError: The broker can't.
         ConnectionLostError: The connection was lost, or nothing came for `timeout` seconds.
     """
-    subscription = Subscription(destination=destination, selector=selector)
+    # ActiveMQ marks as redelivered whatever it has sent to a browser: with a wider window also messages
+    # that nobody looked at.
+    subscription = Subscription(destination=destination, selector=selector, prefetch=1)
     connection.capabilities.require(connection.broker, "browse", purpose="browsing a queue")
     return _frames(connection, subscription, timeout)
 
@@ -36,7 +38,7 @@ def _frames(connection: StompConnection, subscription: Subscription, timeout: fl
     headers = connection.dialect.subscribe(subscription, None)
     headers |= {"id": identifier, "ack": "auto", "browser": "true"}
     receipts = connection.replies.receipts(blame=True)
-    key = connection.route(identifier, frames.put)
+    key = connection.route(identifier, lambda frame, _: frames.put(frame))
     connection.on_lost(lambda _: frames.put(None))
     try:
         connection.wire.append(encode("SUBSCRIBE", [*headers.items(), ("receipt", receipts.ask())]))
@@ -48,7 +50,7 @@ def _frames(connection: StompConnection, subscription: Subscription, timeout: fl
                 raise ConnectionLostError(f"the broker sent nothing to browse for {timeout:g} s") from None
             if frame is None:
                 raise ConnectionLostError("the connection was lost while browsing")
-            if frame.first(b"browser") == b"end":
+            if frame.first(BROWSER) == b"end":
                 return
             yield connection.dialect.decode(frame, subscription)
     finally:

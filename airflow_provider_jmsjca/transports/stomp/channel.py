@@ -47,6 +47,7 @@ class PlainChannel:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self._socket = sock
+        self._quick_ack = _QUICK_ACK if sock.family in {socket.AF_INET, socket.AF_INET6} else None
         self._rest = memoryview(b"")
 
     def fileno(self) -> int:
@@ -59,10 +60,10 @@ class PlainChannel:
             data = self._socket.recv(READ_SIZE)
         except BlockingIOError:
             return None
-        if _QUICK_ACK is not None:
+        if self._quick_ack is not None:
             # The kernel falls back to delayed acknowledgements by itself, and a broker without tcpNoDelay
             # then holds the next receipt back for 44 ms.
-            self._socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
+            self._socket.setsockopt(socket.IPPROTO_TCP, self._quick_ack, 1)
         return data
 
     def send(self, data: bytes) -> bool:
@@ -220,7 +221,8 @@ def _context(tls: TlsSettings) -> ssl.SSLContext:
         else:
             context.load_verify_locations(tls.ca_file)
         if tls.certificate_file is not None:
-            what = f"the certificate {tls.certificate_file!r} or its key {tls.key_file or tls.certificate_file!r}"
+            key_file = tls.key_file or tls.certificate_file
+            what = f"the certificate {tls.certificate_file!r} or its key {key_file!r}"
             # Without a password OpenSSL would ask for one on the terminal.
             context.load_cert_chain(tls.certificate_file, tls.key_file, tls.key_password or "")
     except (OSError, ValueError) as error:

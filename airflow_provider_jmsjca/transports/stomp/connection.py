@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import re
@@ -22,7 +23,6 @@ from airflow_provider_jmsjca.errors import (
     AuthenticationError,
     ConfigurationError,
     ConnectionLostError,
-    InDoubtError,
     JmsError,
     PermanentBrokerError,
     TransientBrokerError,
@@ -43,14 +43,15 @@ from airflow_provider_jmsjca.transports.stomp.channel import Channel
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
 from airflow_provider_jmsjca.transports.stomp.dialects import GENERIC, recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect, UnitKind
-from airflow_provider_jmsjca.transports.stomp.frames import Frame, encode, escape
+from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame, encode, escape
+from airflow_provider_jmsjca.transports.stomp.orphans import Orphans
 from airflow_provider_jmsjca.transports.stomp.replies import Receipts, ReceiptTimeoutError, Replies
+from airflow_provider_jmsjca.transports.stomp.sending import send, send_confirmed
 from airflow_provider_jmsjca.transports.stomp.units import ConfirmedUnit, TransactionUnit
 from airflow_provider_jmsjca.transports.stomp.wire import Client, Wire
 
 _log = logging.getLogger(__name__)
 
-_BULK: Final = 500
 _ERROR_LENGTH: Final = 500
 _WITHOUT_HEART_BEAT: Final = 20_000
 _CREDENTIALS: Final = re.compile(
@@ -58,7 +59,7 @@ _CREDENTIALS: Final = re.compile(
     re.IGNORECASE,
 )
 
-Route = Callable[[Frame], None]
+Route = Callable[[Frame, bytes], None]
 
 
 class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
@@ -81,11 +82,10 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self._on_lost: list[OnLost] = []
         self._ended = False
         self._routes: dict[bytes, Route] = {}
-        self._consumers: set[StompConsumer] = set()
         self._units: weakref.WeakSet[TransactionUnit] = weakref.WeakSet()
         self._numbers = itertools.count(1)
         self._prefix = f"ID:jmsjca-{uuid.uuid4().hex}-"
-        self._keeper: str | None = None
+        self.orphans = Orphans(self)
         self._broker = BrokerInfo(product="unknown", version="", address=f"{host[0]}:{host[1]}")
         self.dialect: Dialect = GENERIC
         self.replies = Replies()
@@ -120,10 +120,12 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self.wire.vhost = settings.virtual_host or "/"
         self.wire.start()
         try:
-            # CONNECT and not STOMP: its headers are not escaped, so any password passes.
-            self._client.connect(
-                settings.username, settings.password, headers=headers, with_connect_command=True
-            )
+            # The reader knows why, if the connection ends before this is sent.
+            with contextlib.suppress(ConnectionLostError):
+                # CONNECT and not STOMP: its headers are not escaped, so any password passes.
+                self._client.connect(
+                    settings.username, settings.password, headers=headers, with_connect_command=True
+                )
             self._answered.wait(max(0.0, deadline - monotonic()))
         finally:
             if self._connected is None:
@@ -152,6 +154,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self._broker = BrokerInfo(
             product=product, version=version, address=f"{self._host[0]}:{self._host[1]}"
         )
+        self.wire.parser.end = self.dialect.frame_end
         send, receive = calculate_heartbeats(tuple(headers.get("heart-beat", "0,0").split(",")), beats)
         self.wire.heart_beats(send / 1000, receive / 1000)
 
@@ -228,7 +231,10 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             return
         _log.warning("The connection to %s is lost: %s", self._broker, reason)
         for callback in callbacks:
-            callback(reason)
+            try:
+                callback(reason)
+            except Exception:  # noqa: BLE001 - the edge: the others must be told too
+                _log.exception("A callback that was told of the lost connection failed")
 
     # --- frames in, called by the reader
 
@@ -240,6 +246,8 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
     def on_error(self, frame: StompFrame) -> None:
         """Take ERROR, and find whom it concerns."""
         text = _error_text(frame)
+        if self.orphans.swallowed(text):
+            return
         self._last_error = text
         if self._connected is None:
             self._answered.set()
@@ -254,9 +262,11 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             _log.warning("%s reports an error that belongs to nothing we wait for: %s", self._broker, text)
 
     def _message(self, frame: Frame) -> None:
-        route = self._routes.get(frame.first(b"subscription") or b"")
+        self.orphans.came(frame)
+        key = frame.first(SUBSCRIPTION) or b""
+        route = self._routes.get(key)
         if route is not None:
-            route(frame)
+            route(frame, key)
 
     # --- for consumers, units and browsers
 
@@ -289,10 +299,6 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         """Drop what still comes for a subscription."""
         self._routes.pop(key, None)
 
-    def forget(self, consumer: StompConsumer) -> None:
-        """Note that a consumer is closed."""
-        self._consumers.discard(consumer)
-
     def new_subscription_id(self) -> str:
         """Return an id no other subscription of this connection has."""
         return f"s{next(self._numbers)}"
@@ -305,6 +311,22 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         """Return the SEND frame."""
         return self.dialect.encode(outgoing, f"{self._prefix}{next(self._numbers)}")
 
+    def send_confirmed(
+        self, outgoing: list[Outgoing], *, before: int = 0, frames: list[bytes] | None = None
+    ) -> None:
+        """Send each with a receipt, pipelined, and wait for all.
+
+        Args:
+            outgoing: What to send.
+            before: How many messages the caller sent before these, for the text of an error.
+            frames: The same messages encoded, if the caller has them.
+
+        Raises:
+            PermanentBrokerError: The broker refused one; the text says which.
+            InDoubtError: The connection was lost; some may be there.
+        """
+        send_confirmed(self, outgoing, before, frames)
+
     def watch(self, unit: TransactionUnit) -> None:
         """Tell a unit about errors that don't say where they belong."""
         self._units.add(unit)
@@ -313,26 +335,6 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         """Stop that."""
         self._units.discard(unit)
 
-    def return_orphans(self, tokens: list[bytes]) -> None:
-        """Hand back messages whose subscription has ended, through another that is kept for this."""
-        with self._lock:
-            keeper = self._keeper
-            if keeper is None:
-                keeper = self._keeper = f"keeper-{uuid.uuid4().hex}"
-                new = True
-            else:
-                new = False
-        receipts = self.replies.receipts(blame=True)
-        if new:
-            headers = self.dialect.subscribe(Subscription(destination=Destination.topic(keeper)), None)
-            headers |= {"id": keeper, "ack": "client-individual", "receipt": receipts.ask()}
-            self.wire.append(encode("SUBSCRIBE", headers.items()))
-        for token in tokens:
-            self.wire.write(
-                encode("NACK", [("id", self.dialect.orphan(token, keeper)), ("receipt", receipts.ask())])
-            )
-        self.wait(receipts)
-
     # --- the port
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> StompConsumer:
@@ -340,66 +342,11 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self.dialect.check(subscription, self._broker, self.client_id)
         consumer = StompConsumer(self, subscription, on_received)
         consumer.start()
-        self._consumers.add(consumer)
         return consumer
 
     def send(self, outgoing: Iterable[Outgoing]) -> int:
         """Send messages outside any unit, pipelined, and wait until the broker confirmed every one."""
-        sent = 0
-        messages = iter(outgoing)
-        while chunk := list(itertools.islice(messages, _BULK)):
-            if self.dialect.bulk_transactions and len(chunk) > 1:
-                self._send_in_transaction(chunk, sent)
-            else:
-                self.send_confirmed(chunk, sent)
-            sent += len(chunk)
-        return sent
-
-    def _send_in_transaction(self, chunk: list[Outgoing], before: int) -> None:
-        unit = TransactionUnit(self)
-        try:
-            for one in chunk:
-                unit.send(one)
-            unit.commit()
-        except PermanentBrokerError:
-            # Nothing of it is there: once more one by one, up to the message that was refused.
-            for position, one in enumerate(chunk):
-                self.send_confirmed([one], before + position)
-        except InDoubtError:
-            raise
-        except ConnectionLostError as error:
-            raise InDoubtError(f"the connection was lost while sending: {error}") from error
-        except ConfigurationError:
-            unit.rollback()
-            raise
-
-    def send_confirmed(self, chunk: list[Outgoing], before: int = 0) -> None:
-        """Send each with a receipt, pipelined, and wait for all.
-
-        Raises:
-            PermanentBrokerError: The broker refused one; the message says which.
-            InDoubtError: The connection was lost; some may be there.
-        """
-        frames = [self.encode(one) for one in chunk]
-        receipts = self.replies.receipts()
-        asked: list[str] = []
-        try:
-            for frame in frames:
-                asked.append(receipts.ask())
-                # The receipt stands first: a property of the same name, which can't be, would lose.
-                self.wire.write(_with_receipt(frame, asked[-1]))
-            if frames:
-                self.wait(receipts)
-        except PermanentBrokerError as error:
-            which = asked.index(receipts.refused) if receipts.refused in asked else None
-            name = (
-                "a message"
-                if which is None
-                else f"message {before + which + 1} to {chunk[which].destination}"
-            )
-            raise PermanentBrokerError(f"{name} was refused: {error}") from error
-        except ConnectionLostError as error:
-            raise InDoubtError(f"the connection was lost while sending: {error}") from error
+        return send(self, outgoing)
 
     def unit(self) -> UnitOfWork:
         """Begin a unit of work."""
@@ -434,10 +381,6 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         for command, headers in self.dialect.delete_durable(subscription, self.client_id):
             self.wire.append(encode(command, [*headers.items(), ("receipt", receipts.ask())]))
         self.wait(receipts)
-
-
-def _with_receipt(frame: bytes, receipt: str) -> bytes:
-    return b"".join((b"SEND\nreceipt:", receipt.encode(), b"\n", memoryview(frame)[5:]))
 
 
 def _error_text(frame: StompFrame) -> str:

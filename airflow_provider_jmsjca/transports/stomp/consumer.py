@@ -41,7 +41,8 @@ class StompConsumer:
         self._closed = False
         self._unsettled: dict[bytes, Frame] = {}
         self._claimed: dict[bytes, Frame] = {}
-        self._replay: deque[Frame] = deque()
+        self._waiting: deque[tuple[Frame, bool]] = deque()
+        self._limit = None if connection.dialect.counts_messages else subscription.prefetch
 
     @property
     def subscription(self) -> Subscription:
@@ -77,30 +78,51 @@ class StompConsumer:
             headers["receipt"] = receipt
         return encode("UNSUBSCRIBE", headers.items())
 
-    def on_frame(self, frame: Frame) -> None:
-        """Take a message from the reader."""
+    def on_frame(self, frame: Frame, key: bytes) -> None:
+        """Take a message that came for the subscription `key` from the reader."""
         token = self._acknowledgement(frame)
         if token is None:
             raise ConnectionLostError("the broker sent a message without an ack header")
         with self._lock:
-            if frame.first(b"subscription") != self._key:
+            if key != self._key:  # of a generation before this
                 return
-            if self._replay:
-                self._replay.append(frame)
+            if not self._closed and (self._waiting or self._is_full()):
+                self._waiting.append((frame, False))
                 return
             self._unsettled[token] = frame
             if self._closed:
                 return
             generation = self._generation
-        self._on_received(
-            Received(
-                self,
-                token,
-                generation,
-                partial(self._dialect.decode, frame, self._subscription),
-                partial(self._dialect.salvage, frame, self._subscription),
-            )
+        self._on_received(self._received(frame, token, generation, again=False))
+
+    def _is_full(self) -> bool:
+        return self._limit is not None and len(self._unsettled) + len(self._claimed) >= self._limit
+
+    def _received(self, frame: Frame, token: bytes, generation: int, *, again: bool) -> Received:
+        decode = self._decode_again if again else self._dialect.decode
+        subscription = self._subscription
+        return Received(
+            self,
+            token,
+            generation,
+            partial(decode, frame, subscription),
+            partial(self._dialect.salvage, frame, subscription),
         )
+
+    def _decode_again(self, frame: Frame, subscription: Subscription) -> JmsMessage:
+        return replace(self._dialect.decode(frame, subscription), redelivered=True)
+
+    def _hand_out(self) -> None:
+        """Deliver what waits, as far as there is room; called by the reader."""
+        while True:
+            with self._lock:
+                if self._closed or not self._waiting or self._is_full():
+                    return
+                frame, again = self._waiting.popleft()
+                token = self._acknowledgement(frame) or b""
+                self._unsettled[token] = frame
+                generation = self._generation
+            self._on_received(self._received(frame, token, generation, again=again))
 
     def acknowledge(self, received: Iterable[Received]) -> None:
         """Settle without a unit of work. Stale ones are ignored: the broker has them back already."""
@@ -111,6 +133,7 @@ class StompConsumer:
                 full = self._wire.append(b"".join(acks))
         if acks:
             self._wire.nudge(full=full)
+            self._go_on()
 
     def claim(self, received: Received, headers: bytes | None) -> bool:
         """Reserve a message for a unit of work, and if `headers` are given acknowledge it with them.
@@ -141,6 +164,7 @@ class StompConsumer:
         """Note that the unit of a reserved message was committed."""
         with self._lock:
             self._take(received, self._claimed)
+        self._go_on()
 
     def settle(self, received: Received, headers: bytes) -> bool:
         """Acknowledge a reserved message; say whether it was still ours."""
@@ -150,7 +174,12 @@ class StompConsumer:
                 return False
             full = self._wire.append(_ack(received.token, headers))
         self._wire.nudge(full=full)
+        self._go_on()
         return True
+
+    def _go_on(self) -> None:
+        if self._waiting:
+            self._wire.call_soon(self._hand_out)
 
     def _take(self, received: Received, shelf: dict[bytes, Frame]) -> Frame | None:
         if received.consumer is not self:
@@ -161,10 +190,11 @@ class StompConsumer:
 
     def _forget(self) -> list[Frame]:
         """Begin a new generation; return the frames of the old one that were not settled."""
-        frames = [*self._claimed.values(), *self._unsettled.values()]
+        frames = [*self._claimed.values(), *self._unsettled.values(), *(frame for frame, _ in self._waiting)]
         self._generation += 1
         self._claimed = {}
         self._unsettled = {}
+        self._waiting.clear()
         return frames
 
     def recover(self) -> None:
@@ -184,8 +214,8 @@ class StompConsumer:
                 self._wire.flush()
             case Recovery.LOCAL:
                 with self._lock:
-                    self._replay.extend(self._forget())
-                self._wire.call_soon(self._play_again)
+                    self._waiting.extend([(frame, True) for frame in self._forget()])
+                self._wire.call_soon(self._hand_out)
             case Recovery.DISCONNECT:
                 self._disconnect()
             case _:
@@ -208,21 +238,6 @@ class StompConsumer:
                 ConnectionLostError("closed to hand messages back: no gentler way is known for this server")
             )
 
-    def _play_again(self) -> None:
-        while True:
-            with self._lock:
-                if self._closed or not self._replay:
-                    self._replay.clear()
-                    return
-                frame = self._replay.popleft()
-                token = self._acknowledgement(frame) or b""
-                self._unsettled[token] = frame
-                generation = self._generation
-            self._on_received(Received(self, token, generation, partial(self._decode_again, frame)))
-
-    def _decode_again(self, frame: Frame) -> JmsMessage:
-        return replace(self._dialect.decode(frame, self._subscription), redelivered=True)
-
     def close(self, *, delete_durable: bool = False) -> None:
         """End the subscription; unsettled messages go back. Closing twice is harmless."""
         with self._lock:
@@ -234,7 +249,8 @@ class StompConsumer:
                 self._hand_back()
         finally:
             self._connection.unroute(self._key)
-            self._connection.forget(self)
+            with self._lock:
+                self._forget()
         if delete_durable and self._subscription.durable_name is not None:
             self._connection.delete_durable(self._subscription.durable_name, self._subscription.destination)
 
@@ -252,7 +268,7 @@ class StompConsumer:
             )
         if recovery is Recovery.NEGATIVE_ACKNOWLEDGE and held:
             tokens = [self._acknowledgement(frame) for frame in held]
-            self._connection.return_orphans([token for token in tokens if token is not None])
+            self._connection.orphans.hand_back([token for token in tokens if token is not None])
 
 
 def _bytes(token: object) -> bytes:

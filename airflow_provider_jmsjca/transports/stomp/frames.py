@@ -14,6 +14,11 @@ from typing import Final
 
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, PoisonMessageError
 
+SUBSCRIPTION: Final = b"\nsubscription:"
+ACK: Final = b"\nack:"
+RECEIPT_ID: Final = b"\nreceipt-id:"
+BROWSER: Final = b"\nbrowser:"
+_CONTENT_LENGTH: Final = b"\ncontent-length:"
 _SERVER_COMMANDS: Final = frozenset({b"CONNECTED", b"MESSAGE", b"RECEIPT", b"ERROR"})
 _LONGEST_COMMAND: Final = 64
 _END_OF_LINE: Final = b"\r\n"
@@ -43,20 +48,27 @@ class Frame:
         self.head = head
         self.body = body
 
-    def first(self, name: bytes) -> bytes | None:
-        """Return the first value of a header as it stands on the wire, or `None`."""
-        return self._value(self.head.find(b"\n" + name + b":"), len(name))
+    def first(self, mark: bytes) -> bytes | None:
+        """Return the first value of a header as it stands on the wire, or `None`.
 
-    def last(self, name: bytes) -> bytes | None:
-        """Return the last value of a header as it stands on the wire, or `None`."""
-        return self._value(self.head.rfind(b"\n" + name + b":"), len(name))
-
-    def _value(self, at: int, length: int) -> bytes | None:
+        Args:
+            mark: The header's name between a line feed and a colon.
+        """
+        at = self.head.find(mark)
         if at < 0:
             return None
-        start = at + length + 2
-        end = self.head.find(b"\n", start)
-        return self.head[start:] if end < 0 else self.head[start:end]
+        at += len(mark)
+        end = self.head.find(b"\n", at)
+        return self.head[at:] if end < 0 else self.head[at:end]
+
+    def last(self, mark: bytes) -> bytes | None:
+        """Return the last value of a header, as `first` does."""
+        at = self.head.rfind(mark)
+        if at < 0:
+            return None
+        at += len(mark)
+        end = self.head.find(b"\n", at)
+        return self.head[at:] if end < 0 else self.head[at:end]
 
     def headers(self) -> dict[str, str]:
         """Return the decoded headers; the first of equal ones counts.
@@ -82,13 +94,18 @@ class Frame:
 
 
 class FrameParser:
-    """Cuts a stream of bytes into frames, however the stream was split."""
+    """Cuts a stream of bytes into frames, however the stream was split.
 
-    def __init__(self) -> None:
+    Attributes:
+        end: What ends a body without content-length: NUL, or more where a broker lets NUL into such bodies.
+    """
+
+    def __init__(self, end: bytes = b"\0") -> None:
+        self.end = end
         self._parts: list[bytes] = []
         self._size = 0
         self._need = 0
-        self._until_nul = False
+        self._until_end = False
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """Return the frames that `chunk` completes.
@@ -99,7 +116,9 @@ class FrameParser:
         if self._parts:
             self._parts.append(chunk)
             self._size += len(chunk)
-            if self._size < self._need or (self._until_nul and b"\0" not in chunk):
+            if self._size < self._need:
+                return []
+            if self._until_end and self.end not in self._parts[-2][-1:] + chunk:
                 return []
             chunk = b"".join(self._parts)
             self._parts.clear()
@@ -112,13 +131,10 @@ class FrameParser:
             if at == size:
                 break
             end, body_at = _head_end(chunk, at)
-            if end < 0:
-                _check_command(chunk[at : at + _LONGEST_COMMAND])
-                self._keep(chunk[at:], need=size - at + 1)
-                break
-            stop = _body_end(chunk, at, end, body_at)
+            stop = -1 if end < 0 else self._body_end(chunk, at, end, body_at)
             if stop < 0:
-                self._keep(chunk[at:], until_nul=True)
+                _check_command(chunk[at : at + _LONGEST_COMMAND])
+                self._keep(chunk[at:], need=size - at + 1, until_end=end >= 0)
                 break
             if stop >= size:
                 self._keep(chunk[at:], need=stop + 1 - at)
@@ -129,11 +145,21 @@ class FrameParser:
             at = stop + 1
         return frames
 
-    def _keep(self, unfinished: bytes, *, need: int = 0, until_nul: bool = False) -> None:
+    def _body_end(self, chunk: bytes, at: int, end: int, body_at: int) -> int:
+        found = chunk.find(_CONTENT_LENGTH, at, end)
+        if found < 0:
+            return chunk.find(self.end, body_at)
+        stop = chunk.find(b"\n", found + 1, end)
+        value = chunk[found + len(_CONTENT_LENGTH) : end if stop < 0 else stop].strip()
+        if not value.isdigit():
+            raise ProtocolError(f"the content-length {value[:40]!r} is no number")
+        return body_at + int(value)
+
+    def _keep(self, unfinished: bytes, *, need: int, until_end: bool = False) -> None:
         self._parts.append(unfinished)
         self._size = len(unfinished)
         self._need = need
-        self._until_nul = until_nul
+        self._until_end = until_end
 
 
 def _head_end(chunk: bytes, at: int) -> tuple[int, int]:
@@ -145,17 +171,6 @@ def _head_end(chunk: bytes, at: int) -> tuple[int, int]:
         if early >= 0:
             return early, early + 3
     return end, end + 2
-
-
-def _body_end(chunk: bytes, at: int, end: int, body_at: int) -> int:
-    found = chunk.find(b"\ncontent-length:", at, end)
-    if found < 0:
-        return chunk.find(b"\0", body_at)
-    stop = chunk.find(b"\n", found + 1, end)
-    value = chunk[found + len(b"\ncontent-length:") : end if stop < 0 else stop].strip()
-    if not value.isdigit():
-        raise ProtocolError(f"the content-length {value[:40]!r} is no number")
-    return body_at + int(value)
 
 
 def _check_command(start: bytes) -> None:
@@ -202,7 +217,11 @@ def encode(command: str, headers: Iterable[tuple[str, str]], body: bytes = b"") 
         ConfigurationError: A header can't be sent: it holds NUL or half a surrogate pair.
     """
     pairs = list(headers)
-    lines = "".join([f"{escape(name)}:{escape(value)}\n" for name, value in pairs])
+    lines = "".join([f"{name}:{value}\n" for name, value in pairs])
+    count = len(pairs)
+    # Counting is quicker than escaping every name and value, and few need it.
+    if "\\" in lines or "\r" in lines or lines.count(":") != count or lines.count("\n") != count:
+        lines = "".join([f"{escape(name)}:{escape(value)}\n" for name, value in pairs])
     if "\0" in lines:
         name = next(name for name, value in pairs if "\0" in name + value)
         raise ConfigurationError(f"the property {name!r} holds NUL, which STOMP can't carry in a header")

@@ -158,13 +158,15 @@ class ConfirmedUnit(_Unit):
     def __init__(self, connection: StompConnection) -> None:
         super().__init__(connection)
         self._outgoing: list[Outgoing] = []
+        self._frames: list[bytes] = []
 
     def send(self, outgoing: Outgoing) -> None:
         """Add a message to send; it leaves with the commit."""
-        self._connection.encode(outgoing)  # a message that can't be sent is refused here
+        frame = self._connection.encode(outgoing)  # a message that can't be sent is refused here
         with self._lock:
             self._check_open()
             self._outgoing.append(outgoing)
+            self._frames.append(frame)
 
     def acknowledge(self, received: Received) -> None:
         """Add a received message to settle."""
@@ -178,7 +180,7 @@ class ConfirmedUnit(_Unit):
         """Make all of it durable, or raise."""
         self._close()
         try:
-            self._connection.send_confirmed(self._identified())
+            self._connection.send_confirmed(self._outgoing, frames=self._identified())
             self._acknowledge()
         except PermanentBrokerError:
             self._release()
@@ -203,17 +205,19 @@ class ConfirmedUnit(_Unit):
         else:
             self._connection.synchronize()
 
-    def _identified(self) -> list[Outgoing]:
+    def _identified(self) -> list[bytes]:
         if not self._connection.capabilities.deduplicating_send or len(self._received) != 1:
-            return self._outgoing
+            return self._frames
         origin = self._received[0].message.message_id
         if origin is None:
-            return self._outgoing
+            return self._frames
         return [
-            outgoing
+            frame
             if outgoing.deduplication_id is not None
-            else replace(outgoing, deduplication_id=f"{origin}>{outgoing.destination}#{position}")
-            for position, outgoing in enumerate(self._outgoing)
+            else self._connection.encode(
+                replace(outgoing, deduplication_id=f"{origin}>{outgoing.destination}#{position}")
+            )
+            for position, (outgoing, frame) in enumerate(zip(self._outgoing, self._frames, strict=True))
         ]
 
     def rollback(self) -> None:

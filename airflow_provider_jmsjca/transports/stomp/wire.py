@@ -22,7 +22,7 @@ from stomp.utils import convert_frame
 
 from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError
 from airflow_provider_jmsjca.transports.stomp.channel import Channel, wait_for
-from airflow_provider_jmsjca.transports.stomp.frames import Frame, FrameParser
+from airflow_provider_jmsjca.transports.stomp.frames import RECEIPT_ID, Frame, FrameParser
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         super().__init__(auto_decode=False)
         self.current_host_and_port = host
         self.vhost = host[0]
+        self.parser = FrameParser()
         self._channel = channel
         self._send_timeout = send_timeout
         self._on_message = on_message
@@ -220,9 +221,6 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             reason = error
         except (OSError, ValueError) as error:
             reason = ConnectionLostError(f"the connection broke: {error}")
-        except Exception as error:  # noqa: BLE001 - the driver's edge: nobody else would see it
-            _log.exception("A callback failed; the connection is given up so that its messages come back")
-            reason = ConnectionLostError(f"a callback failed: {type(error).__name__}: {error}")
         finally:
             self.end(reason)
             with self._send_lock:
@@ -232,7 +230,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             self._on_end(self._reason)
 
     def _loop(self) -> None:
-        parser = FrameParser()
+        parser = self.parser
         poll = select.poll()
         descriptor = self._channel.fileno()
         poll.register(self._wake_out.fileno(), select.POLLIN)
@@ -252,7 +250,10 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
 
     def _run_soon(self) -> None:
         while self._soon:
-            self._soon.popleft()()
+            try:
+                self._soon.popleft()()
+            except Exception as error:
+                raise _failed(error) from error
 
     def _pause(self, poll: select.poll, descriptor: int) -> None:
         self._idle = True  # from here on others wake us when they leave something in the buffer
@@ -289,12 +290,23 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
     def _dispatch(self, frames: Iterable[Frame]) -> None:
         for frame in frames:
             if frame.command == b"MESSAGE":
-                self._on_message(frame)
+                try:
+                    self._on_message(frame)
+                except Exception as error:
+                    raise _failed(error) from error
             elif frame.command == b"RECEIPT":
-                self._on_receipt((frame.first(b"receipt-id") or b"").decode("ascii", "replace"))
+                self._on_receipt((frame.first(RECEIPT_ID) or b"").decode("ascii", "replace"))
             else:
                 control = StompFrame(frame.command.decode(), frame.headers(), frame.body)
                 self.notify(control.cmd.lower(), control)
+
+
+def _failed(error: Exception) -> ConnectionLostError:
+    """Log what a callback raised: nobody else would see it."""
+    if isinstance(error, ConnectionLostError):
+        return error
+    _log.error("A callback failed; the connection is given up so that its messages come back", exc_info=error)
+    return ConnectionLostError(f"a callback failed: {type(error).__name__}: {error}")
 
 
 class Client(stomp.connect.BaseConnection, stomp.connect.Protocol12):  # type: ignore[misc] # no types

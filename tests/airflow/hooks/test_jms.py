@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -50,6 +51,31 @@ def test_get_conn_sends_and_receives() -> None:
         session.commit()
     assert message is not None
     assert message.body == "hello"
+
+
+def test_a_closed_connection_is_kept_for_the_next_user_until_it_is_idle_for_long(
+    server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J14, J43, J106."""
+    connection(monkeypatch, "kept", host=f"vm://{server.name}", extra={"idle_timeout": 0.2})
+    for _ in range(2):
+        with JmsHook("kept").get_conn():
+            assert server.connections == 1
+    deadline = time.monotonic() + 5
+    while server.connections:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("option", ["no_connection_factory_cache", "bypass_ra"])
+def test_without_the_cache_each_user_has_a_connection_that_ends_when_closed(
+    server: Broker, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """J99, J102."""
+    connection(monkeypatch, "own", host=f"vm://{server.name}", extra={option: True})
+    with JmsHook("own").get_conn(), JmsHook("own").get_conn():
+        assert server.connections == 2
+    assert server.connections == 0
 
 
 def test_the_test_button_says_which_broker_answered(server: Broker) -> None:

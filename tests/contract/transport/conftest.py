@@ -37,7 +37,7 @@ def private_lab(lab: Lab, private_broker: PrivateBroker) -> Lab:
 
 
 @pytest.fixture
-def connect(lab: Lab) -> Iterator[Connect]:
+def connect(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Connect]:
     """Opens connections that are closed after the test; arguments replace fields of the settings."""
     opened: list[Connection] = []
 
@@ -46,6 +46,7 @@ def connect(lab: Lab) -> Iterator[Connect]:
         settings = lab.settings(**overrides) if base is None else replace(base, **overrides)
         connection = open_connection(settings)
         opened.append(connection)
+        request.config.stash[_REPORT].met(lab.name, connection)
         return connection
 
     yield factory
@@ -54,10 +55,8 @@ def connect(lab: Lab) -> Iterator[Connect]:
 
 
 @pytest.fixture
-def connection(connect: Connect, lab: Lab, request: pytest.FixtureRequest) -> Connection:
-    opened = connect()
-    request.config.stash[_REPORT].met(lab.name, opened)
-    return opened
+def connection(connect: Connect) -> Connection:
+    return connect()
 
 
 @pytest.fixture

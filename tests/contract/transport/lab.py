@@ -137,6 +137,10 @@ class StompLab(Lab):
     def start(self) -> None:
         self.broker.start()
 
+    def forbidden(self) -> Destination | None:
+        # Names that begin so belong to the broker itself.
+        return Destination.queue("amq.forbidden") if self.name == "rabbitmq" else None
+
     @contextmanager
     def line(self) -> Iterator[StompLine]:
         with TcpProxy(self.broker.address()) as proxy:

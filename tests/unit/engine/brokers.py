@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -34,20 +33,16 @@ class LesserConnection:
     Args:
         server: The broker.
         capabilities: What it admits to.
-        widest: Every consumer has this prefetch at most, whatever it asks for: a window in bytes and big
-            messages.
     """
 
     def __init__(
         self,
         server: Broker,
         capabilities: Capabilities | None = None,
-        widest: int | None = None,
         client_id: str | None = None,
     ) -> None:
         self._inner: Connection = MemoryConnection(server, settings(server.name, client_id))
         self._capabilities = capabilities or self._inner.capabilities
-        self._widest = widest
         self.subscribed: list[Subscription] = []
         self.synchronized = 0
 
@@ -68,8 +63,6 @@ class LesserConnection:
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
         self.subscribed.append(subscription)
-        if self._widest is not None:
-            subscription = replace(subscription, prefetch=self._widest)
         return self._inner.consume(subscription, on_received)
 
     def send(self, outgoing: Iterable[Outgoing]) -> int:

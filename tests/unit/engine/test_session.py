@@ -156,26 +156,32 @@ def test_a_poller_leaves_the_other_messages_to_others(connection: JmsConnection)
         assert drain(other, 2) == ["2", "3"]
 
 
-def test_a_long_transaction_does_not_stall_on_the_small_prefetch(
+def test_a_session_subscribes_once_with_a_prefetch_that_suits_its_mode(
     connection: JmsConnection, wire: LesserConnection
 ) -> None:
-    bodies = fill(connection, 300)
+    for session in (
+        connection.session(),
+        connection.session(acknowledge_mode=AcknowledgeMode.DUPS_OK),
+        connection.session(acknowledge_mode=AcknowledgeMode.CLIENT),
+        connection.session(transacted=True),
+        connection.session(transacted=True, prefetch=7),
+    ):
+        session.receive(QUEUE, timeout=0)
+        session.receive(QUEUE, timeout=0)
+        session.close()
+    assert [subscription.prefetch for subscription in wire.subscribed] == [1, 1, 100, 100, 7]
+
+
+def test_a_session_that_holds_as_much_as_its_prefetch_says_so_instead_of_nothing(
+    connection: JmsConnection,
+) -> None:
+    bodies = fill(connection, 101)
     with connection.session(acknowledge_mode=AcknowledgeMode.CLIENT) as session:
-        assert drain(session, 300) == bodies
+        assert drain(session, 100) == bodies[:100]
+        with pytest.raises(ConfigurationError, match="100 messages of queue://orders are unsettled"):
+            session.receive(QUEUE, timeout=0)
         session.acknowledge()
-        assert session.receive(QUEUE, timeout=0) is None
-    assert [subscription.prefetch for subscription in wire.subscribed] == [
-        1, 1, 2, 4, 8, 16, 32, 64, 128, 256,
-    ]  # fmt: skip
-
-
-def test_a_window_that_is_smaller_than_asked_for_does_not_stall_either(server: Broker) -> None:
-    with JmsConnection(LesserConnection(server, widest=1)) as connection:
-        bodies = fill(connection, 4)
-        with connection.session(transacted=True) as session:
-            assert drain(session, 4) == bodies
-            session.commit()
-    assert server.depth("orders") == 0
+        assert drain(session, 1) == bodies[100:]
 
 
 def test_a_topic_session_that_holds_too_much_says_so(connection: JmsConnection) -> None:
@@ -184,7 +190,7 @@ def test_a_topic_session_that_holds_too_much_says_so(connection: JmsConnection) 
         fill(connection, 3, TOPIC)
         assert drain(session, 2, TOPIC) == ["0", "1"]
         with pytest.raises(ConfigurationError, match="2 messages of topic://news are unsettled"):
-            session.receive(TOPIC, timeout=1)
+            session.receive(TOPIC, timeout=0.1)
         session.acknowledge()
         assert drain(session, 1, TOPIC) == ["2"]
 
@@ -353,7 +359,7 @@ def test_a_message_that_cannot_be_decoded_stays_and_does_not_block(
         return message
 
     monkeypatch.setattr(Received, "message", property(broken))
-    with connection.session() as session:
+    with connection.session(prefetch=2) as session:
         with pytest.raises(PoisonMessageError):
             session.receive(QUEUE, timeout=5)
         assert drain(session, 1) == ["1"]

@@ -78,21 +78,18 @@ def test_missing_broker_is_skipped_aloud_and_fails_in_ci(tmp_path: Path, ci: str
         "module.PROGRAM = Path('/nowhere/rabbitmq-server')\n"
         "def test_with(rabbitmq): pass\n"
     )
+    options = [
+        "-p",
+        "tests.servers.fixtures",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        tmp_path,
+        "-p",
+        "no:cacheprovider",
+    ]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "tests.servers.fixtures",
-            "-c",
-            os.devnull,
-            "--rootdir",
-            tmp_path,
-            "-p",
-            "no:cacheprovider",
-            tmp_path,
-        ],
+        [sys.executable, "-m", "pytest", *options, tmp_path],
         cwd=ROOT,
         env={
             "PATH": str(tmp_path),

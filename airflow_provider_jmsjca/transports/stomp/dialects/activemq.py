@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
 )
 from airflow_provider_jmsjca.transports.stomp.frames import Frame, escape
 
-DEFAULT_PREFETCH: Final = 100
+DEFAULT_PREFETCH: Final = 500
 LONGEST_PROPERTY: Final = 10_000
 LONGEST_HEADER_LINE: Final = 10 * 1024
 MOST_HEADERS: Final = 1000
@@ -52,6 +52,9 @@ class ActiveMqDialect(Dialect):
     )
     unit_kind: ClassVar[UnitKind] = UnitKind.TRANSACTION
     bulk_transactions: ClassVar[bool] = True
+    # Text of Java producers comes without a content-length and with its NULs as they are. The broker's own
+    # end of a frame has a line feed behind it; text with both breaks the connection.
+    frame_end: ClassVar[bytes] = b"\0\n"
     hidden: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser"}
     taken: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser", "transformation"}
 
@@ -92,11 +95,6 @@ class ActiveMqDialect(Dialect):
 
     def property_headers(self, headers: Headers, properties: Mapping[str, PropertyValue]) -> None:
         """Add the properties; JMSXGroupID twice, for the broker doesn't show its own to STOMP clients."""
-        for name, value in properties.items():
-            if isinstance(value, str) and len(value) > LONGEST_PROPERTY:
-                raise ConfigurationError(
-                    f"the property {name!r} has {len(value)} characters; ActiveMQ takes {LONGEST_PROPERTY}"
-                )
         super().property_headers(headers, properties)
         headers.extend([(f"{RENAMED}{name}", value) for name, value in headers if name in _UNSEEN])
 
@@ -132,7 +130,8 @@ class ActiveMqDialect(Dialect):
                     )
         if len(headers) > MOST_HEADERS - 10:
             raise ConfigurationError(
-                f"the message has {len(headers)} headers and properties; ActiveMQ refuses more than {MOST_HEADERS}"
+                f"the message has {len(headers)} headers and properties; "
+                f"ActiveMQ refuses more than {MOST_HEADERS}"
             )
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:

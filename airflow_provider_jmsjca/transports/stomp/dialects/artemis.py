@@ -22,10 +22,10 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     marked_kind,
     text_of,
 )
-from airflow_provider_jmsjca.transports.stomp.frames import Frame
+from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame
 
 DEFAULT_WINDOW: Final = 1024 * 1024
-BYTES_PER_MESSAGE: Final = 1200
+BYTES_PER_MESSAGE: Final = 1500
 _HIDDEN: Final = RESERVED | {"destination-type", "subscription-type", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY"}
 _ROUTING: Final = {DestinationKind.QUEUE: "ANYCAST", DestinationKind.TOPIC: "MULTICAST"}
 _KINDS: Final = {"ANYCAST": DestinationKind.QUEUE, "MULTICAST": DestinationKind.TOPIC}
@@ -49,6 +49,7 @@ class ArtemisDialect(Dialect):
     """
 
     product: ClassVar[str] = "artemis"
+    counts_messages: ClassVar[bool] = False
     capabilities: ClassVar[Capabilities] = Capabilities(
         deduplicating_send=True,
         redelivered_flag=True,
@@ -102,7 +103,7 @@ class ArtemisDialect(Dialect):
 
     def acknowledgement(self, frame: Frame) -> bytes | None:
         """Return the last `ack` header: one that a producer forged stands before the broker's own."""
-        return frame.last(b"ack")
+        return frame.last(ACK)
 
     def destination(self, destination: Destination) -> str:
         """Return the `destination` header: a plain name; the type goes in a header of its own."""

@@ -13,7 +13,7 @@ from airflow_provider_jmsjca.core.message import DEFAULT_PRIORITY, Body, BodyKin
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp import frames
-from airflow_provider_jmsjca.transports.stomp.frames import Frame
+from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame
 
 BODY_KIND: Final = "JMS_JMSJCA_BodyKind"
 """Header that says which kind a body is, sent only where the broker would lose it."""
@@ -81,6 +81,8 @@ class Dialect(ABC):
         capabilities: What holds for the broker's default configuration.
         unit_kind: What a unit of work is made of.
         bulk_transactions: Whether sends in bulk go faster in a transaction, which is then atomic and durable.
+        frame_end: What ends a body without content-length.
+        counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
         hidden: Received headers that are no properties of the message.
         taken: Names that no property can have on the wire; such properties travel under another name.
     """
@@ -89,6 +91,8 @@ class Dialect(ABC):
     capabilities: ClassVar[Capabilities]
     unit_kind: ClassVar[UnitKind] = UnitKind.CONFIRM_THEN_ACKNOWLEDGE
     bulk_transactions: ClassVar[bool] = False
+    frame_end: ClassVar[bytes] = b"\0"
+    counts_messages: ClassVar[bool] = True
     hidden: ClassVar[frozenset[str]] = RESERVED
     taken: ClassVar[frozenset[str]] = RESERVED
 
@@ -143,9 +147,20 @@ class Dialect(ABC):
         del keeper
         return token.decode()
 
+    def swallowed(self, error: str, last: Frame | None, since: int) -> bytes | None:
+        """Return the token of a message that the broker delivered into the void, if `error` says so.
+
+        Args:
+            error: The text of an ERROR frame.
+            last: The last message that came on this connection.
+            since: How many were swallowed since then.
+        """
+        del error, last, since
+        return None
+
     def acknowledgement(self, frame: Frame) -> bytes | None:
         """Return what ACK must name, as it stands on the wire."""
-        return frame.first(b"ack")
+        return frame.first(ACK)
 
     # --- messages out
 
@@ -210,13 +225,18 @@ class Dialect(ABC):
 
     def property_headers(self, headers: Headers, properties: Mapping[str, PropertyValue]) -> None:
         """Add the properties. STOMP knows text only; a property that is null is left out."""
-        taken = self.taken
+        taken, limit = self.taken, self.capabilities.max_property_characters
         for name, value in properties.items():
             if not name:
                 raise ConfigurationError("a property has no name")
-            if value is not None:
-                wire_name = f"{RENAMED}{name}" if name in taken else name
-                headers.append((wire_name, value if isinstance(value, str) else _text(value)))
+            if value is None:
+                continue
+            text = value if isinstance(value, str) else _text(value)
+            if limit is not None and len(text) > limit:
+                raise ConfigurationError(
+                    f"the property {name!r} has {len(text)} characters; {self.product} takes {limit}"
+                )
+            headers.append((f"{RENAMED}{name}" if name in taken else name, text))
 
     @abstractmethod
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
@@ -257,7 +277,7 @@ class Dialect(ABC):
         )
 
     def salvage(self, frame: Frame, subscription: Subscription) -> JmsMessage:
-        """Return what can be kept of a message that can't be decoded: the body as it came, and its headers."""
+        """Return what can be kept of a message that can't be decoded: its body as it came, its headers."""
         try:
             headers = frame.headers()
         except PoisonMessageError:

@@ -28,6 +28,7 @@ class GenericDialect(Dialect):
     """
 
     product: ClassVar[str] = "unknown"
+    counts_messages: ClassVar[bool] = False
     capabilities: ClassVar[Capabilities] = Capabilities()
 
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:

@@ -23,9 +23,10 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     number,
     text_of,
 )
-from airflow_provider_jmsjca.transports.stomp.frames import Frame, unescape
+from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame, unescape
 
 DEFAULT_PREFETCH: Final = 1000
+_SWALLOWED: Final = "There is no current subscription with tag"
 EXPIRATION: Final = "JMS_JMSJCA_Expiration"
 _TEXT: Final = "text/plain;charset=utf-8"
 _TEXTUAL: Final = ("text/", "application/json", "application/xml")
@@ -95,6 +96,18 @@ class RabbitMqDialect(Dialect):
         the whole connection; UNSUBSCRIBE doesn't requeue, and before it a requeued message would come back.
         """
         return f"T_{keeper}@@" + unescape(token.decode()).partition("@@")[2]
+
+    def swallowed(self, error: str, last: Frame | None, since: int) -> bytes | None:
+        """Return the token of a message that was on its way to a consumer when that ended.
+
+        The plugin answers such a delivery with an ERROR and leaves it unacknowledged: nobody would see it
+        again as long as the connection lives. Deliveries are numbered, so the number is known.
+        """
+        if _SWALLOWED not in error:
+            return None
+        before = (None if last is None else last.first(ACK)) or b"@@0"
+        number_before = int(before.rpartition(b"@@")[2])
+        return b"T_gone@@session@@%d" % (number_before + since + 1)
 
     def destination(self, destination: Destination) -> str:
         """Return the `destination` header; slashes in a name are escaped as the plugin wants it."""

@@ -7,13 +7,14 @@ from datetime import timedelta
 
 import pytest
 
+from airflow_provider_jmsjca.core.backoff import RECONNECT
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings, OutageSettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from tests.unit.core.delivery.harness import FAILURE, SECOND, SETTINGS, Run
 
-OUTAGE = OutageSettings(jitter=0.0)
+OUTAGE = OutageSettings(backoff=replace(RECONNECT, jitter=0.0))
 
 
 def new_machine(settings: DeliverySettings) -> DeliveryMachine:
@@ -38,7 +39,7 @@ def test_j12_j122_connects_in_the_background_with_growing_pauses() -> None:
 
 
 def test_jitter_shortens_the_pauses() -> None:
-    machine = new_machine(replace(SETTINGS, outage=replace(OUTAGE, jitter=0.4)))
+    machine = new_machine(replace(SETTINGS, outage=OutageSettings(backoff=replace(RECONNECT, jitter=0.4))))
     machine.handle(e.Start(), 0.0)
     machine.handle(e.ConnectFailed(failure=FAILURE), 0.0)
     assert machine.deadline == pytest.approx(0.8)

@@ -1,0 +1,1 @@
+"""`airflow jms ...`: what is in force, and how to come here from elsewhere."""

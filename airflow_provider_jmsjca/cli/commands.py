@@ -1,0 +1,83 @@
+"""What the commands of `airflow jms` do."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from airflow.cli.simple_table import AirflowConsole
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec, read_descriptor
+from airflow_provider_jmsjca.core.activation.document import read_document
+from airflow_provider_jmsjca.core.explain import explain
+from airflow_provider_jmsjca.core.layers import Layer
+from airflow_provider_jmsjca.core.options import Level
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
+
+Command = Callable[[argparse.Namespace], None]
+
+
+def _one_line_errors(command: Command) -> Command:
+    """Print errors of ours as lines, one for each fault, and leave with exit code 1."""
+
+    @functools.wraps(command)
+    def run(args: argparse.Namespace) -> None:
+        try:
+            command(args)
+        except JmsError as error:
+            faults = error.faults if isinstance(error, ConfigurationError) else (str(error),)
+            for fault in faults:
+                sys.stderr.write(f"error: {fault}\n")
+            raise SystemExit(1) from error
+
+    return run
+
+
+@_one_line_errors
+def explain_command(args: argparse.Namespace) -> None:
+    """Print each effective option with its value (secrets masked), origin and default.
+
+    What the levels contradict each other in is said after the table.
+    """
+    activation = None if args.activation is None else _layer(Path(args.activation), args.name)
+    connection = None if args.conn_id is None else JmsHook(args.conn_id)
+    resolved = resolve_levels(connection, activation)
+    AirflowConsole().print_as(
+        data=explain(resolved, only_set=args.only_set),
+        output=args.output,
+        mapper=lambda row: {
+            "option": row.option,
+            "value": row.value,
+            "origin": row.origin,
+            "default": row.default,
+            "status": row.status,
+        },
+    )
+    if activation is not None:
+        ActivationSpec.from_resolved(resolved)
+
+
+@_one_line_errors
+def import_command(args: argparse.Namespace) -> None:
+    """Print the activation spec of deployment descriptors as YAML."""
+    spec = ActivationSpec.from_xml(*(_read(Path(file)) for file in args.files), name=args.name)
+    sys.stdout.write(spec.to_yaml(secrets=args.secrets))
+
+
+def _layer(path: Path, name: str | None) -> Layer:
+    text = _read(path)
+    fields = read_descriptor(text).activation(name) if path.suffix == ".xml" else read_document(text)
+    return Layer(level=Level.ACTIVATION, source=f"activation {path.name}", fields=fields)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: not UTF-8 text, byte {error.start} is in the way") from error
+    except OSError as error:
+        raise ConfigurationError(f"{path}: can't be read: {error.strerror or error}") from error

@@ -1,0 +1,67 @@
+"""Messages whose subscription ended before they were settled, on brokers that keep them until the end."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import TYPE_CHECKING
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.transports.base import Subscription
+from airflow_provider_jmsjca.transports.stomp.frames import Frame, encode
+
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+
+
+class Orphans:
+    """Hands messages back through a subscription of its own, the keeper, made when first needed.
+
+    The keeper listens to a topic nobody sends to.
+    """
+
+    def __init__(self, connection: StompConnection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._keeper: str | None = None
+        self._last: Frame | None = None
+        self._since = 0
+
+    def came(self, frame: Frame) -> None:
+        """Note the last message that came; called by the reader."""
+        self._last, self._since = frame, 0
+
+    def swallowed(self, error: str) -> bool:
+        """Hand back a message that the broker says it delivered into the void; say whether it did."""
+        token = self._connection.dialect.swallowed(error, self._last, self._since)
+        if token is None:
+            return False
+        self._since += 1
+        self._return(token)
+        return True
+
+    def hand_back(self, tokens: list[bytes]) -> None:
+        """Hand messages back, and wait until they are.
+
+        Raises:
+            PermanentBrokerError: The broker refused.
+            ConnectionLostError: The connection was lost, which hands them back too.
+        """
+        receipts = self._connection.replies.receipts(blame=True)
+        for token in tokens:
+            self._return(token, receipts.ask())
+        self._connection.wait(receipts)
+
+    def _return(self, token: bytes, receipt: str | None = None) -> None:
+        dialect, wire = self._connection.dialect, self._connection.wire
+        with self._lock:
+            if self._keeper is None:
+                self._keeper = f"keeper-{uuid.uuid4().hex}"
+                topic = Destination.topic(self._keeper)
+                headers = dialect.subscribe(Subscription(destination=topic), None)
+                headers |= {"id": self._keeper, "ack": "client-individual"}
+                wire.append(encode("SUBSCRIBE", headers.items()))
+            nack = [("id", dialect.orphan(token, self._keeper))]
+        if receipt is not None:
+            nack.append(("receipt", receipt))
+        wire.write(encode("NACK", nack))

@@ -1,0 +1,385 @@
+"""Operators in `dag.test()`: real task runs in this process, over an in-memory broker."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from airflow.models.dagbundle import DagBundleModel
+from airflow.models.serialized_dag import SerializedDagModel
+from airflow.sdk import DAG, BaseOperator
+from airflow.serialization.definitions.dag import SerializedDAG
+from airflow.serialization.serialized_objects import LazyDeserializedDAG
+from airflow.utils.session import create_session
+from airflow.utils.state import DagRunState, TaskInstanceState
+
+from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
+from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
+from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator, spark_submit_hook
+from airflow_provider_jmsjca.sensors.jms import JmsSensor
+from airflow_provider_jmsjca.spark.manifest import uri_to_path
+from airflow_provider_jmsjca.transports.memory import Broker
+
+Publish = Callable[..., None]
+pytestmark = [
+    pytest.mark.usefixtures("metadata"),
+    # A task run loads half of Airflow, whose dependencies warn about each other.
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.filterwarnings("error:::airflow_provider_jmsjca"),
+]
+
+
+class Outcome:
+    """What became of a run of one task."""
+
+    def __init__(self, run: Any, task_id: str) -> None:
+        instance = run.get_task_instance(task_id)
+        self.run = run
+        self.state = instance.state
+        self.value = instance.xcom_pull(task_ids=task_id)
+
+
+def execute(dag: DAG, task_id: str) -> Outcome:
+    """Run a DAG once. Airflow wants to have it in its database first."""
+    bundle = "dags-folder"
+    with create_session() as session:
+        if session.get(DagBundleModel, bundle) is None:
+            session.add(DagBundleModel(name=bundle))
+            session.flush()
+        lazy = LazyDeserializedDAG.from_dag(dag)
+        SerializedDAG.bulk_write_to_db(bundle, None, [lazy], session=session)
+        SerializedDagModel.write_dag(lazy, bundle_name=bundle, session=session)
+    day = datetime(2026, 1, 2, tzinfo=UTC)
+    return Outcome(dag.test(run_after=day, logical_date=day), task_id)
+
+
+def run_task(make: Callable[[], BaseOperator], dag_id: str | None = None) -> Outcome:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    with DAG(dag_id or f"dag_{uuid.uuid4().hex[:8]}", schedule=None, start_date=start) as dag:
+        task = make()
+    return execute(dag, task.task_id)
+
+
+def test_publish_sends_text_and_templates_it(server: Broker) -> None:
+    outcome = run_task(
+        lambda: JmsPublishOperator(
+            task_id="publish",
+            jms_conn_id="jms_test",
+            destination="queue://orders",
+            messages=["one {{ ds }}", JmsMessage.bytes(b"\x00\xff").to_json()],
+            properties={"day": "{{ ds }}"},
+            message_type="order",
+        )
+    )
+    assert outcome.state == TaskInstanceState.SUCCESS
+    assert outcome.value == {"destination": "queue://orders", "count": 2}
+    text, octets = server.messages("orders")
+    assert (text.body, text.type, dict(text.properties)) == ("one 2026-01-02", "order", {"day": "2026-01-02"})
+    assert octets.body == b"\x00\xff"
+
+
+def test_a_transacted_publish_that_is_refused_sends_nothing_and_is_not_tried_again(server: Broker) -> None:
+    server.forbid(Destination.queue("closed"))
+    outcome = run_task(
+        lambda: JmsPublishOperator(
+            task_id="publish",
+            jms_conn_id="jms_test",
+            destination="closed",
+            messages=["a", "b"],
+            transacted=True,
+            retries=3,
+            retry_delay=timedelta(0),
+        )
+    )
+    assert outcome.state == TaskInstanceState.FAILED
+    assert outcome.run.get_task_instance("publish").try_number == 1
+    assert server.depth("closed") == 0
+
+
+def test_publishing_the_same_again_is_dropped_where_asked(server: Broker) -> None:
+    def make() -> BaseOperator:
+        return JmsPublishOperator(
+            task_id="publish",
+            jms_conn_id="jms_test",
+            destination="orders",
+            messages=["a", "b"],
+            deduplicate=True,
+        )
+
+    for _ in range(2):
+        assert run_task(make, "again").state == TaskInstanceState.SUCCESS
+    assert server.depth("orders") == 2
+
+
+def test_what_is_no_message_is_named_with_its_place(server: Broker) -> None:
+    outcome = run_task(
+        lambda: JmsPublishOperator(
+            task_id="publish", jms_conn_id="jms_test", destination="orders", messages=["fine", 7]
+        )
+    )
+    assert outcome.state == TaskInstanceState.FAILED
+    assert server.depth("orders") == 0
+
+
+def collect(spool: Path, **arguments: Any) -> Callable[[], BaseOperator]:
+    return lambda: JmsCollectOperator(
+        **{
+            "task_id": "collect",
+            "jms_conn_id": "jms_test",
+            "destination": "queue://orders",
+            "spool_path": str(spool),
+            "idle_time": 1,
+            "max_time": 20,
+            **arguments,
+        }
+    )
+
+
+def test_collect_puts_messages_into_a_batch_and_acknowledges_them(
+    server: Broker, publish: Publish, tmp_path: Path
+) -> None:
+    publish(*(str(number) for number in range(25)))
+    outcome = run_task(collect(tmp_path, segment_messages=10))
+    assert outcome.state == TaskInstanceState.SUCCESS
+    report = outcome.value
+    assert (report["rows"], report["segments"], report["duplicates"]) == (25, 3, 0)
+    assert report["ended_by"] == "idle"
+    folder = uri_to_path(report["manifest"]).parent
+    bodies = [
+        body.decode() for file in sorted(folder.glob("*.parquet"))
+        for body in pq.read_table(file)["body"].to_pylist()
+    ]  # fmt: skip
+    assert bodies == [str(number) for number in range(25)]
+    assert server.depth("orders") == 0
+
+
+def test_collect_stops_at_the_count_and_leaves_the_rest(
+    server: Broker, publish: Publish, tmp_path: Path
+) -> None:
+    publish(*"abcdef")
+    outcome = run_task(collect(tmp_path, max_messages=4))
+    assert (outcome.value["rows"], outcome.value["ended_by"]) == (4, "count")
+    assert [message.body for message in server.messages("orders")] == ["e", "f"]
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(
+    ("if_empty", "state"), [("skip", TaskInstanceState.SKIPPED), ("succeed", TaskInstanceState.SUCCESS)]
+)
+def test_an_empty_queue(tmp_path: Path, if_empty: str, state: TaskInstanceState) -> None:
+    outcome = run_task(collect(tmp_path, if_empty=if_empty))
+    assert outcome.state == state
+    assert list(tmp_path.iterdir()) == []
+    if state == TaskInstanceState.SUCCESS:
+        assert (outcome.value["rows"], outcome.value["manifest"]) == (0, None)
+
+
+def test_the_same_task_instance_finds_its_batch_finished_and_receives_nothing(
+    server: Broker, publish: Publish, tmp_path: Path
+) -> None:
+    publish("a", "b")
+    first = run_task(collect(tmp_path), "twice")
+    publish("c")
+    again = run_task(collect(tmp_path), "twice")
+    assert again.value["ended_by"] == "complete"
+    assert again.value["manifest"] == first.value["manifest"]
+    assert server.depth("orders") == 1
+
+
+def test_told_to_stop_it_stops_and_the_next_attempt_goes_on(
+    server: Broker, publish: Publish, tmp_path: Path
+) -> None:
+    publish(*"abc")
+    operators: list[JmsCollectOperator] = []
+
+    def make() -> BaseOperator:
+        operator = collect(tmp_path, idle_time=30, retries=0)()
+        operators.append(operator)
+        return operator
+
+    def stop_when_sealed() -> None:
+        deadline = time.monotonic() + 20
+        while server.depth("orders") and time.monotonic() < deadline:
+            time.sleep(0.01)
+        operators[-1].on_kill()
+
+    stopping = threading.Thread(target=stop_when_sealed)
+    stopping.start()
+    first = run_task(make, "stopped")
+    stopping.join()
+    assert first.state == TaskInstanceState.FAILED
+    publish("d")
+    second = run_task(collect(tmp_path), "stopped")
+    assert (second.value["rows"], second.value["received"]) == (4, 1)
+
+
+ORDERS = [json.dumps({"id": number, "amount": number * 1.5}) for number in range(40)]
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="needs Java")
+def test_collect_submit_and_dead_letter(
+    server: Broker, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole batch path with a real spark-submit; bad messages leave with their reason (J154-J165)."""
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_TEST", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    root = str(Path(__file__).parents[3])
+    monkeypatch.setenv("PYTHONPATH", root)
+    publish(*ORDERS, "no JSON", json.dumps({"id": None, "amount": 1.0}))
+    table = tmp_path / "table"
+    outcome = run_task(
+        lambda: JmsToSparkSubmitOperator(
+            task_id="load",
+            jms_conn_id="jms_test",
+            destination="queue://orders",
+            spool_path=str(tmp_path / "spool"),
+            idle_time=1,
+            spark_conn_id="spark_test",
+            application_args=["--table", str(table), "--schema", "id LONG NOT NULL, amount DOUBLE NOT NULL"],
+            conf={"spark.ui.enabled": "false"},
+        )
+    )
+    assert outcome.state == TaskInstanceState.SUCCESS
+    report = outcome.value
+    assert (report["rows"], report["rejected"], report["dead_lettered"]) == (42, 2, 2)
+    assert report["stored"] == {str(table): 40}
+    assert server.depth("orders") == 0
+    letters = [original_of(message) for message in server.messages("orders.dlq")]
+    assert [letter is not None and letter.message.body for letter in letters] == [
+        "no JSON", json.dumps({"id": None, "amount": 1.0}),
+    ]  # fmt: skip
+    assert all(letter is not None and letter.state.failure is not None for letter in letters)
+    assert pq.read_table(table).num_rows == 40
+
+
+def spark_submit_of(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a `spark-submit` of our own on the path."""
+    folder.mkdir()
+    program = folder / "spark-submit"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_TEST", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
+def load(spool: Path, **arguments: Any) -> dict[str, Any]:
+    return {
+        "task_id": "load",
+        "jms_conn_id": "jms_test",
+        "destination": "queue://orders",
+        "spool_path": str(spool),
+        "idle_time": 1,
+        "spark_conn_id": "spark_test",
+        **arguments,
+    }
+
+
+def test_killed_it_ends_spark_submit_and_all_it_started(
+    publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids = tmp_path / "pids"
+    script = f"sleep 600 & echo $$ $! > {pids}.new; mv {pids}.new {pids}; wait"
+    spark_submit_of(tmp_path / "bin", script, monkeypatch)
+    publish("a")
+    running: list[JmsToSparkSubmitOperator] = []
+
+    class Watched(JmsToSparkSubmitOperator):
+        def execute(self, context: Any) -> dict[str, Any]:
+            running.append(self)
+            return super().execute(context)
+
+    def kill_when_submitted() -> None:
+        deadline = time.monotonic() + 30
+        while not pids.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        running[-1].on_kill()
+
+    killing = threading.Thread(target=kill_when_submitted)
+    killing.start()
+    outcome = run_task(lambda: Watched(**load(tmp_path / "spool")))
+    killing.join()
+    assert outcome.state == TaskInstanceState.FAILED
+    deadline = time.monotonic() + 10
+    while any(_runs(int(pid)) for pid in pids.read_text().split()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_a_job_that_leaves_no_report_fails_the_task_and_a_retry_submits_the_same_batch(
+    server: Broker, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = tmp_path / "calls"
+    spark_submit_of(tmp_path / "bin", f'echo "$@" >> {calls}', monkeypatch)
+    publish("a", "b")
+    for _ in range(2):
+        outcome = run_task(lambda: JmsToSparkSubmitOperator(**load(tmp_path / "spool")), "reported")
+        assert outcome.state == TaskInstanceState.FAILED
+    first, second = (line.split() for line in calls.read_text().splitlines())
+    assert first[first.index("--manifest") + 1] == second[second.index("--manifest") + 1]
+    assert (first[first.index("--fence") + 1], second[second.index("--fence") + 1]) == ("1", "2")
+    assert server.depth("orders") == 0
+
+
+def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "airflow.providers.apache.spark.hooks.spark_submit", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'airflow-provider-jmsjca\[spark\]'"):
+        spark_submit_hook()
+
+
+def test_the_sensor_sees_a_message_and_leaves_it(server: Broker, publish: Publish) -> None:
+    publish("a")
+    outcome = run_task(
+        lambda: JmsSensor(task_id="wait", jms_conn_id="jms_test", destination="orders", poke_interval=0.1)
+    )
+    assert outcome.state == TaskInstanceState.SUCCESS
+    assert outcome.value == {"event": "ready", "jms_conn_id": "jms_test", "destination": "queue://orders"}
+    assert [message.redelivered for message in server.messages("orders")] == [False]
+
+
+def test_the_deferred_sensor_waits_in_the_trigger(server: Broker, publish: Publish) -> None:
+    publishing = threading.Timer(1.0, publish, args=("late",))
+    publishing.start()
+    outcome = run_task(
+        lambda: JmsSensor(
+            task_id="wait", jms_conn_id="jms_test", destination="orders", poke_interval=0.1, deferrable=True
+        )
+    )
+    publishing.join()
+    assert outcome.run.state == DagRunState.SUCCESS
+    assert outcome.value["destination"] == "queue://orders"
+    assert server.depth("orders") == 1
+
+
+@pytest.mark.usefixtures("server")
+def test_the_sensor_gives_up_at_its_timeout() -> None:
+    outcome = run_task(
+        lambda: JmsSensor(
+            task_id="wait", jms_conn_id="jms_test", destination="orders", poke_interval=0.1, timeout=0.5
+        )
+    )
+    assert outcome.state == TaskInstanceState.FAILED
+
+
+def test_a_consuming_sensor_is_refused_until_it_can_lose_nothing() -> None:
+    with pytest.raises(ValueError, match="peek=False is not possible yet"):
+        JmsSensor(task_id="wait", destination="orders", peek=False)

@@ -1,0 +1,171 @@
+"""`airflow jms explain` and `airflow jms import`, through Airflow's own command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from airflow.cli import cli_parser
+
+DESCRIPTOR = """
+<ejb-jar><enterprise-beans><message-driven>
+  <ejb-name>OrderBean</ejb-name>
+  <activation-config>
+    <activation-config-property>
+      <activation-config-property-name>destination</activation-config-property-name>
+      <activation-config-property-value>Orders</activation-config-property-value>
+    </activation-config-property>
+    <activation-config-property>
+      <activation-config-property-name>destinationType</activation-config-property-name>
+      <activation-config-property-value>javax.jms.Queue</activation-config-property-value>
+    </activation-config-property>
+    <activation-config-property>
+      <activation-config-property-name>BatchSize</activation-config-property-name>
+      <activation-config-property-value>10</activation-config-property-value>
+    </activation-config-property>
+    <activation-config-property>
+      <activation-config-property-name>ConcurrencyMode</activation-config-property-name>
+      <activation-config-property-value>sync</activation-config-property-value>
+    </activation-config-property>
+    <activation-config-property>
+      <activation-config-property-name>Password</activation-config-property-name>
+      <activation-config-property-value>bean-secret</activation-config-property-value>
+    </activation-config-property>
+  </activation-config>
+</message-driven></enterprise-beans></ejb-jar>
+"""
+
+
+def run(*arguments: str) -> None:
+    parsed = cli_parser.get_parser().parse_args(["jms", *arguments])
+    parsed.func(parsed)
+
+
+@pytest.fixture
+def _connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_JMS_CLI",
+        json.dumps(
+            {
+                "conn_type": "jms",
+                "host": "stomp://a.example:61613/?JMSJCA.redeliveryhandling=3:50",
+                "login": "app",
+                "password": "conn-secret",
+            }
+        ),
+    )
+
+
+@pytest.mark.usefixtures("_connection", "metadata")
+def test_explain_shows_value_origin_and_default_of_all_three_levels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """J31, J113: the activation beats the connection; secrets are masked."""
+    monkeypatch.setenv("AIRFLOW__JMSJCA__OPTIONS", "JMSJCA.concurrencymode=cc")
+    spec = tmp_path / "orders.yaml"
+    spec.write_text("destination: queue://orders\nBatchSize: 10\n")
+
+    run("explain", "--conn-id", "jms_cli", "--activation", str(spec), "--only-set", "-o", "json")
+
+    printed = capsys.readouterr().out
+    rows = {row["option"]: row for row in json.loads(printed)}
+    assert rows["batch_size"]["value"] == "10"
+    assert rows["batch_size"]["origin"] == "activation orders.yaml: BatchSize"
+    assert rows["batch_size"]["default"] == "1"
+    assert rows["redelivery_handling"]["value"] == "3:50"
+    assert rows["redelivery_handling"]["origin"].startswith("connection 'jms_cli'")
+    assert rows["concurrency_mode"]["value"] == "cc"
+    assert rows["password"]["value"] == "***"
+    assert "conn-secret" not in printed
+
+
+@pytest.mark.usefixtures("_connection", "metadata")
+def test_explain_shows_the_connection_an_activation_looks_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """J68, J69, J70."""
+    spec = tmp_path / "orders.yaml"
+    spec.write_text("destination: queue://orders\nConnectionURL: lookup://jms_cli\n")
+
+    run("explain", "--activation", str(spec), "--only-set", "-o", "json")
+
+    rows = {row["option"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["connection_url"]["value"].startswith("stomp://a.example:61613")
+    assert rows["username"]["value"] == "app"
+
+
+@pytest.mark.usefixtures("metadata")
+def test_explain_says_after_the_table_what_contradicts_what(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """J184: batches need sync or cc."""
+    spec = tmp_path / "orders.yaml"
+    spec.write_text("destination: queue://orders\nBatchSize: 10\n")
+
+    with pytest.raises(SystemExit):
+        run("explain", "--activation", str(spec), "--only-set", "-o", "json")
+
+    printed = capsys.readouterr()
+    assert {row["option"] for row in json.loads(printed.out)} == {"destination", "batch_size"}
+    assert printed.err.splitlines()[-1].startswith("error: concurrency_mode: got serial, expected sync or cc")
+
+
+@pytest.mark.usefixtures("metadata")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--conn-id", "missing"], "connection 'missing' is not defined in Airflow"),
+        (["--activation", "/no/such/file"], "/no/such/file: can't be read: No such file or directory"),
+    ],
+)
+def test_explain_says_in_one_line_what_is_missing(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        run("explain", *arguments)
+
+    assert left.value.code == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"error: {said}"
+
+
+def test_every_fault_of_a_spec_has_a_line_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "orders.yaml"
+    spec.write_text("destination: queue://orders\nBatchSize: many\nHoldUntilAck: 7\n")
+
+    with pytest.raises(SystemExit):
+        run("explain", "--activation", str(spec))
+
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 2
+    assert "BatchSize" in errors[0]
+    assert "HoldUntilAck" in errors[1]
+
+
+def test_import_prints_a_descriptor_as_yaml_without_its_password(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """J31, J50, J51, J54, J60."""
+    descriptor = tmp_path / "ejb-jar.xml"
+    descriptor.write_text(DESCRIPTOR)
+
+    run("import", str(descriptor))
+
+    printed = capsys.readouterr().out
+    assert "bean-secret" not in printed
+    found = yaml.safe_load(printed)
+    assert found["destination"] == "Orders"
+    assert found["batch_size"] == 10
+    assert found["concurrency_mode"] == "sync"
+
+
+def test_import_prints_the_password_when_asked_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    descriptor = tmp_path / "ejb-jar.xml"
+    descriptor.write_text(DESCRIPTOR)
+
+    run("import", "--secrets", str(descriptor))
+
+    assert yaml.safe_load(capsys.readouterr().out)["password"] == "bean-secret"

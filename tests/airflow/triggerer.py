@@ -1,0 +1,116 @@
+"""A triggerer as users run it: `airflow dag-processor` and `airflow triggerer` on a SQLite database."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.servers.process import ServerProcess
+
+ROOT = Path(__file__).parents[2]
+
+DAG_FILE = """
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, Asset, AssetWatcher
+from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+
+trigger = JmsActivationTrigger(**{arguments!r})
+arrived = Asset("arrived", watchers=[AssetWatcher(name="watcher", trigger=trigger)])
+with DAG("on_arrival", schedule=[arrived], catchup=False):
+    EmptyOperator(task_id="nothing")
+"""
+
+
+class TriggererProcess:
+    """One Airflow home with one watched asset."""
+
+    def __init__(self, home: Path, connection: dict[str, Any], arguments: dict[str, Any]) -> None:
+        self.home = home
+        self.database = home / "airflow.db"
+        (home / "dags").mkdir(parents=True)
+        (home / "dags" / "on_arrival.py").write_text(DAG_FILE.format(arguments=arguments))
+        self.environment = os.environ | {
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            # A paused DAG's watchers don't run.
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "0",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.database}",
+            "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+            # The heart-beat whose absence tells a new triggerer that it may take over.
+            "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
+            "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "4",
+            "AIRFLOW_CONN_JMS_TEST": json.dumps(connection),
+            "PYTHONPATH": str(ROOT),
+        }
+        self._triggerer: ServerProcess | None = None
+        self._processes: list[ServerProcess] = []
+
+    def prepare(self, migrated: Path | None) -> None:
+        """Make the database, and read the DAG file into it."""
+        if migrated is None:
+            self._airflow("db", "migrate")
+        else:
+            shutil.copy(migrated, self.database)
+        self._airflow("dag-processor", "--num-runs", "2")
+        assert self.query("select count(*) from trigger") == [(1,)], self.log()
+
+    def _airflow(self, *arguments: str) -> None:
+        with (self.home / "setup.log").open("ab") as log:
+            subprocess.run(
+                [sys.executable, "-m", "airflow", *arguments],
+                env=self.environment, check=True, timeout=180, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def start(self) -> None:
+        """Start the triggerer."""
+        self._triggerer = ServerProcess.start(
+            [sys.executable, "-m", "airflow", "triggerer"],
+            folder=self.home, environment=self.environment, log=self.home / "triggerer.log", guarded=True,
+        )  # fmt: skip
+        self._processes.append(self._triggerer)
+
+    def kill(self) -> None:
+        """Kill -9 it and its children."""
+        assert self._triggerer is not None
+        self._triggerer.kill()
+        self._triggerer = None
+
+    def stop(self) -> None:
+        """End whatever runs."""
+        if self._triggerer is not None:
+            self.kill()
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        """Ask the metadata database."""
+        connection = sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=20)
+        try:
+            return connection.execute(statement).fetchall()
+        finally:
+            connection.close()
+
+    def payloads(self) -> list[dict[str, Any]]:
+        """Return what the asset's events carry, in the order they were stored."""
+        rows = self.query("select extra from asset_event order by id")
+        return [json.loads(extra)["payload"] for (extra,) in rows]
+
+    def until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait for a condition."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} not within {seconds} s\n{self.log()}"
+            time.sleep(0.05)
+
+    def log(self) -> str:
+        """Return the end of what the processes wrote."""
+        texts = [path.read_text(errors="replace")[-4000:] for path in sorted(self.home.glob("*.log"))]
+        return "\n".join(texts)

@@ -1,0 +1,41 @@
+"""A process that collects batches until its queue is empty; the test kills it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.engine.batch_spec import BatchSpec
+from airflow_provider_jmsjca.engine.batcher import collect
+from airflow_provider_jmsjca.engine.connector import open_connection
+from airflow_provider_jmsjca.spark.spool import SpoolBatch
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Subscription
+
+
+def main() -> None:
+    asked = json.loads(sys.stdin.read())
+    settings = ConnectionSettings(
+        scheme="stomp",
+        hosts=((asked["host"], asked["port"]),),
+        username=asked["username"],
+        password=asked["password"],
+    )
+    source = Destination.queue(asked["queue"])
+    spec = BatchSpec(
+        subscription=Subscription(destination=source),
+        max_messages=asked["max_messages"],
+        idle_time=timedelta(seconds=5),
+        segment_messages=asked["segment_messages"],
+    )
+    with SpoolBatch(Path(asked["spool"]), asked["batch_id"], source=str(source), activation="chaos") as batch:
+        result = collect(partial(open_connection, settings), batch, spec, stop=threading.Event())
+    sys.stdout.write(json.dumps({"rows": result.rows, "duplicates": result.duplicates}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, SpoolError
+from airflow_provider_jmsjca.spark.attempts import Done, take_fence
+from airflow_provider_jmsjca.spark.job import Batch
+from airflow_provider_jmsjca.spark.manifest import Manifest
+from airflow_provider_jmsjca.spark.rejects import rejected_messages
+from airflow_provider_jmsjca.spark.tables import Attempt, replace_by_overwrite
+from tests.spark.conftest import MakeBatch, flight
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = "carrier STRING NOT NULL, dep_delay DOUBLE NOT NULL"
+
+
+@pytest.fixture
+def flights(make_batch: MakeBatch) -> Manifest:
+    """Five flights, two of them bad."""
+    return make_batch(
+        [flight(0, "UA", 2.0), flight(1, "AA", None), flight(2, "UA", -4)],
+        [flight(3, "B6", "late"), flight(4, "AA", 7.5)],
+    )
+
+
+def arguments(manifest: Manifest, fence: int, *more: str) -> list[str]:
+    return ["--manifest", manifest.uri, "--batch-id", manifest.batch_id, "--fence", str(fence), *more]
+
+
+def store(spark: SparkSession, batch: Batch, table: Path) -> None:
+    mapped = batch.json(batch.messages(spark), SCHEMA)
+    assert batch.write(mapped.rows, str(table), partition_by=["carrier"]) == 3
+    assert batch.reject(mapped.rejects) == 2
+
+
+def read(spark: SparkSession, table: Path) -> list[tuple[str, float, str]]:
+    rows = spark.read.parquet(str(table)).select("carrier", "dep_delay", "batch_id").collect()
+    return sorted(tuple(row) for row in rows)
+
+
+STORED = [("AA", 7.5, "d~~r~~t~~-1"), ("UA", -4.0, "d~~r~~t~~-1"), ("UA", 2.0, "d~~r~~t~~-1")]
+
+
+def test_a_batch_done_again_after_a_crash_leaves_one_copy(
+    spark: SparkSession, flights: Manifest, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    crashed = Batch(flights, take_fence(flights.folder))
+    store(spark, crashed, table)
+    assert read(spark, table) == STORED
+
+    with Batch.from_args(arguments(flights, take_fence(flights.folder))) as batch:
+        store(spark, batch, table)
+    assert read(spark, table) == STORED
+    done = Done.read(flights.folder)
+    assert done is not None
+    assert (done.fence, done.rows, done.stored, done.rejected) == (2, 5, {str(table): 3}, 2)
+    assert [item.message.message_id for item in rejected_messages(flights)] == ["ID:1", "ID:3"]
+    assert list((table / "_staging").iterdir()) == []
+
+
+def test_a_done_batch_ends_at_once(
+    spark: SparkSession, flights: Manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Batch.from_args(arguments(flights, take_fence(flights.folder))) as batch:
+        store(spark, batch, tmp_path / "table")
+    with pytest.raises(SystemExit) as left:
+        Batch.from_args(arguments(flights, take_fence(flights.folder)))
+    assert left.value.code == 0
+    assert capsys.readouterr().err == "batch d~~r~~t~~-1 is done already\n"
+
+
+def test_another_batch_in_the_same_table_is_left_alone(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    table = str(tmp_path / "table")
+    one, two = (make_batch([JmsMessage.text(name)], batch_id=name) for name in ("one", "two"))
+    for manifest in (one, two, one):
+        batch = Batch(manifest, take_fence(manifest.folder))
+        assert batch.write(batch.messages(spark), table) == 1
+    assert sorted(row.batch_id for row in spark.read.parquet(table).collect()) == ["one", "two"]
+
+
+def test_an_older_attempt_commits_nothing(
+    spark: SparkSession, flights: Manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "table"
+    old = Batch.from_args(arguments(flights, take_fence(flights.folder)))
+    rows = old.json(old.messages(spark), SCHEMA).rows
+    newer = take_fence(flights.folder)
+    with pytest.raises(SystemExit) as left, old:
+        old.write(rows, str(table))
+    assert left.value.code == 75
+    assert "this is attempt 1, but attempt 2 may commit" in capsys.readouterr().err
+    assert not list(table.glob("batch_id=*"))
+    with pytest.raises(FencedError):
+        old.finish()
+    assert Done.read(flights.folder) is None
+    with Batch(flights, newer) as batch:
+        store(spark, batch, table)
+    assert read(spark, table) == STORED
+
+
+def test_an_attempt_overtaken_while_it_writes_commits_nothing(
+    spark: SparkSession, flights: Manifest, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    old = Batch(flights, take_fence(flights.folder))
+    frame = old.messages(spark)
+
+    class Slow:
+        """The frame, with a retry beginning while Spark writes it."""
+
+        sparkSession = frame.sparkSession  # noqa: N815 - Spark's name
+
+        def drop(self, name: str) -> object:
+            take_fence(flights.folder)
+            return frame.drop(name)
+
+    with pytest.raises(FencedError):
+        old.write(Slow(), str(table))  # type: ignore[arg-type]  # stands in for a DataFrame
+    assert not list(table.glob("batch_id=*"))
+
+
+def test_where_nothing_can_be_renamed_spark_overwrites(
+    spark: SparkSession, flights: Manifest, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    for _ in range(2):
+        fence = take_fence(flights.folder)
+        batch = Batch(flights, fence)
+        attempt = Attempt(batch_id=batch.batch_id, folder=flights.folder, fence=fence)
+        rows = batch.json(batch.messages(spark), SCHEMA).rows
+        assert replace_by_overwrite(rows, table.as_uri(), attempt, ["carrier"]) == 3
+    assert read(spark, table) == STORED
+
+
+@pytest.mark.parametrize(
+    ("columns", "fault"),
+    [
+        ("0 AS segment, 0 AS position, 'x' AS exception_class", "missing: exception_message"),
+        (
+            "0 AS segment, 3 AS position, 'x' AS exception_class, 'y' AS exception_message",
+            "segment 0 position 3 is no message of batch",
+        ),
+    ],
+)
+def test_rejects_of_no_message_are_refused(
+    spark: SparkSession, flights: Manifest, columns: str, fault: str
+) -> None:
+    batch = Batch(flights, take_fence(flights.folder))
+    with pytest.raises(ConfigurationError, match=fault):
+        batch.reject(spark.sql(f"SELECT {columns}"))
+
+
+def test_a_relative_table_path_is_refused(spark: SparkSession, flights: Manifest) -> None:
+    batch = Batch(flights, take_fence(flights.folder))
+    with pytest.raises(ConfigurationError, match="table path 'table': expected an absolute path or a URI"):
+        batch.write(batch.messages(spark), "table")
+
+
+def test_a_job_that_fails_leaves_no_done(flights: Manifest) -> None:
+    with pytest.raises(ZeroDivisionError), Batch(flights, take_fence(flights.folder)):
+        _ = 1 / 0
+    assert Done.read(flights.folder) is None
+
+
+def test_a_mix_up_of_batches_is_an_error(flights: Manifest, capsys: pytest.CaptureFixture[str]) -> None:
+    fence = take_fence(flights.folder)
+    with pytest.raises(SystemExit) as left:
+        Batch.from_args(["--manifest", flights.uri, "--batch-id", "other", "--fence", str(fence)])
+    assert left.value.code == 65
+    assert "expected batch 'other', found 'd~~r~~t~~-1'" in capsys.readouterr().err
+
+
+def test_a_damaged_segment_is_an_error(flights: Manifest) -> None:
+    flights.segment_paths()[0].write_bytes(b"x")
+    with pytest.raises(SpoolError, match=r"segment-000000\.parquet: expected \d+ bytes, found 1"):
+        Batch(flights, take_fence(flights.folder))

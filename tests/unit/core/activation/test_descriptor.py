@@ -1,0 +1,255 @@
+"""Deployment descriptors: J31, W13, W14, W19, W21, P6-P10."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec, read_descriptor
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
+
+EJB_JAR = """<?xml version="1.0" encoding="ISO-8859-1"?>
+<ejb-jar xmlns="http://java.sun.com/xml/ns/j2ee">
+  <description>not read</description>
+  <enterprise-beans>
+    <session><ejb-name>Other</ejb-name></session>
+    <message-driven>
+      <ejb-name>Orders</ejb-name>
+      <ejb-class>com.example.OrdersBean</ejb-class>
+      <messaging-type>javax.jms.MessageListener</messaging-type>
+      <transaction-type>Container</transaction-type>
+      <acknowledge-mode>Auto-acknowledge</acknowledge-mode>
+      <message-driven-destination>
+        <destination-type>javax.jms.Topic</destination-type>
+        <subscription-durability>Durable</subscription-durability>
+      </message-driven-destination>
+      <activation-config>
+        <activation-config-property>
+          <activation-config-property-name>subscriptionName</activation-config-property-name>
+          <activation-config-property-value>sub</activation-config-property-value>
+        </activation-config-property>
+        <activation-config-property>
+          <activation-config-property-name>ConcurrencyMode</activation-config-property-name>
+          <activation-config-property-value>cc</activation-config-property-value>
+        </activation-config-property>
+      </activation-config>
+    </message-driven>
+  </enterprise-beans>
+  <assembly-descriptor>
+    <container-transaction>
+      <method><ejb-name>Orders</ejb-name><method-name>onMessage()</method-name></method>
+      <trans-attribute>Required</trans-attribute>
+    </container-transaction>
+  </assembly-descriptor>
+</ejb-jar>
+"""
+WEBLOGIC = """<weblogic-ejb-jar>
+  <weblogic-enterprise-bean>
+    <ejb-name>Orders</ejb-name>
+    <message-driven-descriptor>
+      <pool><max-beans-in-free-pool>5</max-beans-in-free-pool>
+        <initial-beans-in-free-pool>2</initial-beans-in-free-pool></pool>
+      <timer-descriptor><persistent-store-logical-name>s</persistent-store-logical-name></timer-descriptor>
+      <destination-jndi-name>jms/orders</destination-jndi-name>
+      <connection-factory-jndi-name>jms/cf</connection-factory-jndi-name>
+      <jms-polling-interval-seconds>20</jms-polling-interval-seconds>
+      <jms-client-id>client</jms-client-id>
+      <generate-unique-jms-client-id>true</generate-unique-jms-client-id>
+      <init-suspend-seconds>5</init-suspend-seconds>
+    </message-driven-descriptor>
+    <transaction-descriptor><trans-timeout-seconds>600</trans-timeout-seconds></transaction-descriptor>
+    <dispatch-policy>queue1</dispatch-policy>
+  </weblogic-enterprise-bean>
+</weblogic-ejb-jar>
+"""
+PATCH_BAY = """<dynamo-message-system><patchbay>
+<message-sink>
+  <nucleus-name>/fulfillment/OrderFulfiller</nucleus-name>
+  <input-port>
+    <port-name>in</port-name>
+    <input-destination>
+      <destination-name>patchbay:/Fulfillment/SubmitOrder</destination-name>
+      <destination-type>Topic</destination-type>
+      <durable-subscriber-name>
+        OrderFulfiller-SubmitOrder
+      </durable-subscriber-name>
+      <redelivery>
+       <max-attempts>3</max-attempts>
+       <delay>60000</delay>
+       <failure-output-port>FulfillmentError</failure-output-port>
+      </redelivery>
+    </input-destination>
+  </input-port>
+  <redelivery-port>
+    <port-name>FulfillmentError</port-name>
+    <output-destination>
+      <destination-name>patchbay:/Fulfillment/ErrorNotification</destination-name>
+      <destination-type>Queue</destination-type>
+    </output-destination>
+    <output-destination>
+      <destination-name>patchbay:/Fulfillment/DeadMessages</destination-name>
+      <destination-type>Topic</destination-type>
+    </output-destination>
+  </redelivery-port>
+</message-sink></patchbay></dynamo-message-system>
+"""
+RA = """<connector><resourceadapter>
+  <config-property><config-property-name>ConnectionURL</config-property-name>
+    <config-property-type>java.lang.String</config-property-type>
+    <config-property-value>stomp://ra:1</config-property-value></config-property>
+  <config-property><config-property-name>UserName</config-property-name>
+    <config-property-value>u</config-property-value></config-property>
+  <outbound-resourceadapter><connection-definition>
+    <config-property><config-property-name>ClientId</config-property-name>
+      <config-property-value>c</config-property-value></config-property>
+    <connectionfactory-interface>javax.jms.QueueConnectionFactory</connectionfactory-interface>
+  </connection-definition></outbound-resourceadapter>
+  <inbound-resourceadapter><messageadapter><messagelistener><activationspec>
+    <activationspec-class>x.Y</activationspec-class>
+    <config-property><config-property-name>destination</config-property-name>
+      <config-property-value>queue://q</config-property-value></config-property>
+    <config-property><config-property-name>RedeliveryHandling</config-property-name>
+      <config-property-value></config-property-value></config-property>
+  </activationspec></messagelistener></messageadapter></inbound-resourceadapter>
+</resourceadapter></connector>
+"""
+
+
+def test_ejb_jar_and_weblogic_ejb_jar_together_w13_w14() -> None:
+    spec = ActivationSpec.from_xml(EJB_JAR, WEBLOGIC)
+    assert spec == ActivationSpec(
+        ejb_name="Orders",
+        ejb_class="com.example.OrdersBean",
+        messaging_type="javax.jms.MessageListener",
+        transaction_type="container",
+        transaction_attribute="required",
+        acknowledge_mode="auto_acknowledge",
+        destination_type="topic",
+        subscription_durability="durable",
+        subscription_name="sub",
+        concurrency_mode="cc",
+        endpoint_pool_max_size=5,
+        endpoint_pool_steady_size=2,
+        timer_descriptor="s",
+        destination="lookup://jms/orders",
+        jms_conn_id="jms/cf",
+        polling_interval=timedelta(seconds=20),
+        jms_client_id="client",
+        generate_unique_client_id=True,
+        init_suspend=5,
+        transaction_timeout=600,
+        dispatch_policy="queue1",
+    )
+
+
+def test_missing_transaction_attribute_w21() -> None:
+    def jar(inner: str) -> str:
+        return f"<ejb-jar><enterprise-beans>{inner}</enterprise-beans></ejb-jar>"
+
+    bean = (
+        "<message-driven><ejb-name>B</ejb-name><transaction-type>Container</transaction-type>"
+        "<activation-config><activation-config-property>"
+        "<activation-config-property-name>destination</activation-config-property-name>"
+        "<activation-config-property-value>queue://q</activation-config-property-value>"
+        "</activation-config-property></activation-config></message-driven>"
+    )
+    whole = ActivationSpec.from_xml(jar(bean))
+    assert whole.transacted is False
+    assert "transaction_attribute: not_supported" in whole.to_yaml()
+    assert ActivationSpec.from_xml(bean).transacted is True
+
+
+def test_patch_bay_file_p6_p10() -> None:
+    spec = ActivationSpec.from_xml(PATCH_BAY)
+    assert str(spec.redelivery) == (
+        "1:60000; 3:move(queue:Fulfillment/ErrorNotification,topic:Fulfillment/DeadMessages)"
+    )
+    assert spec.destinations == (Destination.topic("Fulfillment/SubmitOrder"),)
+    assert spec.durable_name == "OrderFulfiller-SubmitOrder"
+    assert spec.name == "/fulfillment/OrderFulfiller"
+    assert ActivationSpec.from_yaml(spec.to_yaml()) == spec
+
+
+def test_ra_xml_j31_j37() -> None:
+    descriptor = read_descriptor(RA)
+    assert descriptor.connector == {"ConnectionURL": "stomp://ra:1", "UserName": "u"}
+    assert descriptor.connection_factories == {"javax.jms.QueueConnectionFactory": {"ClientId": "c"}}
+    assert ActivationSpec.from_xml(RA) == ActivationSpec(destination="queue://q", redelivery_handling="")
+
+
+def test_logical_destinations_w19() -> None:
+    spec = ActivationSpec.from_xml(
+        "<message-driven><ejb-name>B</ejb-name><message-destination-type>javax.jms.Queue</message-destination-type>"
+        "<message-destination-link>Orders</message-destination-link>"
+        "<message-destination-ref><message-destination-ref-name>jms/o</message-destination-ref-name>"
+        "<message-destination-usage>Consumes</message-destination-usage></message-destination-ref></message-driven>"
+    )
+    assert spec.destination == ("lookup://Orders",)
+    assert spec.message_destination_ref_name == "jms/o"
+
+
+def test_several_beans_need_a_name() -> None:
+    both = EJB_JAR.replace(
+        "</enterprise-beans>", "<message-driven><ejb-name>B</ejb-name></message-driven></enterprise-beans>"
+    )
+    with pytest.raises(ConfigurationError, match="several activations, say which: Orders, B"):
+        ActivationSpec.from_xml(both)
+    with pytest.raises(ConfigurationError, match="no activation 'C', it has: Orders, B"):
+        ActivationSpec.from_xml(both, name="C")
+    assert ActivationSpec.from_xml(both, WEBLOGIC, name="Orders").ejb_name == "Orders"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "no XML: no element found at line 1, column 1"),
+        ("<a>", "no XML: no element found"),
+        ("<a></b>", "no XML: mismatched tag at line 1"),
+        ("<a/>", "no activation in it"),
+        ('<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>', "a document type declaration is not read"),
+        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "a document type declaration is not read"),
+        ("<a>&x;</a>", "no XML: undefined entity"),
+        ("<a>" * 100, "nested deeper than 64 elements"),
+        ("<a>\ud800</a>", "half of a surrogate pair"),
+        ("<a>" + "x" * (1 << 20) + "</a>", "expected at most 1048576"),
+    ],
+)
+def test_refuses(text: str, fault: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_descriptor(text)
+    assert fault in str(caught.value)
+
+
+def test_a_connector_alone_is_no_activation() -> None:
+    text = (
+        "<resourceadapter><config-property><config-property-name>UserName</config-property-name>"
+        "<config-property-value>u</config-property-value></config-property></resourceadapter>"
+    )
+    with pytest.raises(ConfigurationError, match="a connector only"):
+        ActivationSpec.from_xml(text)
+
+
+_PIECES = st.sampled_from(
+    [
+        "<message-driven>", "</message-driven>", "<activationspec>", "</activationspec>",
+        "<message-sink>", "</message-sink>", "<input-destination>", "</input-destination>",
+        "<config-property>", "</config-property>", "<config-property-name>", "</config-property-name>",
+        "destination", "&amp;", "&#0;", "<!--", "-->", "<![CDATA[", "]]>", "<?x?>", "<!DOCTYPE x>",
+        "queue://q", " ",
+    ]
+)  # fmt: skip
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.text() | st.lists(_PIECES, max_size=12).map("".join))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(ConfigurationError):
+        assert ActivationSpec.from_xml(text).destination

@@ -1,0 +1,107 @@
+"""Options text: J37, J44, J58, J101, J113."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_jmsjca.core.options import (
+    format_options,
+    masked_options,
+    parse_options,
+    read_properties,
+)
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("", {}),
+        ("a=b", {"a": "b"}),
+        ("a=b\nc=d\r\ne=f\rg=h", {"a": "b", "c": "d", "e": "f", "g": "h"}),
+        ("# comment\n! comment\n\n  a = b ", {"a": "b "}),
+        ("a:b\nc d\ne", {"a": "b", "c": "d", "e": ""}),
+        ("a = b=c", {"a": "b=c"}),
+        ("a=b\\\n   c", {"a": "bc"}),
+        ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+        ("a\\ b\\=c=d", {"a b=c": "d"}),
+        ("a=\\u00e9\\t\\n\\q", {"a": "é\t\nq"}),
+        ("a=\\ud83d\\ude00", {"a": "😀"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("a=x\\\n#no comment", {"a": "x#no comment"}),
+        ("a=b\\", {"a": "b"}),
+        ("JMSJCA.NoXA=true", {"JMSJCA.NoXA": "true"}),
+    ],
+)
+def test_reads_java_properties_j113(text: str, options: dict[str, str]) -> None:
+    assert parse_options(text) == options
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("JMSJCA.sep=,JMSJCA.NoXA=true,JMSJCA.ACC=true", {"JMSJCA.NoXA": "true", "JMSJCA.ACC": "true"}),
+        (r"JMSJCA.sep=*JMSJCA.NoXA=true*queuepattern=Q.\*", {"JMSJCA.NoXA": "true", "queuepattern": "Q.*"}),
+        ("JMSJCA.sep=,", {}),
+        (r"JMSJCA.sep=,a=b\\,c=d", {"a": "b\\", "c": "d"}),
+        ("jmsjca.SEP=;a=1;b=2;", {"a": "1", "b": "2"}),
+        ("JMSJCA.sep= a=1 b=2", {"a": "1", "b": "2"}),
+    ],
+)
+def test_separator_on_one_line_j101(text: str, options: dict[str, str]) -> None:
+    assert parse_options(text) == options
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("JMSJCA.sep=", "options: JMSJCA.sep: got nothing"),
+        ("JMSJCA.sep=xa=b", "got 'x'"),
+        ("a=b\nJMSJCA.sep=,", "options, line 2: JMSJCA.sep must be the first thing"),
+        ("a=\\u12", "options, line 1: broken escape"),
+        ("a=\\ud83d", "half of a surrogate pair"),
+        ("ok=1\n=b", "options, line 2: a value without a key"),
+        ("JMSJCA.noxaa=1", "unknown option JMSJCA.noxaa (did you mean JMSJCA.NoXA?)"),
+        ("JMSJCA.sep=,=a,\\uzzzz=1", "options, entry 1: a value without a key"),
+    ],
+)
+def test_refuses(text: str, fault: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_options(text)
+    assert fault in str(caught.value)
+
+
+def test_reports_every_line() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_options("=1\n=2\na=\\u1")
+    assert len(caught.value.faults) == 3
+
+
+def test_masks_secrets() -> None:
+    assert masked_options("a=b\npassword=hunter2\nssl.keyStorePassword=hunter2") == (
+        "a=b\npassword=***\nssl.keyStorePassword=***"
+    )
+    assert masked_options("password=\\u") == "***"
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.text() | st.text(alphabet="JMSJCA.sep=,\\u0a:#! \n\r\t").map("JMSJCA.sep={}".format))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(ConfigurationError):
+        assert isinstance(parse_options(text), dict)
+
+
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.dictionaries(_TEXTS.filter(lambda key: key and key.lower() != "jmsjca.sep"), _TEXTS, max_size=5))
+def test_what_is_written_is_read(options: dict[str, str]) -> None:
+    assert read_properties(format_options(options)) == options

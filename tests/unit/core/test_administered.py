@@ -1,0 +1,141 @@
+"""Destinations as configurations say them: J50, J51, J85-J91, J212, P10."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_jmsjca.core.administered import (
+    AdministeredObject,
+    DestinationReference,
+    administered_objects,
+)
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
+QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "expected"),
+    [
+        ("orders", QUEUE, DestinationReference(kind=QUEUE, name="orders")),
+        ("orders", TOPIC, DestinationReference(kind=TOPIC, name="orders")),
+        ("queue://orders", None, DestinationReference(kind=QUEUE, name="orders")),
+        ("topic:prices", TOPIC, DestinationReference(kind=TOPIC, name="prices")),
+        ("/queue/orders", None, DestinationReference(kind=QUEUE, name="orders")),
+        ("lookup://jms/orders", None, DestinationReference(kind=None, name="jms/orders", lookup=True)),
+        ("lookup://jms/orders", QUEUE, DestinationReference(kind=QUEUE, name="jms/orders", lookup=True)),
+        ("jndi://queues/q1234", QUEUE, DestinationReference(kind=QUEUE, name="jndi://queues/q1234")),
+        ("patchbay:/Fulfillment/Submit", TOPIC, DestinationReference(kind=TOPIC, name="Fulfillment/Submit")),
+        (
+            "jmsjca://?name=orders&a=b&JMSJCA.NoXA=true",
+            QUEUE,
+            DestinationReference(kind=QUEUE, name="orders", options=(("a", "b"), ("JMSJCA.NoXA", "true"))),
+        ),
+        ("jmsjca://?name=topic%3A%2F%2Fprices", None, DestinationReference(kind=TOPIC, name="prices")),
+        (
+            "jmsjca://?name=lookup%3A%2F%2Fx&a=b",
+            None,
+            DestinationReference(kind=None, name="x", lookup=True, options=(("a", "b"),)),
+        ),
+    ],
+)
+def test_reads_j50_j87_j91_p10(
+    text: str, kind: DestinationKind | None, expected: DestinationReference
+) -> None:
+    assert DestinationReference.parse(text, kind) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "fault"),
+    [
+        ("orders", None, "destination_type: missing, expected queue or topic"),
+        ("topic://t", QUEUE, "'topic://t' is a topic but destination_type says queue"),
+        ("lookup://", None, "lookup:// without a name"),
+        ("jmsjca://name=orders", QUEUE, "needs a question mark"),
+        ("jmsjca://?a=b", QUEUE, "name is missing"),
+        ("jmsjca://?name=q&JMSJCA.foo=1", QUEUE, "unknown option JMSJCA.foo"),
+        ("queue://", None, "needs a name"),
+        ("", QUEUE, "needs a name"),
+    ],
+)
+def test_refuses_j51(text: str, kind: DestinationKind | None, fault: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        DestinationReference.parse(text, kind)
+    assert fault in str(caught.value)
+
+
+def test_examples_of_the_document_j90() -> None:
+    objects = {
+        "orders": AdministeredObject.parse({"type": "javax.jms.Queue", "name": "jndi://queues/q1234"}),
+        "jms/destinations/orders": AdministeredObject.parse("queue://q1234"),
+    }
+    first, _ = DestinationReference.parse("lookup://orders").resolve(objects)
+    second, _ = DestinationReference.parse("lookup://jms/destinations/orders", QUEUE).resolve(objects)
+    assert first == Destination.queue("jndi://queues/q1234")
+    assert second == Destination.queue("q1234")
+
+
+def test_options_of_the_name_beat_those_of_the_object_j91() -> None:
+    objects = {"x": AdministeredObject.parse({"type": "queue", "name": "q", "options": "a=1\nb=1"})}
+    reference = DestinationReference.parse("jmsjca://?name=lookup://x&b=2&c=2")
+    assert reference.resolve(objects) == (Destination.queue("q"), {"a": "1", "b": "2", "c": "2"})
+
+
+def test_genericjmsra_objects_j212() -> None:
+    found = AdministeredObject.parse({"DestinationJndiName": "jms/q", "type": "javax.jms.Topic"})
+    assert found.destination == Destination.topic("jndi://jms/q")
+
+
+def test_objects_of_the_connector_section_j85() -> None:
+    objects = administered_objects(
+        {"username": "u", "destination.orders": "queue://q", "destination.t": "topic://t"}
+    )
+    assert {name: str(found.destination) for name, found in objects.items()} == {
+        "orders": "queue://q",
+        "t": "topic://t",
+    }
+    with pytest.raises(ConfigurationError) as caught:
+        administered_objects({"destination.a": "q", "destination.b": "lookup://c"})
+    assert len(caught.value.faults) == 2
+
+
+@pytest.mark.parametrize(
+    ("given_object", "fault"),
+    [
+        ({"type": "queue"}, "name is missing"),
+        ({"type": "pile", "name": "q"}, "expected one of queue, topic"),
+        ({"name": "q"}, "destination_type: missing"),
+        ({"name": "queue://q", "nmae": "x"}, "unknown key 'nmae'"),
+        ({"name": "queue://q", "options": "=x"}, "a value without a key"),
+        ("lookup://x", "expected a destination at the broker"),
+    ],
+)
+def test_refuses_objects(given_object: str | dict[str, object], fault: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        AdministeredObject.parse(given_object)
+    assert fault in str(caught.value)
+
+
+def test_look_ups_that_fail_say_what_to_define_j88() -> None:
+    reference = DestinationReference.parse("lookup://x", TOPIC)
+    with pytest.raises(ConfigurationError, match=r"entry destination\.x in \[jmsjca\]"):
+        reference.resolve({})
+    with pytest.raises(ConfigurationError, match="is a queue but destination_type says topic"):
+        reference.resolve({"x": AdministeredObject.parse("queue://q")})
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    st.text() | st.text(alphabet="name=&?a%").map("jmsjca://?{}".format),
+    st.sampled_from([QUEUE, TOPIC, None]),
+)
+def test_any_text_is_read_or_refused(text: str, kind: DestinationKind | None) -> None:
+    with contextlib.suppress(ConfigurationError):
+        assert DestinationReference.parse(text, kind).name

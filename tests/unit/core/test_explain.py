@@ -1,0 +1,44 @@
+"""What `explain` tells: J31, J113."""
+
+from __future__ import annotations
+
+from airflow_provider_jmsjca.core.explain import Explained, explain
+from airflow_provider_jmsjca.core.precedence import Layer, Level, resolve
+
+
+def test_tells_value_origin_and_default_with_secrets_masked() -> None:
+    resolved = resolve(
+        [
+            Layer(level=Level.CONNECTOR, source="[jmsjca]", fields={"password": "hunter2", "acc": True}),
+            Layer(
+                level=Level.CONNECTION_FACTORY,
+                source="connection 'prod'",
+                fields={
+                    "connection_url": "stomp://u:hunter2@h:1?JMSJCA.idletimeout=1500&jms.password=hunter2&a=b"
+                },
+            ),
+        ]
+    )
+    rows = {row.option: row for row in explain(resolved)}
+    assert rows["connection_url"].value == "stomp://***@h:1?JMSJCA.idletimeout=1500&jms.password=***&a=b"
+    assert rows["password"] == Explained(
+        option="password", value="***", origin="connection 'prod': URL, password", default="", status="acts"
+    )
+    assert rows["idle_timeout"] == Explained(
+        option="idle_timeout",
+        value="1.5s",
+        origin="connection 'prod': URL, JMSJCA.idletimeout",
+        default="30s",
+        status="acts",
+    )
+    assert (rows["ignore_tx"].value, rows["ignore_tx"].origin) == ("false", "default")
+    assert rows["pool_timeout"].value == "no limit"
+    assert rows["jms.password"].value == "***"
+    assert (rows["a"].value, rows["a"].status) == ("b", "for the broker")
+    assert rows["mbean_server_domain"].status == "accepted, no meaning here: there is no MBean server"
+    assert not any("hunter2" in row.value for row in rows.values())
+
+
+def test_only_what_was_set() -> None:
+    resolved = resolve([Layer(level=Level.ACTIVATION, fields={"BatchSize": 3})])
+    assert [row.option for row in explain(resolved, only_set=True)] == ["batch_size"]

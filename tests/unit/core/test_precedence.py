@@ -1,0 +1,335 @@
+"""Levels of configuration: J31-J48, J66-J80, J92, J98, J113, J143, J178, C4, C12, C13."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from itertools import permutations
+
+import pytest
+
+from airflow_provider_jmsjca.core.precedence import (
+    Layer,
+    Level,
+    Place,
+    Resolved,
+    call_layer,
+    connector_layer,
+    resolve,
+)
+from airflow_provider_jmsjca.core.url import ConnectionUrl
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+
+def connector(**fields: object) -> Layer:
+    return Layer(level=Level.CONNECTOR, source="[jmsjca]", fields=fields)
+
+
+def factory(name: str = "prod", **fields: object) -> Layer:
+    return Layer(level=Level.CONNECTION_FACTORY, source=f"connection {name!r}", fields=fields)
+
+
+def activation(fields: Mapping[str, object] | None = None, **more: object) -> Layer:
+    return Layer(level=Level.ACTIVATION, source="activation orders", fields={**(fields or {}), **more})
+
+
+def test_higher_levels_win_j31_j38_j46_j66() -> None:
+    layers = [
+        connector(ConnectionURL="stomp://ra", UserName="ra", redelivery_handling="1:1"),
+        factory(ConnectionURL="stomp://mcf", UserName="mcf"),
+        activation(ConnectionURL="stomp://spec"),
+    ]
+    for order in permutations(layers):
+        resolved = resolve(order)
+        assert str(resolved.url) == "stomp://spec"
+        assert resolved["username"] == "mcf"
+        assert resolved["redelivery_handling"] == "1:1"
+        assert resolved["heart_beat"] == timedelta(seconds=5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected", "origin"),
+    [
+        ({"redelivery_handling": "1:1"}, "1:1", "connection 'prod': redelivery_handling"),
+        (
+            {"redelivery_handling": "1:1", "Options": "JMSJCA.redeliveryhandling=2:2"},
+            "2:2",
+            "connection 'prod': Options, JMSJCA.redeliveryhandling",
+        ),
+        (
+            {
+                "redelivery_handling": "1:1",
+                "Options": "JMSJCA.redeliveryhandling=2:2",
+                "ConnectionURL": "stomp://h?JMSJCA.redeliveryhandling=3:3",
+            },
+            "3:3",
+            "connection 'prod': URL, JMSJCA.redeliveryhandling",
+        ),
+        ({}, "3:25; 5:50; 10:100; 20:1000; 50:5000", "default"),
+    ],
+)
+def test_field_then_options_then_url_j113_c4(fields: dict[str, object], expected: str, origin: str) -> None:
+    resolved = resolve([factory(**fields)])
+    assert resolved["redelivery_handling"] == expected
+    assert str(resolved.origin("redelivery_handling")) == origin
+
+
+def test_option_replaces_the_field_of_every_level_j143_c12() -> None:
+    resolved = resolve(
+        [
+            connector(Options="JMSJCA.redeliveryhandling=1:1"),
+            activation(RedeliveryHandling="2:2", ConcurrencyMode="cc"),
+        ]
+    )
+    assert resolved["redelivery_handling"] == "1:1"
+    assert resolved.origin("redelivery_handling").place is Place.OPTIONS
+    assert resolved["concurrency_mode"] == "cc"
+
+
+def test_a_clients_own_option_beats_the_servers_c13() -> None:
+    resolved = resolve(
+        [
+            connector(ConnectionURL="stomp://h?JMSJCA.redeliveryhandling=1:1"),
+            activation(Options="JMSJCA.redeliveryhandling=2:2"),
+        ]
+    )
+    assert resolved["redelivery_handling"] == "2:2"
+
+
+def test_other_options_yield_to_a_higher_field() -> None:
+    resolved = resolve([factory(ConnectionURL="stomp://h?prefetch=1"), activation(prefetch=5)])
+    assert resolved["prefetch"] == 5
+
+
+def test_options_merge_by_level_j72_and_others_go_to_the_broker() -> None:
+    resolved = resolve(
+        [
+            connector(Options="a=ra\nb=ra\nJMSJCA.NoXA=true"),
+            factory(Options="b=mcf\nc=mcf"),
+            activation(Options="c=spec", ConnectionURL="stomp://h?d=url&c=url"),
+        ]
+    )
+    assert {key: value for key, (value, _) in resolved.broker_options.items()} == {
+        "a": "ra",
+        "b": "mcf",
+        "c": "url",
+        "d": "url",
+    }
+    assert resolved["no_xa"] is True
+
+
+def test_lookup_takes_the_pools_url_j69() -> None:
+    resolved = resolve(
+        [connector(ConnectionURL="stomp://ra"), activation(ConnectionURL="lookup://prod")],
+        {"prod": factory(ConnectionURL="stomp://mcf")},
+    )
+    assert str(resolved.url) == "stomp://mcf"
+    assert resolved["connection_url"] == "stomp://mcf"
+
+
+def test_lookup_of_a_pool_without_url_takes_the_connectors_j69() -> None:
+    resolved = resolve(
+        [connector(ConnectionURL="stomp://ra"), activation(ConnectionURL="lookup://prod")],
+        {"prod": factory()},
+    )
+    assert str(resolved.url) == "stomp://ra"
+
+
+@pytest.mark.parametrize(
+    ("spec", "pool", "ra", "expected"),
+    [
+        ({"UserName": "s", "Password": "sp"}, {"UserName": "m", "Password": "mp"}, {}, ("s", "sp")),
+        ({}, {"UserName": "m", "Password": "mp"}, {"UserName": "r", "Password": "rp"}, ("m", "mp")),
+        ({}, {}, {"UserName": "r", "Password": "rp"}, ("r", "rp")),
+        ({"UserName": "s"}, {"UserName": "m", "Password": "mp"}, {}, ("s", "mp")),
+    ],
+)
+def test_lookup_credentials_j70_j71(
+    spec: dict[str, object], pool: dict[str, object], ra: dict[str, object], expected: tuple[str, str]
+) -> None:
+    resolved = resolve(
+        [connector(**ra), activation(spec, ConnectionURL="lookup://prod")],
+        {"prod": factory(ConnectionURL="stomp://h", **pool)},
+    )
+    assert (resolved["username"], resolved["password"]) == expected
+
+
+def test_lookup_options_j72() -> None:
+    resolved = resolve(
+        [
+            connector(Options="JMSJCA.receivetimeout=1\na=ra"),
+            activation(ConnectionURL="lookup://prod?JMSJCA.NoXA=true", Options="a=spec"),
+        ],
+        {"prod": factory(Options="JMSJCA.receivetimeout=2000\na=mcf", ConnectionURL="stomp://h")},
+    )
+    assert resolved["receive_timeout"] == timedelta(seconds=2)
+    assert resolved.broker_options["a"][0] == "spec"
+    assert resolved["no_xa"] is True
+
+
+def test_lookup_takes_the_place_of_the_factory_given_j68() -> None:
+    resolved = resolve(
+        [factory("other", UserName="other"), activation(ConnectionURL="lookup://prod")],
+        {"prod": factory(ConnectionURL="stomp://h")},
+    )
+    assert resolved["username"] is None
+
+
+def test_a_factory_may_look_up_another_j38() -> None:
+    resolved = resolve(
+        [activation(ConnectionURL="lookup://a")],
+        {
+            "a": factory("a", ConnectionURL="lookup://b"),
+            "b": factory("b", ConnectionURL="stomp://b", UserName="b"),
+        },
+    )
+    assert str(resolved.url) == "stomp://b"
+    assert resolved["username"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("connections", "fault"),
+    [
+        ({}, "there is no connection 'a' to look up"),
+        ({"a": factory("a", ConnectionURL="lookup://a")}, "circle: a -> a"),
+    ],
+)
+def test_lookup_that_leads_nowhere(connections: dict[str, Layer], fault: str) -> None:
+    with pytest.raises(ConfigurationError, match=fault):
+        resolve([activation(ConnectionURL="lookup://a")], connections)
+
+
+def test_an_overridden_url_takes_its_secrets_with_it() -> None:
+    resolved = resolve(
+        [
+            connector(ConnectionURL="stomp://u:p@ra?verify=false&a=b&JMSJCA.NoXA=true", Options="c=d"),
+            factory(ConnectionURL="stomp://mcf"),
+        ]
+    )
+    assert (resolved["username"], resolved["password"], resolved["verify"]) == (None, None, True)
+    assert list(resolved.broker_options) == ["c"]
+    assert resolved["no_xa"] is True
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (("u", "p"), ("stomp://mcf", "u", "p")),
+        ((None, None), ("stomp://mcf", "m", "mp")),
+        (("stomp://h:1?option=value", None), ("stomp://h:1?option=value", "m", "mp")),
+        (
+            ("stomp://h:1?option=value&username=u&password=p", None),
+            ("stomp://h:1?option=value&username=u&password=p", "u", "p"),
+        ),
+        (("stomp://h:1?option=value&username=u", "p"), ("stomp://h:1?option=value&username=u", "u", "p")),
+    ],
+)
+def test_outbound_credentials_and_overloaded_user_name_j75_j76_j78_j79(
+    call: tuple[str | None, str | None], expected: tuple[str, str, str]
+) -> None:
+    resolved = resolve(
+        [
+            connector(ConnectionURL="stomp://ra", UserName="r", Password="rp"),
+            factory(ConnectionURL="stomp://mcf", UserName="m", Password="mp"),
+            call_layer(*call),
+        ]
+    )
+    assert (str(resolved.url), resolved["username"], resolved["password"]) == expected
+
+
+def test_overloaded_user_name_with_two_passwords_is_refused_j79() -> None:
+    with pytest.raises(ConfigurationError, match="password differs between") as caught:
+        resolve([call_layer("stomp://h?password=hunter2", "hunter3")])
+    assert "hunter" not in str(caught.value)
+
+
+def test_inbound_credentials_j77() -> None:
+    ra = connector(UserName="r", Password="rp")
+    assert resolve([ra, activation(UserName="s", Password="sp")])["username"] == "s"
+    assert resolve([ra, activation()])["username"] == "r"
+
+
+def test_selector_option_j178_j104() -> None:
+    resolved = resolve([connector(Options="JMSJCA.selector=a = 1"), activation(selector="b = 2")])
+    assert resolved["selector_override"] == "a = 1"
+    assert resolved["message_selector"] == "b = 2"
+    assert (
+        resolve([connector(Options="JMSJCA.selector="), activation(selector="b = 2")])["selector_override"]
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "ignore_tx", "no_xa"),
+    [
+        ({}, True, False),
+        ({"acc": True}, False, True),
+        ({"Options": "JMSJCA.ACC=true\nJMSJCA.IgnoreTx=true"}, True, True),
+    ],
+)
+def test_computed_defaults_j92_j97_j98(fields: dict[str, object], ignore_tx: bool, no_xa: bool) -> None:
+    resolved = resolve([factory(**fields)])
+    assert (resolved["ignore_tx"], resolved["no_xa"]) == (ignore_tx, no_xa)
+
+
+def test_environment_stands_for_system_properties_j97_j100() -> None:
+    layer = connector_layer(
+        {"username": "file", "destination.orders": "queue://q", "parameter.region": "eu", "Strict": ""},
+        {
+            "JMSJCA_ACC": "true",
+            "JMSJCA_BYPASSRA": "1",
+            "JMSJCA_BYPASS_RA": "1",
+            "JMSJCA_USERNAME": "env",
+            "PATH": "/bin",
+        },
+    )
+    resolved = resolve([layer])
+    assert (resolved["acc"], resolved["bypass_ra"], resolved["username"]) == (True, True, "env")
+    assert str(resolved.origin("username")) == "[jmsjca]: environment variable, JMSJCA_USERNAME"
+
+
+def test_environment_variable_near_to_an_option_is_refused() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"JMSJCA_USRNAME: unknown option .did you mean JMSJCA_USERNAME"
+    ):
+        connector_layer({}, {"JMSJCA_USRNAME": "x", "JMSJCA_EXAMPLES": "5"})
+    assert connector_layer({}, {"JMSJCA_EXAMPLES": "5"}).environment == {}
+
+
+def test_all_faults_of_all_levels_at_once() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(
+            [
+                connector(UserNam="x", password={"secret": "hunter2"}, BatchSize=3),
+                factory(ConnectionURL="stomp://h:0?JMSJCA.foo=1", Options="=x"),
+                activation(BatchSize="x", ConnectionURL="lookup://a?JMSJCA.sep=,"),
+            ],
+            {"a": factory("a", idle_timeout="soon")},
+        )
+    assert caught.value.faults == (
+        "[jmsjca]: UserNam: unknown option (did you mean UserName?)",
+        "[jmsjca]: password: got ***, expected text",
+        "[jmsjca]: BatchSize: not an option of the connector level, expected at: activation",
+        "connection 'prod': options, line 1: a value without a key, expected key=value",
+        "connection 'prod': connection URL: port 0 of host 'h' is none, expected 1 to 65535",
+        "connection 'prod': connection URL: unknown option JMSJCA.foo (did you mean JMSJCA.NoXA?)",
+        "activation orders: BatchSize: got 'x', expected a whole number, 0 or more",
+        "activation orders: URL, JMSJCA.sep: it has a meaning only at the start of an Options text",
+        (
+            "connection 'a': idle_timeout: got 'soon', expected a number of seconds, "
+            "or one with a unit such as 500ms, 30s or 5m"
+        ),
+    )
+
+
+def test_secrets_are_not_shown() -> None:
+    layers = [factory(password="hunter2", ConnectionURL="stomp://u@h", Options="secret=hunter2")]
+    resolved: Resolved = resolve(layers)
+    assert resolved["password"] == "hunter2"
+    for shown in (repr(resolved), repr(layers), repr(resolved.value("password"))):
+        assert "hunter2" not in shown
+
+
+def test_a_url_value_is_taken_as_it_is() -> None:
+    url = ConnectionUrl.parse("stomp://h:1")
+    assert resolve([factory(connection_url=url)]).url is url

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.backoff import Backoff
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.peek import peek
+from airflow_provider_jmsjca.engine.pool import ConnectionPool
+from airflow_provider_jmsjca.engine.readiness import QueueWatch
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Capabilities, Connection, ConnectionSettings, Outgoing
+from airflow_provider_jmsjca.transports.memory import Broker, broker
+
+ORDERS = Destination.queue("orders")
+Connect = Callable[[ConnectionSettings], Connection]
+
+
+class Unbrowsable:
+    """A connection to a broker that can't be browsed, like Artemis and RabbitMQ over STOMP."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self._connection.capabilities, browse=False)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+def unbrowsable(settings: ConnectionSettings) -> Connection:
+    return Unbrowsable(connect(settings))  # type: ignore[return-value]  # it passes everything on
+
+
+@pytest.fixture
+def server() -> Broker:
+    return broker(uuid.uuid4().hex)
+
+
+def settings(server: Broker) -> ConnectionSettings:
+    return ConnectionSettings(scheme="vm", hosts=((server.name, None),))
+
+
+def publish(server: Broker, body: str) -> None:
+    connection = connect(settings(server))
+    connection.send([Outgoing(destination=ORDERS, message=JmsMessage.text(body))])
+    connection.close()
+
+
+def watching(server: Broker, how: Connect) -> QueueWatch:
+    quick = Backoff(steps=(timedelta(milliseconds=20),))
+    pool = ConnectionPool(connect=how, idle_timeout=timedelta(0))
+    link = AsyncConnection(settings(server), pool=pool, backoff=quick)
+    return QueueWatch(link, ORDERS, poll=timedelta(milliseconds=20))
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 20))
+
+
+@pytest.mark.parametrize("how", [connect, unbrowsable])
+def test_it_waits_for_a_message_and_leaves_it(server: Broker, how: Connect) -> None:
+    async def work() -> None:
+        watch = watching(server, how)
+        waiting = asyncio.create_task(watch.wait())
+        await asyncio.sleep(0.15)
+        assert not waiting.done()
+        publish(server, "a")
+        ready = await waiting
+        assert ready.message is not None
+        assert ready.message.body == "a"
+        again = await watch.wait()
+        assert again.message is not None
+        assert again.message.body == "a"
+        watch.close()
+        assert server.depth("orders") == 1
+
+    run(work())
+
+
+@pytest.mark.parametrize("how", [connect, unbrowsable])
+def test_it_goes_on_after_the_broker_was_away(server: Broker, how: Connect) -> None:
+    async def work() -> None:
+        watch = watching(server, how)
+        waiting = asyncio.create_task(watch.wait())
+        await asyncio.sleep(0.1)
+        server.kill()
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        server.restart()
+        publish(server, "a")
+        assert (await waiting).message is not None
+        watch.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("how", [connect, unbrowsable])
+def test_cancelled_it_ends_at_once_and_holds_nothing(server: Broker, how: Connect) -> None:
+    async def work() -> None:
+        watch = watching(server, how)
+        waiting = asyncio.create_task(watch.wait())
+        await asyncio.sleep(0.1)
+        begin = time.monotonic()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        watch.close()
+        assert time.monotonic() - begin < 0.5
+        deadline = time.monotonic() + 5
+        while server.connections:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+
+    run(work())
+
+
+def test_a_delivery_that_counts_is_reported(server: Broker) -> None:
+    async def work() -> None:
+        publish(server, "a")
+        watch = watching(server, unbrowsable)
+        assert (await watch.wait()).deliveries == 1
+        assert (await watch.wait()).deliveries == 2
+        watch.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("how", [connect, unbrowsable])
+def test_one_look(server: Broker, how: Connect) -> None:
+    connection = how(settings(server))
+    assert not peek(connection, ORDERS, None, timedelta(seconds=0.1))
+    publish(server, "a")
+    assert peek(connection, ORDERS, None, timedelta(seconds=5))
+    assert not peek(connection, ORDERS, "region = 'eu'", timedelta(seconds=0.1))
+    assert server.depth("orders") == 1
+    connection.close()

@@ -1,0 +1,337 @@
+"""What each dialect writes, and how it reads what the brokers were seen to write."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
+from airflow_provider_jmsjca.transports.base import BrokerInfo, Outgoing, Subscription
+from airflow_provider_jmsjca.transports.stomp.dialects.activemq import ActiveMqDialect
+from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
+from airflow_provider_jmsjca.transports.stomp.dialects.generic import GenericDialect
+from airflow_provider_jmsjca.transports.stomp.dialects.rabbitmq import RabbitMqDialect
+from airflow_provider_jmsjca.transports.stomp.frames import Frame
+
+ACTIVEMQ, ARTEMIS, RABBITMQ, GENERIC = (
+    ActiveMqDialect(),
+    ArtemisDialect(),
+    RabbitMqDialect(),
+    GenericDialect(),
+)
+ALL = [ACTIVEMQ, ARTEMIS, RABBITMQ, GENERIC]
+BROKER = BrokerInfo(product="tested", version="1", address="host:1")
+QUEUE, TOPIC = Destination.queue("orders"), Destination.topic("news")
+ON_QUEUE, ON_TOPIC = Subscription(destination=QUEUE), Subscription(destination=TOPIC)
+every_dialect = pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.product)
+
+
+def sent(
+    dialect: Dialect, message: JmsMessage, to: Destination = QUEUE, **outgoing: Any
+) -> tuple[list[str], bytes]:
+    frame = dialect.encode(Outgoing(destination=to, message=message, **outgoing), "ID:1")
+    head, _, body = frame.partition(b"\n\n")
+    assert body.endswith(b"\0")
+    return head.decode().split("\n"), body[:-1]
+
+
+def came(dialect: Dialect, head: str, body: bytes = b"", subscription: Subscription = ON_QUEUE) -> JmsMessage:
+    lines = "".join(f"\n{line}" for line in head.split("|"))
+    return dialect.decode(Frame(b"MESSAGE", lines.encode(), body), subscription)
+
+
+# --- out
+
+
+def test_text_to_activemq_has_no_length_so_that_it_stays_text() -> None:
+    head, body = sent(ACTIVEMQ, JmsMessage.text("Grüße 🎉", {"region": "e:u"}))
+    assert head == ["SEND", "destination:/queue/orders", "persistent:true", "region:e\\cu"]
+    assert body == "Grüße 🎉".encode()
+
+
+def test_text_with_nul_to_activemq() -> None:
+    head, body = sent(ACTIVEMQ, JmsMessage.text("a\0b"))
+    assert head[3:] == ["amq-msg-type:text", "content-length:3"]
+    assert body == b"a\0b"
+
+
+def test_bytes_to_activemq() -> None:
+    head, body = sent(ACTIVEMQ, JmsMessage.bytes(b"\0\1"), to=TOPIC)
+    assert head == ["SEND", "destination:/topic/news", "persistent:true", "content-length:2"]
+    assert body == b"\0\1"
+
+
+def test_a_group_on_activemq_is_repeated_where_consumers_see_it() -> None:
+    head, _ = sent(ACTIVEMQ, JmsMessage.text("x", {"JMSXGroupID": "g"}))
+    assert head[3:] == ["JMSXGroupID:g", "JMS_JMSJCA_Property_JMSXGroupID:g"]
+
+
+def test_artemis_is_always_told_the_routing_type() -> None:
+    assert "destination-type:ANYCAST" in sent(ARTEMIS, JmsMessage.text("x"))[0]
+    head, _ = sent(ARTEMIS, JmsMessage.text("x"), to=TOPIC)
+    assert head[:3] == ["SEND", "destination:news", "persistent:true"]
+    assert "destination-type:MULTICAST" in head
+
+
+def test_deduplication_on_artemis() -> None:
+    head, _ = sent(ARTEMIS, JmsMessage.text("x"), deduplication_id="17>queue")
+    assert "_AMQ_DUPL_ID:17>queue" in head
+
+
+def test_rabbitmq_gets_an_id_and_the_kind() -> None:
+    head, body = sent(RABBITMQ, JmsMessage.text("ü"))
+    assert head[:4] == ["SEND", "destination:/queue/orders", "persistent:true", "amqp-message-id:ID\\c1"]
+    assert head[5:] == [
+        "JMS_JMSJCA_BodyKind:text",
+        "content-type:text/plain;charset=utf-8",
+        "content-length:2",
+    ]
+    assert body == b"\xc3\xbc"
+
+
+def test_rabbitmq_escapes_slashes_in_queue_names() -> None:
+    assert RABBITMQ.destination(Destination.queue("a/b")) == "/queue/a%2Fb"
+
+
+@every_dialect
+def test_standard_headers(dialect: Dialect) -> None:
+    message = JmsMessage.text("x", correlation_id="c", type="t", priority=9, persistent=False)
+    head, _ = sent(dialect, message)
+    assert {"persistent:false", "priority:9", "correlation-id:c", "type:t"} <= set(head)
+
+
+@every_dialect
+@pytest.mark.parametrize(
+    "name", ["ack", "receipt", "transaction", "subscription", "destination", "content-length"]
+)
+def test_a_property_never_passes_for_a_header(dialect: Dialect, name: str) -> None:
+    # Not through JmsMessage.text, which knows JMS names only: a copy of a foreign message has any.
+    message = JmsMessage(body_kind=BodyKind.TEXT, body="x", properties={name: "forged"})
+    head, _ = sent(dialect, message)
+    assert [line for line in head if line.endswith(":forged")] == [f"JMS_JMSJCA_Property_{name}:forged"]
+
+
+@every_dialect
+def test_a_null_property_is_left_out_and_the_others_become_text(dialect: Dialect) -> None:
+    head, _ = sent(dialect, JmsMessage.text("x", {"none": None, "yes": True, "n": 5, "f": 1.5}))
+    assert {"yes:true", "n:5", "f:1.5"} <= set(head)
+    assert not [line for line in head if line.startswith("none")]
+
+
+@every_dialect
+@pytest.mark.parametrize(
+    "message",
+    [JmsMessage.map({"a": 1}), JmsMessage.stream([1]), JmsMessage.object(b"\xac\xed")],
+    ids=lambda message: message.body_kind.value,
+)
+def test_bodies_that_would_get_lost_are_refused(dialect: Dialect, message: JmsMessage) -> None:
+    with pytest.raises(CapabilityError, match=message.body_kind.value):
+        sent(dialect, message)
+
+
+@every_dialect
+def test_a_priority_that_artemis_would_confirm_and_drop(dialect: Dialect) -> None:
+    with pytest.raises(ConfigurationError, match="10"):
+        sent(dialect, JmsMessage(body_kind=BodyKind.TEXT, body="x", priority=10))
+
+
+def test_delay() -> None:
+    for dialect in (ACTIVEMQ, ARTEMIS):
+        assert (
+            "AMQ_SCHEDULED_DELAY:1500" in sent(dialect, JmsMessage.text("x"), delay=timedelta(seconds=1.5))[0]
+        )
+    with pytest.raises(CapabilityError, match="delayed_delivery"):
+        sent(RABBITMQ, JmsMessage.text("x"), delay=timedelta(seconds=1))
+
+
+def test_activemq_names_the_property_that_is_too_long() -> None:
+    sent(ACTIVEMQ, JmsMessage.text("x", {"trace": "x" * 10_000}))
+    with pytest.raises(ConfigurationError, match="'trace' has 10001 characters"):
+        sent(ACTIVEMQ, JmsMessage.text("x", {"fine": "y", "trace": "x" * 10_001}))
+    with pytest.raises(ConfigurationError, match="'trace' takes 12005 bytes"):
+        sent(ACTIVEMQ, JmsMessage.text("x", {"trace": "ü" * 6000}))
+    with pytest.raises(ConfigurationError, match="1002 headers"):
+        sent(ACTIVEMQ, JmsMessage.text("x", {f"p{n}": "" for n in range(1000)}))
+
+
+# --- in: heads as the brokers wrote them
+
+
+def test_text_from_activemq() -> None:
+    message = came(
+        ACTIVEMQ,
+        "expires:0|region:e\\cu|destination:/queue/orders|ack:ID\\cvm-7\\c4|subscription:s1|priority:7"
+        "|correlation-id:c1|reply-to:/topic/answers|type:order|redelivered:true"
+        "|message-id:ID\\cvm-6\\c4\\c-1\\c1\\c3|persistent:true|timestamp:1795252751518",
+        "plain🎉".encode(),
+    )
+    assert message == JmsMessage(
+        body_kind=BodyKind.TEXT,
+        body="plain🎉",
+        properties={"region": "e:u"},
+        message_id="ID:vm-6:4:-1:1:3",
+        correlation_id="c1",
+        reply_to=Destination.topic("answers"),
+        type="order",
+        destination=QUEUE,
+        timestamp=1795252751518,
+        priority=7,
+        persistent=True,
+        redelivered=True,
+    )
+
+
+def test_java_text_from_activemq_is_modified_utf8() -> None:
+    assert came(ACTIVEMQ, "ack:1", b"a\xc0\x80b \xed\xa0\xbc\xed\xbe\x89").body == "a\0b 🎉"
+
+
+def test_kinds_from_activemq() -> None:
+    assert came(ACTIVEMQ, "content-length:1|ack:1", b"x").body == b"x"
+    assert came(ACTIVEMQ, "content-length:0|ack:1").body == b""
+    assert came(ACTIVEMQ, "content-length:3|ack:1|amq-msg-type:text", b"a\0b").body == "a\0b"
+    assert came(ACTIVEMQ, "ack:1").body_kind is BodyKind.EMPTY
+    assert came(ACTIVEMQ, "ack:1|JMS_JMSJCA_BodyKind:text").body == ""
+
+
+def test_kinds_from_artemis_by_the_place_of_the_length() -> None:
+    as_bytes = "subscription:s1|content-length:7|message-id:20,15|destination:t1|ack:20,15"
+    as_text = "subscription:s1|message-id:20,15|destination:t1|ack:20,15|content-length:7"
+    assert came(ARTEMIS, as_bytes, b"h\xc3\xa9\0\1ab").body == b"h\xc3\xa9\0\1ab"
+    assert came(ARTEMIS, as_text, b"h\xc3\xa9llo!").body == "héllo!"
+    assert came(ARTEMIS, "subscription:s1|message-id:20,15|ack:20,15").body_kind is BodyKind.EMPTY
+
+
+def test_forged_headers_from_artemis() -> None:
+    head = (
+        "\nsubscription:s1\nmessage-id:20,17\ndestination:t1\nexpires:0\nredelivered:false\npriority:4"
+        "\npersistent:true\ntimestamp:1795252752884\ndestination-type:ANYCAST\nredelivered:true\nack:fake"
+        "\nreceipt:9\nsubscription:forged\ntimestamp:12\ndestination-type:ANYCAST\nack:20,17"
+    )
+    frame = Frame(b"MESSAGE", head.encode(), b"")
+    assert ARTEMIS.acknowledgement(frame) == b"20,17"
+    message = ARTEMIS.decode(frame, ON_QUEUE)
+    assert (message.redelivered, message.timestamp, message.message_id) == (False, 1795252752884, "17")
+    assert message.properties == {}
+    assert message.destination == Destination.queue("t1")
+
+
+def test_forged_headers_from_rabbitmq() -> None:
+    head = (
+        "\nsubscription:s1\nredelivered:false\nack:T_s1@@session@@2"
+        "\nredelivered:true\nsubscription:f\nack:fake"
+    )
+    frame = Frame(b"MESSAGE", head.encode(), b"")
+    assert RABBITMQ.acknowledgement(frame) == b"T_s1@@session@@2"
+    assert RABBITMQ.decode(frame, ON_QUEUE).redelivered is False
+
+
+def test_artemis_gives_groups_their_name_back() -> None:
+    assert came(ARTEMIS, "message-id:1,2|_AMQ_GROUP_ID:g").properties == {"JMSXGroupID": "g"}
+
+
+def test_rabbitmq_message_of_another_producer() -> None:
+    head = "subscription:s1|destination:/exchange/x/key|message-id:T_s1@@s@@1|ack:T_s1@@s@@1|content-length:2"
+    message = came(RABBITMQ, f"{head}|content-type:application/json", b"{}")
+    assert (message.body, message.message_id, message.destination) == ("{}", None, QUEUE)
+    assert message.properties == {"content-type": "application/json"}
+    assert came(RABBITMQ, head, b"{}").body == b"{}"
+
+
+def test_rabbitmq_counts_on_quorum_queues_only() -> None:
+    assert came(RABBITMQ, "ack:1|x-delivery-count:2").delivery_count == 3
+    assert came(RABBITMQ, "ack:1").delivery_count is None
+
+
+def test_what_cannot_be_decoded_is_poison_and_can_be_salvaged() -> None:
+    frame = Frame(b"MESSAGE", b"\nack:1\nmessage-id:m1\nk:v", b"\xff\xfe")
+    with pytest.raises(PoisonMessageError, match="byte 0"):
+        ACTIVEMQ.decode(frame, ON_QUEUE)
+    kept = ACTIVEMQ.salvage(frame, ON_QUEUE)
+    assert (kept.body_kind, kept.body, kept.message_id) == (BodyKind.BYTES, b"\xff\xfe", "m1")
+    assert kept.properties == {"k": "v"}
+    with pytest.raises(PoisonMessageError, match="'timestamp' is no number: 'soon'"):
+        came(ACTIVEMQ, "ack:1|timestamp:soon", b"x")
+
+
+# --- subscriptions
+
+
+@every_dialect
+def test_prefetch_of_zero(dialect: Dialect) -> None:
+    with pytest.raises(ConfigurationError, match="prefetch"):
+        dialect.check(Subscription(destination=QUEUE, prefetch=0), BROKER, None)
+
+
+@pytest.mark.parametrize("dialect", [RABBITMQ, GENERIC], ids=lambda dialect: dialect.product)
+def test_selectors_are_refused_where_they_are_ignored(dialect: Dialect) -> None:
+    with pytest.raises(CapabilityError, match="selector"):
+        dialect.check(Subscription(destination=QUEUE, selector="a = 'b'"), BROKER, None)
+
+
+@pytest.mark.parametrize("dialect", [ACTIVEMQ, ARTEMIS, RABBITMQ], ids=lambda dialect: dialect.product)
+def test_durable_subscriptions_say_all_that_is_missing(dialect: Dialect) -> None:
+    dialect.check(Subscription(destination=TOPIC, durable_name="d"), BROKER, "client")
+    with pytest.raises(ConfigurationError) as refused:
+        dialect.check(Subscription(destination=QUEUE, durable_name="d"), BROKER, None)
+    assert len(refused.value.faults) == 2
+
+
+def test_how_each_subscribes() -> None:
+    durable = Subscription(destination=TOPIC, durable_name="d", prefetch=7)
+    assert ACTIVEMQ.subscribe(durable, "c") == {
+        "destination": "/topic/news",
+        "activemq.prefetchSize": "7",
+        "activemq.subscriptionName": "d",
+    }
+    assert ARTEMIS.subscribe(durable, "c") == {
+        "destination": "news",
+        "subscription-type": "MULTICAST",
+        "consumer-window-size": "10500",
+        "durable-subscription-name": "d",
+    }
+    assert RABBITMQ.subscribe(durable, "c") == {
+        "destination": "/topic/news",
+        "prefetch-count": "7",
+        "id": "c.d",
+        "durable": "true",
+        "auto-delete": "false",
+    }
+    assert GENERIC.subscribe(ON_QUEUE, None) == {"destination": "/queue/orders"}
+
+
+def test_artemis_hands_out_one_by_one_with_an_empty_window() -> None:
+    headers = ARTEMIS.subscribe(Subscription(destination=QUEUE, prefetch=1), None)
+    assert headers["consumer-window-size"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("selector", "sent_as"),
+    [
+        ("n > 2", "convert_string_expressions:n > 2"),
+        ("JMSPriority >= 5", "convert_string_expressions:AMQPriority >= 5"),
+        ("a = 'JMSPriority'", "convert_string_expressions:a = 'JMSPriority'"),
+        ("JMSXGroupID = 'it''s'", "convert_string_expressions:_AMQ_GROUP_ID = 'it''s'"),
+    ],
+)
+def test_selectors_in_the_words_of_artemis(selector: str, sent_as: str) -> None:
+    headers = ARTEMIS.subscribe(Subscription(destination=QUEUE, selector=selector), None)
+    assert headers["selector"] == sent_as
+
+
+def test_selectors_that_match_nothing_on_artemis_are_refused() -> None:
+    with pytest.raises(CapabilityError) as refused:
+        ARTEMIS.check(
+            Subscription(destination=QUEUE, selector="JMSMessageID = 'x' OR JMSDeliveryMode = 'PERSISTENT'"),
+            BROKER,
+            None,
+        )
+    assert len(refused.value.faults) == 2
+
+
+def test_rabbitmq_returns_orphans_through_another_subscription() -> None:
+    assert RABBITMQ.orphan(b"T_s1@@session-x@@5", "keeper-1") == "T_keeper-1@@session-x@@5"

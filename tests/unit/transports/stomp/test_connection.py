@@ -1,0 +1,360 @@
+"""A connection against a peer that does as the test says, over a pair of sockets."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConnectionLostError,
+    InDoubtError,
+    JmsError,
+    PermanentBrokerError,
+    TransientBrokerError,
+)
+from airflow_provider_jmsjca.transports.base import (
+    ConnectionSettings,
+    ConnectionState,
+    Outgoing,
+    Received,
+    Subscription,
+)
+from airflow_provider_jmsjca.transports.stomp import TRANSPORT
+from airflow_provider_jmsjca.transports.stomp.channel import PlainChannel
+from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+
+SECRET = "s3cret-word"
+QUEUE = Destination.queue("orders")
+CONNECTED = b"CONNECTED\nversion:1.2\nserver:%b\nheart-beat:%d,%d\n\n\0\n"
+
+
+class Peer:
+    """The other end."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._buffer = b""
+        sock.settimeout(5)
+
+    def say(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def hear(self) -> tuple[str, dict[str, str]]:
+        """Return the next frame's command and headers; heart-beats are skipped."""
+        while b"\0" not in self._buffer:
+            data = self._socket.recv(65536)
+            assert data, "the client hung up"
+            self._buffer += data
+        frame, _, self._buffer = self._buffer.partition(b"\0")
+        head = frame.lstrip(b"\n").partition(b"\n\n")[0].decode().split("\n")
+        return head[0], dict(line.split(":", 1) for line in head[1:])
+
+    def hear_bytes(self) -> bytes:
+        return self._buffer or self._socket.recv(65536)
+
+    def receipt(self, headers: dict[str, str]) -> None:
+        self.say(f"RECEIPT\nreceipt-id:{headers['receipt']}\n\n\0\n".encode())
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Pair:
+    """A connection and its peer."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._ours = ours
+        self.peer = Peer(theirs)
+        self.connection: StompConnection
+
+    def make(self, **settings: Any) -> StompConnection:
+        arguments: dict[str, Any] = {
+            "scheme": "stomp",
+            "hosts": (("broker", 1),),
+            "username": "me",
+            "password": SECRET,
+            "heart_beat": timedelta(0),
+            "reply_timeout": timedelta(seconds=5),
+        }
+        self.connection = StompConnection(
+            ConnectionSettings(**(arguments | settings)), ("broker", 1), PlainChannel(self._ours)
+        )
+        return self.connection
+
+    def up(self, server: bytes = b"Tested/1.0", beat: int = 0, **settings: Any) -> StompConnection:
+        connection = self.make(**settings)
+        self.peer.say(CONNECTED % (server, beat, beat))
+        connection.open(time.monotonic() + 5)
+        assert self.peer.hear()[0] == "CONNECT"
+        return connection
+
+    def in_background(self, function: Any, *arguments: Any) -> tuple[threading.Thread, list[BaseException]]:
+        raised: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                function(*arguments)
+            except JmsError as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        return thread, raised
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    made = Pair()
+    yield made
+    made.peer.close()
+    if hasattr(made, "connection"):
+        made.connection.close()
+
+
+def test_connect_frame(pair: Pair) -> None:
+    connection = pair.make(client_id="c:1", password="a:b\\c", options={"wanted": "x"})
+    pair.peer.say(CONNECTED % (b"RabbitMQ/3.10.8", 0, 0))
+    connection.open(time.monotonic() + 5)
+    command, headers = pair.peer.hear()
+    assert command == "CONNECT"
+    assert headers == {
+        "accept-version": "1.2",
+        "host": "/",
+        "login": "me",
+        "passcode": "a:b\\c",
+        "client-id": "c:1",
+        "heart-beat": "20000,0",
+        "wanted": "x",
+    }
+    assert str(connection.broker) == "rabbitmq 3.10.8 at broker:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("User name [me] or password is invalid.", AuthenticationError),
+        ("Security Error occurred: User name [me] or password is invalid", AuthenticationError),
+        ("Bad CONNECT: Access refused for user 'me'", AuthenticationError),
+        ("Broker: b - Client: c already connected from tcp://x", TransientBrokerError),
+    ],
+)
+def test_refused_at_connect(pair: Pair, text: str, error: type[JmsError]) -> None:
+    connection = pair.make()
+    pair.peer.say(f"ERROR\nmessage:{text}\n\n\0".encode())
+    with pytest.raises(error) as refused:
+        connection.open(time.monotonic() + 5)
+    assert SECRET not in str(refused.value)
+
+
+def test_a_peer_that_says_nothing(pair: Pair) -> None:
+    began = time.monotonic()
+    with pytest.raises(TransientBrokerError, match="said nothing in time"):
+        pair.make().open(began + 0.2)
+    assert time.monotonic() - began < 1
+
+
+def test_a_peer_that_hangs_up(pair: Pair) -> None:
+    connection = pair.make()
+    pair.peer.close()
+    with pytest.raises(TransientBrokerError, match="before it said CONNECTED"):
+        connection.open(time.monotonic() + 5)
+
+
+def test_a_peer_that_speaks_something_else(pair: Pair) -> None:
+    connection = pair.make()
+    pair.peer.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    with pytest.raises(PermanentBrokerError, match="doesn't speak STOMP"):
+        connection.open(time.monotonic() + 5)
+
+
+def test_an_older_protocol(pair: Pair) -> None:
+    connection = pair.make()
+    pair.peer.say(b"CONNECTED\nversion:1.1\n\n\0")
+    with pytest.raises(PermanentBrokerError, match=r"speaks STOMP 1\.1"):
+        connection.open(time.monotonic() + 5)
+
+
+def test_silence_ends_the_connection_before_the_third_beat(pair: Pair) -> None:
+    connection = pair.up(beat=100, heart_beat=timedelta(milliseconds=100))
+    lost = threading.Event()
+    connection.on_lost(lambda _: lost.set())
+    began = time.monotonic()
+    assert lost.wait(2)
+    assert 0.15 < time.monotonic() - began < 0.45
+    with pytest.raises(ConnectionLostError, match="no sign of life"):
+        connection.synchronize()
+
+
+def test_any_byte_is_a_sign_of_life(pair: Pair) -> None:
+    connection = pair.up(beat=100, heart_beat=timedelta(milliseconds=100))
+    for _ in range(10):
+        pair.peer.say(b"\n")
+        time.sleep(0.05)
+    assert connection.state is ConnectionState.UP
+
+
+def test_we_beat_in_time(pair: Pair) -> None:
+    pair.up(beat=200, heart_beat=timedelta(milliseconds=200))
+    began, beats = time.monotonic(), b""
+    while time.monotonic() - began < 0.9:
+        pair.peer.say(b"\n")
+        beats += pair.peer.hear_bytes()
+    assert beats.strip(b"\n") == b""
+    assert len(beats) >= 5  # more often than promised: late by a millisecond counts as dead
+
+
+def test_an_error_before_the_end_is_the_reason(pair: Pair) -> None:
+    connection = pair.up()
+    reasons: list[JmsError] = []
+    lost = threading.Event()
+
+    def note(reason: JmsError) -> None:
+        reasons.append(reason)
+        lost.set()
+
+    connection.on_lost(note)
+    pair.peer.say(b"ERROR\nmessage:shutting down\n\n\0")
+    pair.peer.close()
+    assert lost.wait(5)
+    assert "shutting down" in str(reasons[0])
+    late = threading.Event()
+    connection.on_lost(lambda _: late.set())
+    assert late.wait(5)
+
+
+def test_a_send_without_a_receipt_before_the_end_is_in_doubt(pair: Pair) -> None:
+    connection = pair.up()
+    thread, raised = pair.in_background(
+        connection.send, [Outgoing(destination=QUEUE, message=JmsMessage.text("x"))]
+    )
+    assert pair.peer.hear()[0] == "SEND"
+    pair.peer.close()
+    thread.join(5)
+    assert [type(error) for error in raised] == [InDoubtError]
+
+
+def test_a_refused_send_is_named(pair: Pair) -> None:
+    connection = pair.up()
+    outgoing = [Outgoing(destination=QUEUE, message=JmsMessage.text(body)) for body in "abc"]
+    thread, raised = pair.in_background(connection.send, outgoing)
+    frames = [pair.peer.hear()[1] for _ in range(3)]
+    pair.peer.receipt(frames[0])
+    pair.peer.say(f"ERROR\nreceipt-id:{frames[1]['receipt']}\nmessage:no room\n\n\0".encode())
+    thread.join(5)
+    assert isinstance(raised[0], PermanentBrokerError)
+    assert "message 2 to queue://orders was refused" in str(raised[0])
+    assert "no room" in str(raised[0])
+
+
+def consume(pair: Pair, connection: StompConnection, inbox: list[Received]) -> tuple[Any, str]:
+    consumers: list[Any] = []
+    thread, raised = pair.in_background(
+        lambda: consumers.append(connection.consume(Subscription(destination=QUEUE), inbox.append))
+    )
+    command, headers = pair.peer.hear()
+    assert (command, headers["ack"]) == ("SUBSCRIBE", "client-individual")
+    pair.peer.receipt(headers)
+    thread.join(5)
+    assert not raised
+    return consumers[0], headers["id"]
+
+
+def until(condition: Any) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_acknowledgements_are_sent_once_and_as_the_broker_named_them(pair: Pair) -> None:
+    connection, inbox = pair.up(), list[Received]()
+    consumer, identifier = consume(pair, connection, inbox)
+    for number in range(2):
+        pair.peer.say(f"MESSAGE\nsubscription:{identifier}\nack:a\\c{number}\n\nx\0".encode())
+    until(lambda: len(inbox) == 2)
+    consumer.acknowledge(inbox)
+    consumer.acknowledge(inbox)
+    assert pair.peer.hear() == ("ACK", {"id": "a\\c0"})
+    assert pair.peer.hear() == ("ACK", {"id": "a\\c1"})
+    thread, _ = pair.in_background(connection.synchronize)
+    assert pair.peer.hear()[0] == "BEGIN"
+    command, headers = pair.peer.hear()
+    assert command == "ABORT"
+    pair.peer.receipt(headers)
+    thread.join(5)
+
+
+def test_messages_of_an_ended_subscription_are_dropped(pair: Pair) -> None:
+    connection, inbox = pair.up(b"ActiveMQ/6.3.1"), list[Received]()
+    consumer, old = consume(pair, connection, inbox)
+    pair.peer.say(f"MESSAGE\nsubscription:{old}\nack:1\n\nx\0\n".encode())
+    until(lambda: inbox)
+    thread, _ = pair.in_background(consumer.recover)
+    assert pair.peer.hear() == ("UNSUBSCRIBE", {"id": old})
+    command, headers = pair.peer.hear()
+    assert command == "SUBSCRIBE"
+    assert headers["id"] != old
+    pair.peer.say(f"MESSAGE\nsubscription:{old}\nack:2\n\nx\0\n".encode())
+    pair.peer.say(f"MESSAGE\nsubscription:{headers['id']}\nack:3\n\nx\0\n".encode())
+    pair.peer.receipt(headers)
+    thread.join(5)
+    until(lambda: len(inbox) == 2)
+    assert [item.token for item in inbox] == [b"1", b"3"]
+    consumer.acknowledge(inbox)
+    assert pair.peer.hear() == ("ACK", {"id": "3"})
+
+
+def test_an_unknown_server_gets_messages_back_by_the_end_of_the_connection(pair: Pair) -> None:
+    connection, inbox = pair.up(), list[Received]()
+    consumer, identifier = consume(pair, connection, inbox)
+    pair.peer.say(f"MESSAGE\nsubscription:{identifier}\nack:1\n\nx\0".encode())
+    until(lambda: inbox)
+    consumer.recover()
+    assert connection.state is ConnectionState.LOST
+
+
+def test_waiting_in_a_callback_is_refused(pair: Pair) -> None:
+    connection = pair.up()
+    raised: list[Exception] = []
+
+    def wait(_: Received) -> None:
+        try:
+            connection.synchronize()
+        except ConfigurationError as error:
+            raised.append(error)
+
+    thread, _ = pair.in_background(connection.consume, Subscription(destination=QUEUE), wait)
+    _, headers = pair.peer.hear()
+    pair.peer.receipt(headers)
+    thread.join(5)
+    pair.peer.say(f"MESSAGE\nsubscription:{headers['id']}\nack:1\n\nx\0".encode())
+    until(lambda: raised)
+    assert "must not wait" in str(raised[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"hosts": ()}, "no host"),
+        ({"scheme": "http"}, "'http'"),
+        ({"options": {"passcode": "x"}}, "'passcode'"),
+        ({"password": f"{SECRET}\n"}, "the password holds a line break"),
+        ({"client_id": "a\0b"}, "the client id holds"),
+    ],
+)
+def test_settings_that_cannot_work(settings: dict[str, Any], match: str) -> None:
+    base: dict[str, Any] = {"scheme": "stomp", "hosts": (("localhost", 1),)}
+    with pytest.raises(ConfigurationError, match=match) as refused:
+        TRANSPORT.connect(ConnectionSettings(**(base | settings)))
+    assert SECRET not in str(refused.value)

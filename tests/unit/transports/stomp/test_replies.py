@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from airflow_provider_jmsjca.errors import ConnectionLostError, PermanentBrokerError
+from airflow_provider_jmsjca.transports.stomp.replies import ReceiptTimeoutError, Replies
+
+
+def test_waits_for_all_of_a_group() -> None:
+    replies = Replies()
+    group = replies.receipts()
+    first, second = group.ask(), group.ask()
+    assert first != second
+    replies.arrived(second)
+    with pytest.raises(ReceiptTimeoutError, match=r"no receipt for 0\.01 s"):
+        group.wait(0.01)
+    replies.arrived(first)
+    group.wait(0.01)
+
+
+def test_wakes_who_waits() -> None:
+    replies = Replies()
+    group = replies.receipts()
+    identifier = group.ask()
+    timer = threading.Timer(0.05, replies.arrived, [identifier])
+    timer.start()
+    group.wait(10)
+    timer.join()
+
+
+def test_an_unknown_receipt_is_harmless() -> None:
+    Replies().arrived("99")
+
+
+def test_an_error_with_a_receipt_id_hits_its_group_only() -> None:
+    replies = Replies()
+    one, other = replies.receipts(), replies.receipts()
+    identifier, unharmed = one.ask(), other.ask()
+    assert replies.refused(identifier, PermanentBrokerError("no"))
+    with pytest.raises(PermanentBrokerError, match="no"):
+        one.wait(1)
+    assert one.refused == identifier
+    replies.arrived(unharmed)
+    other.wait(1)
+
+
+def test_an_error_without_one_hits_the_groups_that_take_the_blame() -> None:
+    replies = Replies()
+    subscribe, send = replies.receipts(blame=True), replies.receipts()
+    subscribe.ask()
+    identifier = send.ask()
+    assert replies.refused(None, PermanentBrokerError("bad selector"))
+    with pytest.raises(PermanentBrokerError, match="bad selector"):
+        subscribe.wait(1)
+    replies.arrived(identifier)
+    send.wait(1)
+
+
+def test_an_error_nobody_waits_for_is_reported_as_such() -> None:
+    replies = Replies()
+    replies.receipts().ask()
+    assert not replies.refused(None, PermanentBrokerError("?"))
+
+
+def test_a_lost_connection_ends_every_wait_and_every_new_one() -> None:
+    replies = Replies()
+    group = replies.receipts()
+    group.ask()
+    replies.lost(ConnectionLostError("cut"))
+    with pytest.raises(ConnectionLostError, match="cut"):
+        group.wait(1)
+    with pytest.raises(ConnectionLostError, match="cut"):
+        replies.receipts().ask()
+
+
+def test_each_thread_gets_an_exception_of_its_own() -> None:
+    replies = Replies()
+    group = replies.receipts()
+    group.ask()
+    replies.lost(ConnectionLostError("cut"))
+    raised = []
+    for _ in range(2):
+        with pytest.raises(ConnectionLostError) as caught:
+            group.wait(1)
+        raised.append(caught.value)
+    assert raised[0] is not raised[1]

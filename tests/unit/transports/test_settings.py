@@ -1,0 +1,69 @@
+"""From resolved configuration to connection settings: J32, J38, J65, J76."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_jmsjca.core.precedence import Layer, Level, resolve
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
+from airflow_provider_jmsjca.transports.settings import to_connection_settings
+
+
+def factory(**fields: object) -> Layer:
+    return Layer(level=Level.CONNECTION_FACTORY, fields=fields)
+
+
+def test_everything_a_transport_needs() -> None:
+    resolved = resolve(
+        [
+            factory(
+                connection_url="stomp+ssl://a:1,b/?heart_beat=2&x=y&verify=false",
+                username="u",
+                password="p",
+                client_id="c",
+                virtual_host="v",
+                connect_timeout="3",
+                reply_timeout="500ms",
+                ca_file="/ca.pem",
+            )
+        ]
+    )
+    assert to_connection_settings(resolved) == ConnectionSettings(
+        scheme="stomp+ssl",
+        hosts=(("a", 1), ("b", None)),
+        username="u",
+        password="p",
+        client_id="c",
+        virtual_host="v",
+        tls=TlsSettings(ca_file="/ca.pem", verify=False),
+        connect_timeout=timedelta(seconds=3),
+        heart_beat=timedelta(seconds=2),
+        reply_timeout=timedelta(milliseconds=500),
+        options={"x": "y"},
+    )
+    assert to_connection_settings(resolved, client_id="d").client_id == "d"
+
+
+def test_defaults() -> None:
+    settings = to_connection_settings(resolve([factory(connection_url="vm://test")]))
+    assert settings == ConnectionSettings(scheme="vm", hosts=(("test", None),))
+
+
+def test_port_for_hosts_that_name_none_and_no_tls_for_its_defaults() -> None:
+    settings = to_connection_settings(resolve([factory(connection_url="stomp://a,b:2", verify=True)]), port=1)
+    assert settings == ConnectionSettings(scheme="stomp", hosts=(("a", 1), ("b", 2)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({}, "connection_url: missing at every level"),
+        ({"connection_url": "stomp://h/x"}, "the path '/x' has no meaning"),
+    ],
+)
+def test_refuses(fields: dict[str, object], fault: str) -> None:
+    with pytest.raises(ConfigurationError, match=fault):
+        to_connection_settings(resolve([factory(**fields)]))
