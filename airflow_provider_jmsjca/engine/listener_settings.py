@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.delivery import DeliverySettings, OutageSettings
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME
@@ -151,7 +152,7 @@ def _outage(spec: ActivationSpec) -> OutageSettings:
 
     settings: dict[str, object] = {}
     if asked("polling_interval"):
-        settings["backoff"] = (spec.polling_interval,)
+        settings["backoff"] = Backoff(steps=(spec.polling_interval,))
     if asked("init_suspend") or asked("max_suspend"):
         settings |= {"init_suspend": spec.suspend_interval, "max_suspend": spec.max_suspend}
     return OutageSettings(**settings)  # type: ignore[arg-type]  # names and types as there

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.calls import Handler, RecordFunction
@@ -87,7 +88,7 @@ class Site:
             settings,
             delivery=replace(
                 settings.delivery,
-                outage=replace(settings.delivery.outage, backoff=(timedelta(milliseconds=20),)),
+                outage=replace(settings.delivery.outage, backoff=Backoff(steps=(timedelta(milliseconds=20),))),
                 **(changes or {}),
             ),
         )
