@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind, refuse_unknown_type
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, check_keys, read_value
 from airflow_provider_jmsjca.core.options.properties import read_properties
 from airflow_provider_jmsjca.core.query import read_query
@@ -14,6 +14,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 _LOOKUP = "lookup://"
 _WITH_OPTIONS = "jmsjca://"
 _PATCH_BAY = "patchbay:/"
+_JNDI = "jndi://"  # a name as the JNDI adapter has it (J90)
 _TYPED = ("queue:", "topic:", "/queue/", "/topic/")
 _TYPE_KEYS = ("destination_type", "destinationType", "destination-type", "type")
 _NAME_KEYS = ("name", "destination", "destinationName")
@@ -66,6 +67,8 @@ class DestinationReference:
                 return cls(kind=kind, name=text[len(_LOOKUP) :], lookup=True, options=tuple(options.items()))
         text = text.removeprefix(_PATCH_BAY)
         said = text.startswith(_TYPED)
+        if not said and not text.startswith(_JNDI):
+            refuse_unknown_type(text)
         if kind is None and not said:
             raise ConfigurationError(
                 "destination_type: missing, expected queue or topic "

@@ -48,6 +48,7 @@ class ActiveMqDialect(Dialect):
         durable_subscription=True,
         delayed_delivery=True,
         message_groups=True,
+        unit_frees_prefetch=True,
         max_property_characters=LONGEST_PROPERTY,
     )
     unit_kind: ClassVar[UnitKind] = UnitKind.TRANSACTION
