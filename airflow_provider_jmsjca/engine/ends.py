@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 
@@ -37,8 +38,8 @@ class Ends:
         if faults:
             raise ConfigurationError(faults)
 
-    def reached(self, *, settled: int, elapsed: float, idle: float) -> str | None:
-        """Return which end is reached, in words; `None` if none is.
+    def reached(self, *, settled: int, elapsed: float, idle: float) -> tuple[EndReason, str] | None:
+        """Return which end is reached, also in words; `None` if none is.
 
         Args:
             settled: Messages.
@@ -46,9 +47,9 @@ class Ends:
             idle: Seconds without anything to do.
         """
         if self.max_messages is not None and settled >= self.max_messages:
-            return f"{settled} messages are settled"
+            return EndReason.COUNT, f"{settled} messages are settled"
         if self.run_for is not None and elapsed >= self.run_for.total_seconds():
-            return f"it has run for {self.run_for}"
+            return EndReason.TIME, f"it has run for {self.run_for}"
         if self.idle_for is not None and idle >= self.idle_for.total_seconds():
-            return f"nothing came for {self.idle_for}"
+            return EndReason.IDLE, f"nothing came for {self.idle_for}"
         return None

@@ -22,6 +22,7 @@ from datetime import timedelta
 from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.events import ResumeAsked, Start, StopAsked, SuspendAsked
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
+from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.calls import Caller, Handler, RecordFunction
 from airflow_provider_jmsjca.engine.dispatch import Dispatcher
 from airflow_provider_jmsjca.engine.ends import Ends
@@ -57,6 +58,9 @@ class Activation:
         clock: Seconds, monotonic.
         chance: A random number, 0 up to but not including 1.
 
+    Attributes:
+        ended_by: Which end the last `run` reached; `STOPPED` also when the handler stopped the activation.
+
     Raises:
         ConfigurationError: The settings need `record`.
 
@@ -85,6 +89,7 @@ class Activation:
         self._lock = threading.Lock()
         self._dispatcher = self._new_dispatcher()
         self._started = False
+        self.ended_by: EndReason | None = None
 
     def _new_dispatcher(self) -> Dispatcher:
         settings = self._settings
@@ -229,7 +234,7 @@ class Activation:
         dispatcher = self._dispatcher
         began = idle_since = self._clock()
         next_progress = began + progress_every.total_seconds()
-        reason = "told to stop"
+        ended_by, reason = EndReason.STOPPED, "told to stop"
         try:
             while not dispatcher.stopped.wait(_TICK_SECONDS) and not (stop is not None and stop.is_set()):
                 now = self._clock()
@@ -244,10 +249,11 @@ class Activation:
                     settled=dispatcher.tally.settled, elapsed=now - began, idle=now - idle_since
                 )
                 if found is not None:
-                    reason = found
+                    ended_by, reason = found
                     break
         finally:
             self.stop(within, reason=reason)
+            self.ended_by = ended_by
         if dispatcher.fault is not None:
             raise dispatcher.fault
         return self.counts

@@ -39,6 +39,9 @@ class Counts:
         """How many messages are done with."""
         return self.committed + self.moved + self.deleted
 
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{name: count + getattr(other, name) for name, count in self.as_dict().items()})
+
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name, for XCom."""
         return asdict(self)

@@ -34,7 +34,9 @@ BEAT = timedelta(seconds=1)
 def send(settings: ConnectionSettings, queue: str, *bodies: str, **properties: Any) -> None:
     connection = connect(settings)
     target = Destination.queue(queue)
-    connection.send(Outgoing(destination=target, message=JmsMessage.text(body, properties)) for body in bodies)
+    connection.send(
+        Outgoing(destination=target, message=JmsMessage.text(body, properties)) for body in bodies
+    )
     connection.close()
 
 
@@ -171,7 +173,12 @@ def test_held_until_acknowledged(broker: Broker, queue_name: str) -> None:
     send(settings, queue_name, "a", "b")
     held: list[Delivery] = []
     listener = activation(
-        settings, queue_name, held.append, hold_until_ack=True, concurrency_mode="cc", endpoint_pool_max_size=2
+        settings,
+        queue_name,
+        held.append,
+        hold_until_ack=True,
+        concurrency_mode="cc",
+        endpoint_pool_max_size=2,
     )
     listener.start()
     until(lambda: len(held) == 2)

@@ -30,6 +30,8 @@ MODES: tuple[dict[str, Any], ...] = (
     {"concurrency_mode": "sync", "endpoint_pool_max_size": 3},
 )
 
+_AT_ONCE = Backoff(steps=(timedelta(milliseconds=20),))
+
 
 def until(condition: Callable[[], object], *, within: float = 5) -> None:
     """Wait for a condition."""
@@ -88,7 +90,7 @@ class Site:
             settings,
             delivery=replace(
                 settings.delivery,
-                outage=replace(settings.delivery.outage, backoff=Backoff(steps=(timedelta(milliseconds=20),))),
+                outage=replace(settings.delivery.outage, backoff=_AT_ONCE),
                 **(changes or {}),
             ),
         )
