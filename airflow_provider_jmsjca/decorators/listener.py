@@ -26,11 +26,6 @@ class JmsListenDecoratedOperator(DecoratedOperator, JmsListenOperator):
     """A listener around a decorated function; see `jms_listener_task`."""
 
     template_fields: Sequence[str] = (*DecoratedOperator.template_fields, *JmsListenOperator.template_fields)
-    template_fields_renderers: Mapping[str, str] = {
-        "op_args": "py",
-        "op_kwargs": "py",
-        "spec": "json",
-    }  # as Airflow declares it
     custom_operator_name = "@task.jms_listener"
 
     def __init__(
