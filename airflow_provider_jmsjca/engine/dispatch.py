@@ -46,6 +46,8 @@ from airflow_provider_jmsjca.transports.base import Received, UnitOfWork
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
 _LEVELS = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING, Level.ERROR: logging.ERROR}
 _FAR = float("inf")
+_REMEMBERED = 5000
+"""Ids of settled messages that are known again after an outage. Source: J129, whose cache has this size."""
 
 
 class Dispatcher:
@@ -64,6 +66,7 @@ class Dispatcher:
         lock: Guards the machine and everything here.
         tally: What has happened.
         units: What handlers sent, by unit of work, until it is committed or rolled back.
+        settled_ids: Of messages settled lately, to know them if a broker that was killed has forgotten it.
         stopped: Set when the activation has stopped.
         stop_reason: Why.
         last_activity: When a message last arrived or was settled, on the clock.
@@ -96,6 +99,8 @@ class Dispatcher:
         self._rolling_back = threading.Lock()
         self._unit_sizes: dict[int, int] = {}
         self._ended = False
+        self.settled_ids: deque[str | None] = deque(maxlen=_REMEMBERED)
+        self._known: frozenset[str | None] = frozenset()
         self.link = Link(settings, connect, self)
         self._intake = Intake(self.link)
         self._intake.open = False
@@ -165,6 +170,7 @@ class Dispatcher:
                 return
             if isinstance(event, ConnectionUp):
                 self.tally.connections += 1
+                self._known = frozenset(self.settled_ids) - {None}
             elif isinstance(event, (ConnectFailed, ConnectionLost)):
                 link.is_lost = True
                 self._intake.open = False
@@ -190,11 +196,25 @@ class Dispatcher:
             if received.generation != received.consumer.generation:
                 return []
             event, message = _arrival(received, next(self._numbers))
-            intake.held[event.delivery] = received, message
-            todo = self.handle((event,))
+            repeated = event.redelivered and event.parked is None and event.message_id in self._known
+            if repeated:
+                self.tally.repeated += 1
+                todo = []
+            else:
+                intake.held[event.delivery] = received, message
+                todo = self.handle((event,))
+        if repeated:
+            self._settle_again(received)
         if self._lines or self._ended:
             self.speak()
         return todo
+
+    def _settle_again(self, received: Received) -> None:
+        """Settle what this listener settled before the broker, or the way to it, broke down."""
+        try:
+            received.consumer.acknowledge((received,))
+        except JmsError as error:
+            _log.debug("%s: it comes once more: %s", self.settings.name, error)
 
     def admit_more(self) -> None:
         """A message went without being settled: the limit has room again. Under the lock."""

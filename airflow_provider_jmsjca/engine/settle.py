@@ -86,7 +86,9 @@ class Settler:
             self._count(decision, outcome, len(numbers))
             if outcome.__class__ is UnitCommitted:
                 for number in numbers:
-                    intake.held.pop(number, None)
+                    held = intake.held.pop(number, None)
+                    if held is not None and held[1] is not None and decision.__class__ is not Park:
+                        dispatcher.settled_ids.append(held[1].message_id)
             todo = dispatcher.handle((outcome,))
         if lost:
             failure = Failure(class_names=("ConnectionLostError",), message="the connection was lost")

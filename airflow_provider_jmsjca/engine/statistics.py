@@ -22,6 +22,8 @@ class Counts:
         parked: Delays that were left to the broker.
         failed: Moves, deletions, parkings and commits that the broker refused.
         in_doubt: Messages whose settling has an unknown outcome, because the connection was lost then.
+        repeated: Messages that came again after an outage although they were settled: settled once more, and
+            not delivered.
     """
 
     delivered: int = 0
@@ -33,6 +35,7 @@ class Counts:
     parked: int = 0
     failed: int = 0
     in_doubt: int = 0
+    repeated: int = 0
 
     @property
     def settled(self) -> int:
@@ -102,7 +105,7 @@ class Tally:
     def __init__(self) -> None:
         self.began = 0.0
         self.delivered = self.redelivered = self.committed = self.rolled_back = 0
-        self.moved = self.deleted = self.parked = self.failed = self.in_doubt = 0
+        self.moved = self.deleted = self.parked = self.failed = self.in_doubt = self.repeated = 0
         self.active = self.highest_active = self.connections = 0
         self.since_commit = self.since_move = self.redelivered_messages = 0
         self._samples: list[float] = []
@@ -151,6 +154,7 @@ class Tally:
             parked=self.parked,
             failed=self.failed,
             in_doubt=self.in_doubt,
+            repeated=self.repeated,
         )
 
     def statistics(self, *, threads: int, in_hand: int) -> Statistics:
