@@ -3,7 +3,7 @@
 Every message leaves its queue by a unit of work: sent on by the handler, or moved to the dead-letter queue.
 What arrives twice there was settled twice. ActiveMQ commits both sides at once, Artemis drops the repetition
 by its id; RabbitMQ may repeat what was under way. `JMSJCA_CHAOS=full` makes 40 rounds for each broker,
-otherwise 4.
+otherwise 2.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.servers.broker import Broker
 
 ROOT = Path(__file__).parents[2]
-ROUNDS = 40 if os.environ.get("JMSJCA_CHAOS") == "full" else 4
+ROUNDS = 40 if os.environ.get("JMSJCA_CHAOS") == "full" else 2
 MESSAGES = 200
 PREFETCH = 20
 MODES = ("serial", "cc", "sync")
