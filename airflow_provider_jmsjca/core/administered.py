@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind, refuse_unknown_type
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, check_keys, read_value
 from airflow_provider_jmsjca.core.options.properties import read_properties
 from airflow_provider_jmsjca.core.query import read_query
@@ -14,8 +15,8 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 _LOOKUP = "lookup://"
 _WITH_OPTIONS = "jmsjca://"
 _PATCH_BAY = "patchbay:/"
-_JNDI = "jndi://"  # a name as the JNDI adapter has it (J90)
 _TYPED = ("queue:", "topic:", "/queue/", "/topic/")
+_SCHEMES = ("queue://", "topic://")
 _TYPE_KEYS = ("destination_type", "destinationType", "destination-type", "type")
 _NAME_KEYS = ("name", "destination", "destinationName")
 _GENERICJMSRA_KEYS = ("DestinationJndiName", "destinationJndiName")
@@ -41,7 +42,9 @@ class DestinationReference:
     options: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def parse(cls, text: str, kind: DestinationKind | None = None) -> DestinationReference:
+    def parse(
+        cls, text: str, kind: DestinationKind | None = None, default: DestinationKind | None = None
+    ) -> DestinationReference:
         """Return what the text says.
 
         Read are a name, `queue://name` and its short forms, `lookup://object`, `patchbay:/name`, and
@@ -49,7 +52,8 @@ class DestinationReference:
 
         Args:
             text: The destination.
-            kind: Queue or topic where the text doesn't say it.
+            kind: Queue or topic; the text must not say another.
+            default: What a bare name names without `kind`; `None` refuses it.
 
         Raises:
             ConfigurationError: There is no name or kind, the kinds differ, or an option is unknown.
@@ -66,15 +70,13 @@ class DestinationReference:
             if text.lower().startswith(_LOOKUP):
                 return cls(kind=kind, name=text[len(_LOOKUP) :], lookup=True, options=tuple(options.items()))
         text = text.removeprefix(_PATCH_BAY)
-        said = text.startswith(_TYPED)
-        if not said and not text.startswith(_JNDI):
-            refuse_unknown_type(text)
-        if kind is None and not said:
+        said = text.startswith(_TYPED) or text.lower().startswith(_SCHEMES)
+        if kind is None and default is None and not said and "://" not in text:
             raise ConfigurationError(
                 "destination_type: missing, expected queue or topic "
                 f"(or the destination as queue://{text or 'name'})"
             )
-        destination = Destination.parse(text) if said or kind is None else Destination(kind, text)
+        destination = Destination.parse(text, kind or default or DestinationKind.QUEUE)
         if kind is not None and destination.kind is not kind:
             raise ConfigurationError(
                 f"destination: {text!r} is a {destination.kind} but destination_type says {kind}"
@@ -124,12 +126,14 @@ class AdministeredObject:
 
         Args:
             given: `queue://q1234`, `jmsjca://?name=queue://q1234&key=value`, or a mapping with `type`, `name`
-                and `options`. A Genericjmsra object has `DestinationJndiName` for `name`: the name of a
-                destination in the provider's own JNDI, and becomes `jndi://` and that name.
+                and `options`, as JSON too. A Genericjmsra object has `DestinationJndiName` for `name`: the
+                name of a destination in the provider's own JNDI, and becomes `jndi://` and that name.
 
         Raises:
             ConfigurationError: Every unknown key, missing or unfit value.
         """
+        if isinstance(given, str) and given.lstrip().startswith("{"):
+            given = _json_object(given)
         if isinstance(given, str):
             return cls._from_reference(DestinationReference.parse(given), {})
         known = {*_TYPE_KEYS, *_NAME_KEYS, *_GENERICJMSRA_KEYS, *_OPTIONS_KEYS}
@@ -184,6 +188,18 @@ def administered_objects(section: Mapping[str, str]) -> dict[str, AdministeredOb
                 faults.extend(f"[jmsjca] {key}: {fault}" for fault in error.faults)
     if faults:
         raise ConfigurationError(faults)
+    return found
+
+
+def _json_object(text: str) -> Mapping[str, object]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ConfigurationError(
+            'administered object: no JSON object, expected {"type": "queue", "name": "q1234"}'
+        )
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from airflow_provider_jmsjca.core.masking import MASK, masked_value
@@ -104,6 +104,13 @@ class ConnectionUrl:
             or self.password is not None
             or any(masked_value(key, value) != value for key, value in self.query.items())
         )
+
+    def with_port(self, port: int) -> ConnectionUrl:
+        """Return the URL with this port at every host that names none; it is written anew where it can be."""
+        hosts = tuple((host, own or port) for host, own in self.hosts)
+        changed = replace(self, hosts=hosts)
+        plain = not (self.query or self.path or self.has_secrets)
+        return replace(changed, text=changed.masked()) if plain else changed
 
     def masked(self) -> str:
         """Return the URL in normal form without its secrets."""

@@ -20,6 +20,7 @@ from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
 
 DEFAULT_IDLE_TIMEOUT = timedelta(seconds=30)
+DEFAULT_SIZE = 50
 _log = logging.getLogger(__name__)
 
 
@@ -67,6 +68,8 @@ class ConnectionPool:
 
     Args:
         idle_timeout: How long an unused connection stays open. Source: J43.
+        size: How many connections are kept; beyond it those unused for longest are closed. More are open
+            only while they are in use. Source: J80.
         connect: Opens one connection.
         clock: Returns seconds, monotonic.
     """
@@ -75,10 +78,12 @@ class ConnectionPool:
         self,
         *,
         idle_timeout: timedelta = DEFAULT_IDLE_TIMEOUT,
+        size: int = DEFAULT_SIZE,
         connect: Connect = connect,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._idle_seconds = idle_timeout.total_seconds()
+        self._size = size
         self._connect = connect
         self._clock = clock
         self._reset()
@@ -93,19 +98,24 @@ class ConnectionPool:
             TransientBrokerError: As `Transport.connect`; so are `AuthenticationError` and
                 `ConfigurationError`. `ConfigurationError` also after `close`.
         """
-        key = _key(settings)
+        key = settings_key(settings)
         with self._lock:
             if self._closed:
                 raise ConfigurationError("the connection pool is closed")
             shared = self._shared.get(key)
             stale = shared if shared is not None and not self._usable(shared) else None
             opens = shared is None or stale is not None
+            surplus: list[_Shared] = []
             if shared is None or stale is not None:
                 shared = self._shared[key] = _Shared()
             shared.users += 1
+            if opens:
+                surplus = self._take_surplus()
             self._wake.notify_all()
         if stale is not None and stale.users == 0:
-            _close(stale)
+            surplus.append(stale)
+        for unwanted in surplus:
+            _close(unwanted)
         if opens:
             self._open(key, shared, settings)
         try:
@@ -149,6 +159,12 @@ class ConnectionPool:
         self._shared: dict[Hashable, _Shared] = {}
         self._reaper: threading.Thread | None = None
         self._closed = False
+
+    def _take_surplus(self) -> list[_Shared]:
+        """Take out those unused for longest while there are too many."""
+        idle = [(shared.idle_since, key) for key, shared in self._shared.items() if shared.users == 0]
+        idle.sort(key=lambda entry: entry[0])
+        return [self._shared.pop(key) for _, key in idle[: max(0, len(self._shared) - self._size)]]
 
     def _open(self, key: Hashable, shared: _Shared, settings: ConnectionSettings) -> None:
         try:
@@ -206,7 +222,8 @@ class ConnectionPool:
                 _close(shared)
 
 
-def _key(settings: ConnectionSettings) -> Hashable:
+def settings_key(settings: ConnectionSettings) -> Hashable:
+    """Return what tells connections apart: all their settings."""
     values = {item.name: getattr(settings, item.name) for item in fields(settings)}
     values["options"] = frozenset(settings.options.items())
     return tuple(values.values())

@@ -70,11 +70,13 @@ class JmsSession:
         acknowledge_mode: AcknowledgeMode,
         prefetch: int | None,
         on_close: Callable[[JmsSession], None],
+        find: Callable[[str], Destination] = Destination.parse,
     ) -> None:
         self._connection = connection
         self._mode = acknowledge_mode
         self._prefetch = prefetch
         self._on_close = on_close
+        self._find = find
         self._lock = threading.Condition()
         self._inboxes: dict[tuple[Destination, str | None, str | None], Inbox] = {}
         self._unsettled: list[tuple[Inbox, Received]] = []
@@ -120,7 +122,7 @@ class JmsSession:
             InDoubtError: The connection was lost; it may be there.
         """
         self._check_open()
-        target = _destination(destination)
+        target = self._destination(destination)
         changes: dict[str, object] = {}
         if priority is not None:
             changes["priority"] = priority
@@ -172,7 +174,7 @@ class JmsSession:
                 session `commit` or `acknowledge` settles it.
         """
         self._check_open()
-        inbox = self._inbox(_destination(destination), selector, subscription_name)
+        inbox = self._inbox(self._destination(destination), selector, subscription_name)
         received = inbox.take(timeout)
         if received is None:
             return None
@@ -261,7 +263,7 @@ class JmsSession:
             CapabilityError: The broker can't be browsed, or ignores selectors.
         """
         self._check_open()
-        target = _destination(destination)
+        target = self._destination(destination)
         self._require("browse", purpose=f"browsing {target}")
         self._check_selector(selector)
         return self._connection.browse(target, selector)
@@ -370,6 +372,5 @@ class JmsSession:
         if self._closed:
             raise ConfigurationError("the session is closed")
 
-
-def _destination(given: Destination | str) -> Destination:
-    return given if isinstance(given, Destination) else Destination.parse(given)
+    def _destination(self, given: Destination | str) -> Destination:
+        return given if isinstance(given, Destination) else self._find(given)

@@ -2,38 +2,90 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
+from collections.abc import Callable
 from datetime import timedelta
 
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.precedence import Resolved
 from airflow_provider_jmsjca.engine.connection import JmsConnection
-from airflow_provider_jmsjca.engine.pool import DEFAULT_IDLE_TIMEOUT, ConnectionPool
+from airflow_provider_jmsjca.engine.pool import (
+    DEFAULT_IDLE_TIMEOUT,
+    DEFAULT_SIZE,
+    ConnectionPool,
+    settings_key,
+)
+from airflow_provider_jmsjca.engine.session_rules import SessionLimit, SessionRules
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
-_pools: dict[timedelta, ConnectionPool] = {}
+_pools: dict[tuple[timedelta, int], ConnectionPool] = {}
+_limits: weakref.WeakValueDictionary[object, SessionLimit] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
-def jms_connection(settings: ConnectionSettings, options: Resolved) -> JmsConnection:
+def jms_connection(
+    settings: ConnectionSettings,
+    options: Resolved,
+    find: Callable[[str], Destination] = Destination.parse,
+) -> JmsConnection:
     """Return a connection: a cached one that is up, else a new one.
 
     Users of one process with the same settings share a connection, each with sessions of its own. One that
-    nobody used for the idle timeout is closed. `no_connection_factory_cache` and `bypass_ra` open a
-    connection for this user alone.
+    nobody used for the idle timeout is closed; so is the one unused for longest when there are more than
+    `connection_cache_size`. `no_connection_factory_cache` opens a connection for this user alone;
+    `bypass_ra` too, and no other rule of the connection factory holds for it.
+
+    Args:
+        settings: What to connect with.
+        options: The options in force.
+        find: Returns the destination a text names.
 
     Raises:
         TransientBrokerError: As `Transport.connect`; so are the other errors.
 
-    Source: J14, J43, J99, J102, J106.
+    Source: J14, J27, J43, J45, J80, J98, J99, J100, J102, J106, J126.
     """
-    if options["no_connection_factory_cache"] or options["bypass_ra"]:
-        return JmsConnection(connect(settings))
-    lease = _pool(options["idle_timeout"]).borrow(settings)
-    return JmsConnection(lease.connection, lease.release)
+    if options["bypass_ra"]:
+        return JmsConnection(connect(settings), rules=SessionRules(find=find))
+    prefetch = options["prefetch"]
+    rules = SessionRules(
+        always_transacted=options["ignore_tx"] is True,
+        single=options["strict"] is True,
+        prefetch=prefetch if isinstance(prefetch, int) else None,
+        limit=_limit(settings, options),
+        find=find,
+    )
+    if options["no_connection_factory_cache"]:
+        return JmsConnection(connect(settings), rules=rules)
+    lease = _pool(options).borrow(settings)
+    return JmsConnection(lease.connection, lease.release, rules)
 
 
-def _pool(idle_timeout: object) -> ConnectionPool:
-    held = idle_timeout if isinstance(idle_timeout, timedelta) else DEFAULT_IDLE_TIMEOUT
+def _pool(options: Resolved) -> ConnectionPool:
+    idle, size = options["idle_timeout"], options["connection_cache_size"]
+    idle = idle if isinstance(idle, timedelta) else DEFAULT_IDLE_TIMEOUT
+    size = size if isinstance(size, int) else DEFAULT_SIZE
     with _lock:
-        return _pools.setdefault(held, ConnectionPool(idle_timeout=held))
+        return _pools.setdefault((idle, size), ConnectionPool(idle_timeout=idle, size=size))
+
+
+def _limit(settings: ConnectionSettings, options: Resolved) -> SessionLimit | None:
+    most, timeout = options["pool_max_size"], options["pool_timeout"]
+    if not isinstance(most, int):
+        return None
+    patience = timeout if isinstance(timeout, timedelta) else None
+    with _lock:
+        return _limits.setdefault((settings_key(settings), most, patience), SessionLimit(most, patience))
+
+
+def _forget_after_fork() -> None:
+    # Sessions of the parent are not the child's; a lock another thread held would stay locked.
+    global _lock  # noqa: PLW0603  # there is one for the module
+    _lock = threading.Lock()
+    _limits.clear()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

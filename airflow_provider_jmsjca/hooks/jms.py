@@ -13,19 +13,20 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.layers import Layer, connector_layer
+from airflow_provider_jmsjca.core.layers import Layer, call_layer, connector_layer
 from airflow_provider_jmsjca.core.options import option_by_field
 from airflow_provider_jmsjca.core.precedence import Resolved, resolve
 from airflow_provider_jmsjca.engine.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.hooks.connection_cache import jms_connection
+from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.settings import (
     connection_layer,
     lookup_name,
     lookup_of,
     own_entries,
     resolve_connection,
-    settings_of,
+    settings_for,
 )
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
@@ -63,7 +64,7 @@ class JmsHook(BaseHook):
             ConfigurationError: The connection can't be used; every fault is named.
         """
         found = self._find()
-        return settings_of(self._resolve(found), found[0])
+        return settings_for(self.jms_conn_id, self._resolve(found))
 
     def options(self) -> Resolved:
         """Return every option in force, with its origin.
@@ -82,7 +83,7 @@ class JmsHook(BaseHook):
         found = [await self._aget(self.jms_conn_id)]
         while (name := self._next_lookup(found)) is not None:
             found.append(await self._aget(name))
-        return settings_of(self._resolve(found), found[0])
+        return settings_for(self.jms_conn_id, self._resolve(found))
 
     def layers(self) -> tuple[Layer, dict[str, Layer]]:
         """Return what the Airflow connection says, unresolved, and those its URL refers to, by their ids.
@@ -104,8 +105,13 @@ class JmsHook(BaseHook):
         resolved = resolve_levels(self, spec.layer())
         return ActivationSpec.from_resolved(resolved), settings_of(resolved, self._find()[0])
 
-    def get_conn(self) -> JmsConnection:
+    def get_conn(self, username: str | None = None, password: str | None = None) -> JmsConnection:
         """Connect, or share a connection that this process has already.
+
+        Args:
+            username: User to log in as instead of the connection's; or a connection URL, which takes the
+                place of its address and may hold `username` and `password` in its query.
+            password: Password of that user.
 
         Returns:
             A connection for sending, receiving and transactions; close it, or use it as a context manager.
@@ -115,10 +121,12 @@ class JmsHook(BaseHook):
             ConfigurationError: The Airflow connection can't be used.
             TransientBrokerError: No host answered in time.
             AuthenticationError: The broker refuses the credentials.
+
+        Source: J14, J41, J43, J75, J76, J78-J80, J98-J100, J102.
         """
         found = self._find()
-        options = self._resolve(found)
-        return jms_connection(settings_of(options, found[0]), options)
+        options = self._resolve(found, call_layer(username, password) if username or password else None)
+        return jms_connection(settings_for(self.jms_conn_id, options), options, find_destination)
 
     def test_connection(self) -> tuple[bool, str]:
         """Connect, and say which broker answered or in one line why none did."""
@@ -154,9 +162,11 @@ class JmsHook(BaseHook):
         return found
 
     @staticmethod
-    def _resolve(found: list[Connection]) -> Resolved:
+    def _resolve(found: list[Connection], call: Layer | None = None) -> Resolved:
         lookups = {connection.conn_id: connection for connection in found}
-        return resolve_connection(found[0], lookups=lookups, section=_section(), environment=os.environ)
+        return resolve_connection(
+            found[0], lookups=lookups, section=_section(), environment=os.environ, call=call
+        )
 
 
 @contextlib.contextmanager

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
-from datetime import timedelta
-from types import MappingProxyType
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from airflow_provider_jmsjca.core.precedence import Layer, Level, Resolved, connector_layer, resolve
-from airflow_provider_jmsjca.core.url import LOOKUP, is_connection_url
+from airflow_provider_jmsjca.core.url import LOOKUP, ConnectionUrl, is_connection_url
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import SCHEMES
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
-
-T = TypeVar("T")
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.transports.settings import to_connection_settings
 
 _DEFAULT_SCHEME = "stomp"
 _HIGHEST_PORT = 65535
-_TLS = ("ca_file", "certificate_file", "key_file", "key_password", "server_name")
+_PORTLESS = ("vm", LOOKUP)
 
 SHELL_ENTRIES = frozenset({"spool_path"})
 """Entries of `[jmsjca]` that are about Airflow's side and no JMS options."""
@@ -62,9 +58,8 @@ def connection_settings(
 
     Source: J65-J80, J113.
     """
-    return settings_of(
-        resolve_connection(connection, lookups=lookups, section=section, environment=environment), connection
-    )
+    resolved = resolve_connection(connection, lookups=lookups, section=section, environment=environment)
+    return settings_for(connection.conn_id, resolved)
 
 
 def resolve_connection(
@@ -73,9 +68,15 @@ def resolve_connection(
     lookups: Mapping[str, AirflowConnection] | None = None,
     section: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
+    call: Layer | None = None,
 ) -> Resolved:
-    """Return every option with its origin; arguments and errors are those of `connection_settings`."""
+    """Return every option with its origin; arguments and errors are those of `connection_settings`.
+
+    `call` holds what a call said: credentials that beat the connection's. Source: J75, J76.
+    """
     layers = [connector_layer(own_entries(section or {}), environment), connection_layer(connection)]
+    if call is not None:
+        layers.append(call)
     return resolve(layers, {name: connection_layer(found) for name, found in (lookups or {}).items()})
 
 
@@ -89,7 +90,7 @@ def connection_layer(connection: AirflowConnection) -> Layer:
     if connection.port is not None and not 1 <= connection.port <= _HIGHEST_PORT:
         raise ConfigurationError(f"{title}: port is {connection.port}; expected 1 to {_HIGHEST_PORT}")
     fields: dict[str, object] = {
-        "connection_url": _url_text(connection),
+        "connection_url": _address(connection),
         "username": connection.login,
         "password": connection.password,
         "virtual_host": connection.schema,
@@ -115,39 +116,33 @@ def lookup_name(url: str | None) -> str | None:
     return name.partition("?")[0] if separator and scheme.lower() == LOOKUP else None
 
 
-def settings_of(resolved: Resolved, connection: AirflowConnection) -> ConnectionSettings:
-    """Return the settings that resolved options stand for.
+def settings_for(conn_id: str, resolved: Resolved) -> ConnectionSettings:
+    """Return what a transport connects with; errors name the connection.
 
     Raises:
         ConfigurationError: There is no address, or no transport for it.
     """
-    url = resolved.url
-    title = f"connection {connection.conn_id!r}"
-    if url is None:
+    title = f"connection {conn_id!r}"
+    if resolved.url is None:
         raise ConfigurationError(
             f"{title}: host is empty; expected a host name or a URL such as stomp://broker:61613"
         )
-    if url.scheme not in SCHEMES:
-        close = difflib.get_close_matches(url.scheme, SCHEMES, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        known = ", ".join(sorted(SCHEMES))
-        raise ConfigurationError(
-            f"{title}: no transport for scheme {url.scheme!r}{hint}; expected one of: {known}"
-        )
-    port = connection.port if url.text == _url_text(connection) and url.scheme != "vm" else None
-    return ConnectionSettings(
-        scheme=url.scheme,
-        hosts=tuple((host, own or port) for host, own in url.hosts),
-        username=_value(resolved, "username", str),
-        password=_value(resolved, "password", str),
-        client_id=_value(resolved, "client_id", str),
-        virtual_host=_value(resolved, "virtual_host", str),
-        tls=_tls(resolved),
-        connect_timeout=_duration(resolved, "connect_timeout"),
-        heart_beat=_duration(resolved, "heart_beat"),
-        reply_timeout=_duration(resolved, "reply_timeout"),
-        options=MappingProxyType({key: value for key, (value, _) in resolved.broker_options.items()}),
-    )
+    try:
+        return to_connection_settings(resolved)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{title}: {fault}" for fault in error.faults) from None
+
+
+def _address(connection: AirflowConnection) -> ConnectionUrl | str:
+    """Return the address, with the connection's port at hosts that name none; as text where it is no URL."""
+    text = _url_text(connection)
+    if not text or connection.port is None:
+        return text
+    try:
+        url = ConnectionUrl.parse(text)
+    except ConfigurationError:
+        return text  # reading the layer says what is wrong with it, together with all else
+    return url if url.scheme in _PORTLESS else url.with_port(connection.port)
 
 
 def _url_text(connection: AirflowConnection) -> str:
@@ -177,23 +172,3 @@ def _extra(text: str | None, title: str) -> dict[str, object]:
     if not isinstance(extra, dict):
         raise ConfigurationError(f"{title}: extra is a JSON {type(extra).__name__}; expected an object")
     return extra
-
-
-def _tls(resolved: Resolved) -> TlsSettings | None:
-    texts = {name: _value(resolved, name, str) for name in _TLS}
-    verify = resolved["verify"] is not False
-    if verify and not any(texts.values()):
-        return None
-    return TlsSettings(verify=verify, **texts)
-
-
-def _value(resolved: Resolved, name: str, kind: type[T]) -> T | None:
-    value = resolved[name]
-    return value if isinstance(value, kind) else None
-
-
-def _duration(resolved: Resolved, name: str) -> timedelta:
-    value = resolved[name]
-    if not isinstance(value, timedelta):
-        raise TypeError(f"option {name} is a {type(value).__name__}, not a duration")
-    return value

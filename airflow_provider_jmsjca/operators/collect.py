@@ -18,8 +18,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.engine.batch_spec import BatchSpec, CollectResult, EndReason
 from airflow_provider_jmsjca.engine.batcher import collect
-from airflow_provider_jmsjca.engine.connector import open_connection
+from airflow_provider_jmsjca.engine.connector import RetryPolicy, open_connection
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.spool import spool_path
@@ -71,7 +72,7 @@ class JmsCollectOperator(BaseOperator):
     message id, as far back as the spool's retained ids.
 
     Args:
-        destination: `queue://name`, `topic://name`, or the name of a queue. Templated.
+        destination: `queue://name`, `topic://name`, `lookup://object`, or the name of a queue. Templated.
         jms_conn_id: The Airflow connection.
         message_selector: Only messages that match; `None` for all. Templated.
         subscription_name: Name of a durable subscription to a topic.
@@ -143,7 +144,7 @@ class JmsCollectOperator(BaseOperator):
             AirflowException: The task was told to stop.
         """
         if_empty = self._if_empty()
-        destination = Destination.parse(self.destination)
+        destination = find_destination(self.destination)
         spec = BatchSpec(
             subscription=Subscription(
                 destination=destination,
@@ -156,14 +157,18 @@ class JmsCollectOperator(BaseOperator):
             segment_messages=self.segment_messages,
         )
         batch_id = task_key(context).batch_id()
-        settings = JmsHook(self.jms_conn_id).settings()
+        hook = JmsHook(self.jms_conn_id)
+        options, settings = hook.options(), hook.settings()
+        patience = RetryPolicy(minimal_logging=options["minimal_reconnect_logging"] is True)
         with SpoolBatch(
             Path(self.spool_path) if self.spool_path else spool_path(),
             batch_id,
             source=str(destination),
             activation=self._activation(destination, context),
         ) as batch:
-            result = collect(functools.partial(open_connection, settings), batch, spec, stop=self._stop)
+            result = collect(
+                functools.partial(open_connection, settings, policy=patience), batch, spec, stop=self._stop
+            )
             folder = batch.folder
         if result.reason is EndReason.STOPPED:
             raise AirflowException(f"told to stop; batch {batch_id} has {result.rows} messages and goes on")

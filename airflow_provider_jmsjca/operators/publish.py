@@ -8,9 +8,9 @@ from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
-from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
+from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.transports import connect
@@ -27,7 +27,7 @@ class JmsPublishOperator(BaseOperator):
     repetitions where it can (Artemis).
 
     Args:
-        destination: `queue://name`, `topic://name`, or the name of a queue. Templated.
+        destination: `queue://name`, `topic://name`, `lookup://object`, or the name of a queue. Templated.
         messages: A message or a list of them. Each is text, bytes, a `JmsMessage`, or the JSON form of one
             (`JmsMessage.to_json`). Templated.
         jms_conn_id: The Airflow connection.
@@ -96,10 +96,10 @@ class JmsPublishOperator(BaseOperator):
             finally:
                 connection.close()
         self.log.info("Sent %d messages to %s on %s", len(outgoing), self.destination, connection.broker)
-        return {"destination": str(Destination.parse(self.destination)), "count": len(outgoing)}
+        return {"destination": str(find_destination(self.destination)), "count": len(outgoing)}
 
     def _outgoing(self, context: Context) -> list[Outgoing]:
-        target = Destination.parse(self.destination)
+        target = find_destination(self.destination)
         delay = None if self.delay is None else timedelta(seconds=self.delay)
         instance = context["ti"]
         prefix = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}/{instance.map_index}"

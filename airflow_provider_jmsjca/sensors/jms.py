@@ -9,9 +9,10 @@ from typing import Any
 from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.engine.peek import peek
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
+from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.transports import connect
@@ -28,7 +29,7 @@ class JmsSensor(BaseSensorOperator):
     it is durable elsewhere, and Airflow tells a task no such thing about its XCom.
 
     Args:
-        destination: `queue://name`, or the name of a queue. Templated.
+        destination: `queue://name`, `lookup://object`, or the name of a queue. Templated.
         jms_conn_id: The Airflow connection.
         message_selector: Only messages that match count; `None` for all. Templated.
         peek: Leave the message where it is.
@@ -72,7 +73,10 @@ class JmsSensor(BaseSensorOperator):
         if not self.poke(context):
             self.defer(
                 trigger=JmsReadyTrigger(
-                    self.jms_conn_id, self.destination, self.message_selector, self.poke_interval
+                    self.jms_conn_id,
+                    str(find_destination(self.destination)),
+                    self.message_selector,
+                    self.poke_interval,
                 ),
                 method_name="resume",
                 timeout=timedelta(seconds=self.timeout),
@@ -82,7 +86,7 @@ class JmsSensor(BaseSensorOperator):
     def poke(self, context: Context) -> bool:  # noqa: ARG002  # Airflow's signature
         """Say whether a message is there."""
         with task_failures():
-            queue = Destination.parse(self.destination)
+            queue = find_destination(self.destination)
             if queue.kind is not DestinationKind.QUEUE:
                 raise ConfigurationError(f"JmsSensor waits on a queue, not on {queue}: a topic holds nothing")
             try:
@@ -106,5 +110,5 @@ class JmsSensor(BaseSensorOperator):
         return dict(event)
 
     def _report(self) -> dict[str, Any]:
-        destination = str(Destination.parse(self.destination))
+        destination = str(find_destination(self.destination))
         return {"event": "ready", "jms_conn_id": self.jms_conn_id, "destination": destination}

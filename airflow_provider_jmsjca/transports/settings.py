@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TypeVar
 
 from airflow_provider_jmsjca.core.precedence import Resolved
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.transports import SCHEMES
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
 
 _T = TypeVar("_T")
@@ -15,25 +17,30 @@ _PATHLESS = ("stomp", "vm")
 _DEFAULTS = ConnectionSettings(scheme="", hosts=())
 
 
-def to_connection_settings(
-    resolved: Resolved, *, client_id: str | None = None, port: int | None = None
-) -> ConnectionSettings:
+def to_connection_settings(resolved: Resolved, *, client_id: str | None = None) -> ConnectionSettings:
     """Return what a transport needs to reach the broker that the configuration names.
 
     Args:
         resolved: What `resolve` returned.
         client_id: JMS client id in place of the configured one, as `ActivationSpec.client_id_for` says it.
-        port: For hosts that name none; `None` leaves it to the scheme.
 
     Raises:
-        ConfigurationError: No level names a broker, or the URL has a path that means nothing.
+        ConfigurationError: No level names a broker, no transport knows its scheme, or the URL has a path
+            that means nothing.
 
-    Source: J32, J38, J46, J65, J76, J77.
+    Source: J3, J32, J38, J46, J65, J76, J77.
     """
     url = resolved.url
     if url is None:
         raise ConfigurationError(
             "connection_url: missing at every level, expected for example stomp://broker:61613"
+        )
+    if url.scheme not in SCHEMES:
+        close = difflib.get_close_matches(url.scheme, SCHEMES, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ConfigurationError(
+            f"connection_url: no transport for scheme {url.scheme!r}{hint}; "
+            f"expected one of: {', '.join(sorted(SCHEMES))}"
         )
     if url.path.strip("/") and url.scheme.startswith(_PATHLESS):
         raise ConfigurationError(
@@ -42,7 +49,7 @@ def to_connection_settings(
         )
     return ConnectionSettings(
         scheme=url.scheme,
-        hosts=tuple((host, own or port) for host, own in url.hosts),
+        hosts=url.hosts,
         username=_typed(resolved, "username", str, None),
         password=_typed(resolved, "password", str, None),
         client_id=client_id or _typed(resolved, "client_id", str, None),

@@ -10,9 +10,9 @@ from typing import Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow.triggers.shared_stream import SharedStreamProducer, reject_shared_stream_event
 
-from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.triggers.options import ActivationOptions, EventMode
 from airflow_provider_jmsjca.triggers.payload import Payload, body_exceeds, message_event, ready_event
 from airflow_provider_jmsjca.triggers.producers import MessageProducer, ReadyProducer, closing
@@ -55,7 +55,8 @@ class JmsActivationTrigger(BaseEventTrigger):
 
     Args:
         jms_conn_id: The Airflow connection.
-        destination: `queue://name`, `topic://name`, or the name of a queue.
+        destination: `queue://name`, `topic://name`, the name of a queue, or `lookup://object` for an entry
+            `destination.object` of `[jmsjca]`.
         message_selector: Only messages that match; `None` for all.
         subscription_name: Name of a durable subscription to a topic. The connection needs a client id.
         prefetch: How many messages may await that their events are stored, 1 to 1000.
@@ -150,7 +151,7 @@ class JmsActivationTrigger(BaseEventTrigger):
     def _event(self, raw: JmsMessage | None) -> TriggerEvent | None:
         """Return the event, or `None` if the message is refused."""
         conn_id = str(self._arguments["jms_conn_id"])
-        destination = Destination.parse(self._arguments["destination"])
+        destination = find_destination(self._arguments["destination"], variables=False)
         if raw is None:
             return TriggerEvent(ready_event(conn_id, destination))
         form = Payload(self._arguments["payload"])

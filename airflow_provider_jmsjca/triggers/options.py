@@ -10,6 +10,7 @@ from typing import Any
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.triggers.payload import Payload
 
 # Airflow gives a watcher that lags this many events behind up, so no more may be under way.
@@ -106,7 +107,7 @@ def _destination(name: str, value: object, faults: list[str]) -> Destination | N
         faults.append(f"{name} is {value!r}; expected a string such as 'queue://orders'")
         return None
     try:
-        return Destination.parse(value)
+        return find_destination(value, variables=False)
     except ConfigurationError as error:
         faults.extend(f"{name} is {value!r}: {fault}" for fault in error.faults)
         return None

@@ -8,10 +8,10 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.readiness import QueueWatch
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
+from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.triggers.payload import ready_event
 
@@ -54,7 +54,7 @@ class JmsReadyTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event."""
         try:
-            queue = Destination.parse(self.destination)
+            queue = find_destination(self.destination, variables=False)
             settings = await JmsHook(self.jms_conn_id).asettings()
             poll = timedelta(seconds=self.poll_interval)
             watch = QueueWatch(AsyncConnection(settings), queue, self.message_selector, poll=poll)

@@ -9,7 +9,7 @@ from airflow_provider_jmsjca.core.precedence import Layer, Level, resolve
 def test_tells_value_origin_and_default_with_secrets_masked() -> None:
     resolved = resolve(
         [
-            Layer(level=Level.CONNECTOR, source="[jmsjca]", fields={"password": "hunter2", "acc": True}),
+            Layer(level=Level.CONNECTOR, source="[jmsjca]", fields={"password": "hunter2", "acc": False}),
             Layer(
                 level=Level.CONNECTION_FACTORY,
                 source="connection 'prod'",
@@ -31,7 +31,7 @@ def test_tells_value_origin_and_default_with_secrets_masked() -> None:
         default="30s",
         status="acts",
     )
-    assert (rows["ignore_tx"].value, rows["ignore_tx"].origin) == ("false", "default")
+    assert (rows["ignore_tx"].value, rows["ignore_tx"].origin) == ("true", "default")
     assert rows["pool_timeout"].value == "no limit"
     assert rows["jms.password"].value == "***"
     assert (rows["a"].value, rows["a"].status) == ("b", "for the broker")

@@ -262,8 +262,9 @@ def test_selector_option_j178_j104() -> None:
 @pytest.mark.parametrize(
     ("fields", "ignore_tx", "no_xa"),
     [
-        ({}, True, False),
+        ({}, False, True),
         ({"acc": True}, False, True),
+        ({"acc": False}, True, False),
         ({"Options": "JMSJCA.ACC=true\nJMSJCA.IgnoreTx=true"}, True, True),
     ],
 )

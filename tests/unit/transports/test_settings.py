@@ -52,9 +52,9 @@ def test_defaults() -> None:
     assert settings == ConnectionSettings(scheme="vm", hosts=(("test", None),))
 
 
-def test_port_for_hosts_that_name_none_and_no_tls_for_its_defaults() -> None:
-    settings = to_connection_settings(resolve([factory(connection_url="stomp://a,b:2", verify=True)]), port=1)
-    assert settings == ConnectionSettings(scheme="stomp", hosts=(("a", 1), ("b", 2)))
+def test_no_tls_for_its_defaults() -> None:
+    settings = to_connection_settings(resolve([factory(connection_url="stomp://a,b:2", verify=True)]))
+    assert settings == ConnectionSettings(scheme="stomp", hosts=(("a", None), ("b", 2)))
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,7 @@ def test_port_for_hosts_that_name_none_and_no_tls_for_its_defaults() -> None:
     [
         ({}, "connection_url: missing at every level"),
         ({"connection_url": "stomp://h/x"}, "the path '/x' has no meaning"),
+        ({"connection_url": "stmp://h"}, r"no transport for scheme 'stmp' \(did you mean 'stomp'\?\)"),
     ],
 )
 def test_refuses(fields: dict[str, object], fault: str) -> None:

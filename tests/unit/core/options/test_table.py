@@ -96,7 +96,7 @@ DEFAULTS: dict[str, object] = {
 }
 KEY_DEFAULTS: dict[str, object] = {
     "JMSJCA.redeliveryredirect": False,
-    "JMSJCA.ACC": False,
+    "JMSJCA.ACC": True,  # the document says false: it runs in an application server
     "JMSJCA.BypassRA": False,
     "JMSJCA.Strict": False,
     "JMSJCA.nocfcache": False,
