@@ -103,7 +103,7 @@ class JmsHook(BaseHook):
         Source: J46-J48, J77, J113.
         """
         resolved = resolve_levels(self, spec.layer())
-        return ActivationSpec.from_resolved(resolved), settings_of(resolved, self._find()[0])
+        return ActivationSpec.from_resolved(resolved), settings_for(self.jms_conn_id, resolved)
 
     def get_conn(self, username: str | None = None, password: str | None = None) -> JmsConnection:
         """Connect, or share a connection that this process has already.
