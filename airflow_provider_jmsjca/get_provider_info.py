@@ -30,9 +30,14 @@ def get_provider_info() -> dict[str, Any]:
         ),
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["protocol"]}],
         "hooks": _modules("hooks.jms"),
-        "operators": _modules("operators.publish", "operators.collect", "operators.spark"),
+        "operators": _modules(
+            "operators.publish", "operators.collect", "operators.listen", "operators.spark"
+        ),
         "sensors": _modules("sensors.jms"),
-        "triggers": _modules("triggers.activation", "triggers.ready"),
+        "triggers": _modules("triggers.activation", "triggers.listen", "triggers.ready"),
+        "task-decorators": [
+            {"class-name": f"{_PACKAGE}.decorators.listener.jms_listener_task", "name": "jms_listener"},
+        ],
         "connection-types": [
             {
                 "connection-type": "jms",

@@ -12,6 +12,7 @@ from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.layers import Layer, call_layer, connector_layer
 from airflow_provider_jmsjca.core.options import option_by_field
 from airflow_provider_jmsjca.core.precedence import Resolved, resolve
@@ -92,6 +93,17 @@ class JmsHook(BaseHook):
         """
         found = self._find()
         return connection_layer(found[0]), {each.conn_id: connection_layer(each) for each in found}
+
+    def activation(self, spec: ActivationSpec) -> tuple[ActivationSpec, ConnectionSettings]:
+        """Return the spec after every level was heard, and the settings to connect with for it.
+
+        Raises:
+            ConfigurationError: Every fault of every level.
+
+        Source: J46-J48, J77, J113.
+        """
+        resolved = resolve_levels(self, spec.layer())
+        return ActivationSpec.from_resolved(resolved), settings_for(self.jms_conn_id, resolved)
 
     def get_conn(self, username: str | None = None, password: str | None = None) -> JmsConnection:
         """Connect, or share a connection that this process has already.

@@ -87,8 +87,11 @@ class Unit:
             yield self.current
 
 
-class TimerKind(enum.Enum):
-    """What a timer is for; all but the last two belong to a unit."""
+class TimerKind(enum.IntEnum):
+    """What a timer is for; all but the last two belong to a unit.
+
+    Numbers, because they are keys that are looked up several times for each message.
+    """
 
     SLICE = enum.auto()
     IDLE = enum.auto()

@@ -1,0 +1,81 @@
+"""`@task.jms_listener`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.bases.decorator import (
+    DecoratedOperator,
+    TaskDecorator,
+    determine_kwargs,
+    task_decorator_factory,
+)
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.engine.statistics import Counts
+from airflow_provider_jmsjca.operators.listen import JmsListenOperator
+
+# The connection is the operator's to name.
+_SPEC_FIELDS = frozenset(ActivationSpec.model_fields) - {"jms_conn_id"}
+
+
+class JmsListenDecoratedOperator(DecoratedOperator, JmsListenOperator):
+    """A listener around a decorated function; see `jms_listener_task`."""
+
+    template_fields: Sequence[str] = (*DecoratedOperator.template_fields, *JmsListenOperator.template_fields)
+    custom_operator_name = "@task.jms_listener"
+
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., Any],
+        op_args: Collection[Any] | None = None,
+        op_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            # The message is the first argument, and not the DAG's author's to give.
+            python_callable=functools.partial(python_callable, None),
+            op_args=op_args,
+            op_kwargs=op_kwargs,
+            on_message=python_callable,
+            **kwargs,
+        )
+        self.python_callable = python_callable
+        self._keywords: Mapping[str, Any] = {}
+
+    def _listen(self, context: Context, so_far: Counts, until: float | None) -> dict[str, Any]:
+        given = {**context, **self.op_kwargs}
+        self._keywords = determine_kwargs(self.python_callable, (None, *self.op_args), given)
+        return super()._listen(context, so_far, until)
+
+    def _handle(self, delivery: Any) -> None:
+        self.python_callable(delivery, *self.op_args, **self._keywords)
+
+
+def jms_listener_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
+    """Make a task of a function that handles messages.
+
+    The function's first argument is the `Delivery`; the others come from the call in the DAG or from the
+    task's context. What it returns is ignored: the task returns the counts.
+
+        @task.jms_listener(destination="queue://orders", redelivery_handling="3:move(queue:dlq)", idle_for=60)
+        def book(delivery):
+            delivery.send("queue://booked", JmsMessage.text(delivery.body))
+
+    Args:
+        python_callable: The function.
+        **kwargs: Fields of an activation spec, under our names, and the arguments of `JmsListenOperator`.
+    """
+    spec = {name: kwargs.pop(name) for name in _SPEC_FIELDS & kwargs.keys()}
+    if spec:
+        kwargs["spec"] = spec
+    return task_decorator_factory(
+        python_callable=python_callable,
+        multiple_outputs=False,
+        decorated_operator_class=JmsListenDecoratedOperator,
+        **kwargs,
+    )

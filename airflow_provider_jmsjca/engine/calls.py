@@ -1,0 +1,240 @@
+"""Calls the handler of a listener, and reads what it wishes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TypeAlias
+
+from airflow_provider_jmsjca.core.delivered import DeliveredMessage
+from airflow_provider_jmsjca.core.delivery.decisions import Deliver, DeliverEndOfBatch, RecordAttempt
+from airflow_provider_jmsjca.core.delivery.events import (
+    Acknowledged,
+    AttemptNotRecorded,
+    AttemptRecorded,
+    Event,
+    HandlerRaised,
+    HandlerReturned,
+    RollbackAsked,
+    StateSet,
+    StopAsked,
+)
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
+from airflow_provider_jmsjca.engine.delivery import (
+    ENTER_LOGGER,
+    EXIT_LOGGER,
+    Delivery,
+    HandlerEngine,
+    context_name,
+)
+from airflow_provider_jmsjca.engine.dispatch import Dispatcher
+from airflow_provider_jmsjca.engine.outage import Intake
+from airflow_provider_jmsjca.engine.settle import Settler, Settling
+from airflow_provider_jmsjca.engine.workers import Work
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, ConnectionLostError
+from airflow_provider_jmsjca.transports.base import Connection, Outgoing
+
+_log = logging.getLogger("airflow_provider_jmsjca.listener")
+_enter = logging.getLogger(ENTER_LOGGER)
+_exit = logging.getLogger(EXIT_LOGGER)
+
+Handler: TypeAlias = Callable[[Delivery], object]
+RecordFunction: TypeAlias = Callable[[str | None], int]
+"""Stores durably that a message is about to be handed over; returns the attempt's number, from 1."""
+
+_END_OF_BATCH = JmsMessage.empty()
+
+
+class Caller:
+    """Does the work of a listener: handler calls, and through the settler the rest.
+
+    Args:
+        dispatcher: Whose decisions are carried out.
+        settler: For those that settle.
+        handler: The user's; whatever it raises rolls its delivery back.
+        record: For attempts that are stored.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        settler: Settler,
+        handler: Handler,
+        record: RecordFunction | None,
+    ) -> None:
+        settings = dispatcher.settings
+        delivery = settings.delivery
+        self._dispatcher = dispatcher
+        self._tally = dispatcher.tally
+        self._settler = settler
+        self._handler = handler
+        self._record = record or _no_record
+        self._context_name = settings.context_name
+        self._batch_size = delivery.batch_size if delivery.batch_size > 1 else None
+        self._handling = str(delivery.handling)
+        self._transacted = settings.transacted
+        self._name = settings.name
+        self._engine = HandlerEngine(
+            destination=delivery.destination,
+            transacted=settings.transacted,
+            principal=settings.principal,
+            send=self._send,
+            acknowledge=self._acknowledge if delivery.hold_until_ack else None,
+        )
+
+    def perform(self, work: Work) -> list[Work]:
+        """Do a piece of work; return what is to be done next."""
+        intake, decision = work
+        kind = decision.__class__
+        if kind is Deliver:
+            return self._deliver(intake, decision)  # type: ignore[arg-type]  # a Deliver
+        if kind is DeliverEndOfBatch:
+            return self._deliver_end_of_batch(intake, decision)  # type: ignore[arg-type]
+        if kind is RecordAttempt:
+            return self._record_attempt(decision)  # type: ignore[arg-type]
+        settling: Settling = decision  # type: ignore[assignment]  # whatever else there is settles
+        return self._settler.settle(intake, settling)
+
+    def _deliver(self, intake: Intake, decision: Deliver) -> list[Work]:
+        call = decision.call
+        if not intake.open:
+            return self._over((HandlerReturned(call=call),))  # it is lost already
+        received, message = intake.held[decision.delivery]
+        if message is None:
+            raise AssertionError("an undecodable message is never delivered")
+        if self._batch_size is not None:
+            try:
+                # At once: some brokers hand out no more while too much is unacknowledged.
+                self._settler.unit_of(intake, decision.unit).acknowledge(received)
+            except ConnectionLostError:
+                return self._over((HandlerReturned(call=call),))
+            with self._dispatcher.lock:
+                self._dispatcher.join_unit(decision.unit)
+        delivery = Delivery(message, self._engine, intake, call, decision.unit)
+        delivery.redelivery_count = decision.seen
+        if self._batch_size is not None:
+            delivery.batch_index, delivery.batch_size = decision.batch_index, self._batch_size
+        state = decision.state
+        delivery.initial_handling(self._handling if state.handling is None else str(state.handling))
+        if decision.seen or state.failure is not None or state.rollback_data:
+            delivery.user_rollback_data.update(state.rollback_data)
+            if state.failure is not None:
+                delivery.exception_class = state.failure.class_name
+                delivery.exception_message = state.failure.message
+        delivery.in_doubt = decision.in_doubt
+        return self._over(self._call(delivery))
+
+    def _deliver_end_of_batch(self, intake: Intake, decision: DeliverEndOfBatch) -> list[Work]:
+        delivery = Delivery(_END_OF_BATCH, self._engine, intake, decision.call, decision.unit)
+        delivery.end_of_batch = True
+        delivery.batch_index, delivery.batch_size = decision.batch_index, self._batch_size
+        delivery.rollback_only = decision.rollback
+        with self._dispatcher.lock:
+            self._tally.active += 1
+        return self._over(self._call(delivery))
+
+    def _over(self, events: tuple[Event, ...]) -> list[Work]:
+        dispatcher = self._dispatcher
+        with dispatcher.lock:
+            self._tally.active -= 1
+            todo = dispatcher.handle(events)
+        dispatcher.speak()
+        return todo
+
+    def _call(self, delivery: Delivery) -> tuple[Event, ...]:
+        token = None
+        name = self._context_name
+        if name is not None:
+            token = context_name.set(name)
+            _enter.info("%s", name)
+        try:
+            self._handler(delivery)
+            end: Event = HandlerReturned(call=delivery.call)
+        except BaseException as error:  # noqa: BLE001 - a worker's edge: it becomes a rollback
+            _log.warning(
+                "%s: the handler raised %s at attempt %d of message %s",
+                self._name,
+                type(error).__name__,
+                delivery.redelivery_count + 1,
+                delivery.message.message_id,
+                # A message that fails again and again would fill the log with the same traceback.
+                exc_info=error if delivery.redelivery_count == 0 else None,
+            )
+            end = HandlerRaised(call=delivery.call, failure=Failure.of(error))
+        finally:
+            if token is not None:
+                _exit.info("%s", name)
+                context_name.reset(token)
+        if delivery.is_untouched:
+            return (end,)
+        return (*self._wishes(delivery), end)
+
+    def _wishes(self, delivery: Delivery) -> tuple[Event, ...]:
+        """Return what a handler wrote on its delivery. Source: J169-J172, J176."""
+        events: list[Event] = []
+        if delivery.rollback_only:
+            events.append(RollbackAsked(call=delivery.call))
+        handling = delivery.changed_handling
+        if delivery.user_rollback_data or handling is not None:
+            events.append(
+                StateSet(
+                    call=delivery.call,
+                    rollback_data=dict(delivery.user_rollback_data),
+                    handling=None if handling is None else RedeliveryHandling.parse(handling),
+                )
+            )
+        if delivery.stop_reason is not None:
+            events.append(StopAsked(reason=delivery.stop_reason))
+        return tuple(events)
+
+    def _acknowledge(self, delivered: DeliveredMessage) -> None:
+        """Take an acknowledgement, from whichever thread. Source: J195, J196."""
+        if isinstance(delivered, Delivery):
+            self._dispatcher.feed(*self._wishes(delivered), Acknowledged(call=delivered.call))
+
+    def _send(
+        self, delivery: Delivery, destination: Destination, message: JmsMessage, delay: timedelta | None
+    ) -> None:
+        intake: Intake = delivery.intake
+        if not intake.open:
+            raise ConnectionLostError("the connection was lost: this delivery is rolled back and comes again")
+        connection = intake.link.connection
+        _check_sendable(connection, message, delay)
+        outgoing = Outgoing(destination=destination, message=message, delay=delay)
+        if self._transacted:
+            self._settler.unit_of(intake, delivery.unit).send(outgoing)
+        else:
+            connection.send((outgoing,))
+
+    def _record_attempt(self, decision: RecordAttempt) -> list[Work]:
+        event: Event
+        try:
+            attempt = self._record(decision.message_id)
+            event = AttemptRecorded(delivery=decision.delivery, attempt=attempt)
+        except Exception as error:  # noqa: BLE001 - the port's errors are its own; the message waits whatever it was
+            _log.warning("%s: an attempt could not be recorded", self._name, exc_info=True)
+            event = AttemptNotRecorded(delivery=decision.delivery, failure=Failure.of(error))
+        dispatcher = self._dispatcher
+        with dispatcher.lock:
+            todo = dispatcher.handle((event,))
+        dispatcher.speak()
+        return todo
+
+
+def _no_record(_message_id: str | None) -> int:
+    raise ConfigurationError("attempts are to be recorded, and nothing was given to record them with")
+
+
+def _check_sendable(connection: Connection, message: JmsMessage, delay: timedelta | None) -> None:
+    capabilities = connection.capabilities
+    if delay is not None:
+        capabilities.require(connection.broker, "delayed_delivery", purpose="a delay")
+    if message.body_kind not in capabilities.body_kinds:
+        raise CapabilityError(
+            f"a message with a {message.body_kind} body can't be sent to {connection.broker}:"
+            " the body would not survive"
+        )

@@ -1,0 +1,193 @@
+"""What a handler gets from a listener."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from airflow_provider_jmsjca.core.delivered import DeliveredMessage
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+ENTER_LOGGER = "com.stc.EnterContext"
+EXIT_LOGGER = "com.stc.ExitContext"
+
+context_name: contextvars.ContextVar[str | None] = contextvars.ContextVar("jms_context_name", default=None)
+"""The context name of the delivery being handled; `None` outside. Source: J62."""
+
+
+class ContextFilter(logging.Filter):
+    """Puts the context name on every log record, as the attribute `ContextName` (empty outside deliveries).
+
+    Add it to a handler: `handler.addFilter(ContextFilter())`, with `%(ContextName)s` in the format.
+
+    Source: J62.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record pass."""
+        record.ContextName = context_name.get() or ""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryContext:
+    """The circumstances of a delivery, as a message-driven bean gets them.
+
+    Source: W38.
+    """
+
+    _delivery: Delivery
+
+    @property
+    def principal(self) -> str | None:
+        """User name with which the message was received; `None` without one."""
+        return self._delivery.engine.principal
+
+    @property
+    def destination(self) -> Destination:
+        """Where the message was received, as the activation names it."""
+        return self._delivery.engine.destination
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at this message this is, as far as is known; 1 is the first."""
+        return self._delivery.redelivery_count + 1
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether an earlier attempt may have been committed: what it sent may be there."""
+        return self._delivery.in_doubt
+
+    @property
+    def rollback_only(self) -> bool:
+        """Whether the delivery is going to be rolled back.
+
+        Raises:
+            ConfigurationError: The activation is bean-managed.
+        """
+        self._check()
+        return self._delivery.rollback_only
+
+    def set_rollback_only(self) -> None:
+        """Have the delivery rolled back when it ends.
+
+        Raises:
+            ConfigurationError: The activation is bean-managed.
+        """
+        self._check()
+        self._delivery.set_rollback_only()
+
+    def _check(self) -> None:
+        if not self._delivery.engine.transacted:
+            raise ConfigurationError(
+                "the activation is bean-managed: raise an exception, or use delivery.set_rollback_only()"
+            )
+
+
+class HandlerEngine:
+    """The part of the engine a delivery may use; one for each listener.
+
+    Attributes:
+        destination: What is consumed.
+        transacted: Whether what is sent waits for the commit.
+        principal: Who consumes.
+    """
+
+    __slots__ = ("acknowledge", "destination", "principal", "send", "transacted")
+
+    def __init__(
+        self,
+        *,
+        destination: Destination,
+        transacted: bool,
+        principal: str | None,
+        send: Callable[[Delivery, Destination, JmsMessage, timedelta | None], None],
+        acknowledge: Callable[[DeliveredMessage], None] | None,
+    ) -> None:
+        self.destination = destination
+        self.transacted = transacted
+        self.principal = principal
+        self.send = send
+        self.acknowledge = acknowledge
+
+
+class Delivery(DeliveredMessage):
+    """One attempt at one message (or at the end of a batch), in the handler's hands.
+
+    Attributes:
+        call: Its number.
+        unit: The number of the unit of work it is in.
+        in_doubt: An earlier attempt may have been committed.
+    """
+
+    __slots__ = ("_given_handling", "call", "engine", "in_doubt", "intake", "unit")
+
+    def __init__(
+        self, message: JmsMessage, engine: HandlerEngine, intake: Any, call: int, unit: int, **extras: Any
+    ) -> None:
+        super().__init__(
+            message,
+            check_redelivery_handling=RedeliveryHandling.parse,
+            acknowledge=engine.acknowledge,
+            **extras,
+        )
+        self.engine = engine
+        self.intake = intake
+        self.call = call
+        self.unit = unit
+        self.in_doubt = False
+        self._given_handling = ""
+
+    def initial_handling(self, text: str) -> None:
+        """Set the redelivery handling in force before the handler is called."""
+        self._given_handling = self._redelivery_handling = text
+
+    @property
+    def changed_handling(self) -> str | None:
+        """The redelivery handling the handler has set; `None` if it left it as it was."""
+        changed = self._redelivery_handling
+        return None if changed == self._given_handling else changed
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the handler wrote nothing on it."""
+        return not (
+            self.rollback_only
+            or self.user_rollback_data
+            or self.stop_reason is not None
+            or self._redelivery_handling != self._given_handling
+        )
+
+    @property
+    def context(self) -> DeliveryContext:
+        """The circumstances: principal, attempt, destination, rollback."""
+        return DeliveryContext(self)
+
+    def send(
+        self, destination: Destination | str, message: JmsMessage, *, delay: float | None = None
+    ) -> None:
+        """Send a message that belongs to this delivery.
+
+        Guarantee: in a container-managed activation it is sent if and when the delivery is committed. Where
+        the broker commits atomically, both happen or neither; elsewhere it is sent first, so that a crash
+        in between sends it again and loses nothing. In a bean-managed activation it is sent at once.
+
+        Args:
+            destination: Where to, for example `queue://orders`.
+            message: What.
+            delay: Seconds before it can be received.
+
+        Raises:
+            CapabilityError: The broker can't carry it.
+            ConnectionLostError: The connection is gone, and this delivery will come again.
+            PermanentBrokerError: The broker refuses it.
+        """
+        target = destination if isinstance(destination, Destination) else Destination.parse(destination)
+        self.engine.send(self, target, message, None if delay is None else timedelta(seconds=delay))

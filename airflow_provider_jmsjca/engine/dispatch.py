@@ -1,0 +1,327 @@
+"""Drives the delivery machine of a listener: events in from all threads, decisions out to those that act."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
+from airflow_provider_jmsjca.core.delivery.decisions import (
+    CloseConnection,
+    CloseConsumer,
+    CommitUnit,
+    Connect,
+    Decision,
+    Deliver,
+    Level,
+    Log,
+    OpenConsumer,
+    RollBackUnit,
+    Stopped,
+    Wait,
+)
+from airflow_provider_jmsjca.core.delivery.events import (
+    ConnectFailed,
+    ConnectionLost,
+    ConnectionUp,
+    Event,
+    MessageArrived,
+    StopAsked,
+    Tick,
+)
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.parking import unparked
+from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
+from airflow_provider_jmsjca.engine.outage import Connect as ConnectFunction
+from airflow_provider_jmsjca.engine.outage import Intake, Link
+from airflow_provider_jmsjca.engine.statistics import Tally
+from airflow_provider_jmsjca.engine.workers import Work, Workers
+from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
+from airflow_provider_jmsjca.transports.base import Received, UnitOfWork
+
+_log = logging.getLogger("airflow_provider_jmsjca.listener")
+_LEVELS = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING, Level.ERROR: logging.ERROR}
+_FAR = float("inf")
+_REMEMBERED = 5000
+"""Ids of settled messages that are known again after an outage. Source: J129, whose cache has this size."""
+
+
+class Dispatcher:
+    """The machine, its lock, its clock, and who carries out what it decides.
+
+    Decisions about the connection go to the link, the rest is work for the pool. Nothing here blocks: any
+    thread may feed events, the connection's reader too.
+
+    Args:
+        settings: How to consume.
+        machine: Fresh; nobody else touches it.
+        connect: Opens one connection, or raises `JmsError`.
+        clock: Seconds, monotonic.
+
+    Attributes:
+        lock: Guards the machine and everything here.
+        tally: What has happened.
+        units: What handlers sent, by unit of work, until it is committed or rolled back.
+        settled_ids: Of messages settled lately, to know them if a broker that was killed has forgotten it.
+        stopped: Set when the activation has stopped.
+        stop_reason: Why.
+        last_activity: When a message last arrived or was settled, on the clock.
+        limit: No more messages than this are taken in hand; `None`: no limit.
+    """
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        machine: DeliveryMachine,
+        connect: ConnectFunction,
+        clock: Callable[[], float],
+    ) -> None:
+        self.settings = settings
+        self.machine = machine
+        self.lock = threading.Lock()
+        self.tally = Tally()
+        self.units: dict[int, UnitOfWork] = {}
+        self.stopped = threading.Event()
+        self.stop_reason = ""
+        self.fault: JmsError | None = None
+        self.limit: int | None = None
+        self.last_activity = clock()
+        self.perform: Callable[[Work], list[Work]] = lambda _: []
+        self._connect = connect
+        self._clock = clock
+        self._numbers = itertools.count(1)
+        self._lines: deque[Log] = deque()
+        self._rollbacks: deque[UnitOfWork] = deque()
+        self._rolling_back = threading.Lock()
+        self._unit_sizes: dict[int, int] = {}
+        self._ended = False
+        self.settled_ids: deque[str | None] = deque(maxlen=_REMEMBERED)
+        self._known: frozenset[str | None] = frozenset()
+        self.link = Link(settings, connect, self)
+        self._intake = Intake(self.link)
+        self._intake.open = False
+        self.workers = Workers(settings, self._admit, self._do)
+        self._alarm = _FAR
+        self._alarm_set = threading.Event()
+
+    @property
+    def state(self) -> ActivationState:
+        """As JMSJCA reports it."""
+        return self.machine.state
+
+    def start(self) -> None:
+        """Start the threads."""
+        self.tally.began = self._clock()
+        self.workers.start()
+        threading.Thread(target=self._keep_time, name=f"jms-clock {self.settings.name}", daemon=True).start()
+
+    # -- events in ----------------------------------------------------------------------------------------
+
+    def feed(self, *events: Event) -> None:
+        """Tell the machine; what it decides is done by others."""
+        with self.lock:
+            todo = self.handle(events)
+        for work in todo:
+            self.workers.post(work)
+        if self._lines or self._ended:
+            self.speak()
+
+    def handle(self, events: Iterable[Event]) -> list[Work]:
+        """Tell the machine and return the work it decides on. Under the lock; `speak` afterwards."""
+        now = self._clock()
+        self.last_activity = now
+        todo: list[Work] = []
+        handle = self.machine.handle
+        for event in events:
+            for decision in handle(event, now):
+                kind = decision.__class__
+                if kind is Deliver:
+                    self.tally.deliver(decision.seen, now)  # type: ignore[union-attr]  # a Deliver
+                    todo.append((self._intake, decision))
+                elif kind is CommitUnit:
+                    todo.append((self._intake, decision))
+                else:
+                    self._decided(decision, todo)
+        deadline = self.machine.deadline
+        if deadline is not None and deadline < self._alarm:
+            self._alarm = deadline
+            self._alarm_set.set()
+        return todo
+
+    def speak(self) -> None:
+        """Write the log lines that were decided on, then say if it has stopped; not under the lock."""
+        while self._lines:
+            try:
+                line = self._lines.popleft()
+            except IndexError:  # another thread was quicker
+                break
+            _log.log(_LEVELS[line.level], "%s: %s", self.settings.name, line.text)
+        if self._ended:
+            self.stopped.set()
+
+    def report(self, link: Link, event: Event) -> None:
+        """Something happened to a link; only the current one counts."""
+        with self.lock:
+            if link is not self.link or link.is_lost:
+                return
+            if isinstance(event, ConnectionUp):
+                self.tally.connections += 1
+                self._known = frozenset(self.settled_ids) - {None}
+            elif isinstance(event, (ConnectFailed, ConnectionLost)):
+                link.is_lost = True
+                self._intake.open = False
+                link.close()
+                if isinstance(event, ConnectFailed) and event.permanent:
+                    self.fault = link.fault
+            todo = self.handle((event,))
+        for work in todo:
+            self.workers.post(work)
+        self.speak()
+
+    def arrived(self, intake: Intake) -> None:
+        """A message came; called by the connection's reader."""
+        self.workers.arrived(intake)
+
+    def _admit(self, intake: Intake) -> list[Work]:
+        with self.lock:
+            if intake is not self._intake or not intake.open or not intake.arrivals:
+                return []
+            if self.limit is not None and self.tally.settled + self.machine.in_hand >= self.limit:
+                return []
+            received = intake.arrivals.popleft()
+            if received.generation != received.consumer.generation:
+                return []
+            event, message = _arrival(received, next(self._numbers))
+            repeated = event.redelivered and event.parked is None and event.message_id in self._known
+            if repeated:
+                self.tally.repeated += 1
+                todo = []
+            else:
+                intake.held[event.delivery] = received, message
+                todo = self.handle((event,))
+        if repeated:
+            self._settle_again(received)
+        if self._lines or self._ended:
+            self.speak()
+        return todo
+
+    def _settle_again(self, received: Received) -> None:
+        """Settle what this listener settled before the broker, or the way to it, broke down."""
+        try:
+            received.consumer.acknowledge((received,))
+        except JmsError as error:
+            _log.debug("%s: it comes once more: %s", self.settings.name, error)
+
+    def admit_more(self) -> None:
+        """A message went without being settled: the limit has room again. Under the lock."""
+        if self.limit is not None and self._intake.arrivals:
+            self.workers.arrived(self._intake)
+
+    # -- decisions out ------------------------------------------------------------------------------------
+
+    def _decided(self, decision: Decision, todo: list[Work]) -> None:
+        match decision:
+            case Log():
+                self._lines.append(decision)
+            case Wait():
+                pass
+            case RollBackUnit(unit=unit):
+                self.tally.rolled_back += self._unit_sizes.pop(unit, 1)
+                if (work := self.units.pop(unit, None)) is not None:
+                    self._rollbacks.append(work)
+                    todo.append((self._intake, decision))
+            case Connect():
+                self.link = Link(self.settings, self._connect, self)
+                self.link.start()
+            case OpenConsumer():
+                self._intake = Intake(self.link)
+                self.link.consume(self._intake)
+            case CloseConsumer():
+                self._intake.open = False
+                self.link.stop_consuming()
+            case CloseConnection():
+                self._intake.open = False
+                self.link.close(delete_durable=self.settings.delete_durable and not self.link.is_lost)
+            case Stopped(reason=reason):
+                self.stop_reason = reason
+                self._end()
+            case _:
+                todo.append((self._intake, decision))
+
+    def _end(self) -> None:
+        self._ended = True
+        self._alarm_set.set()
+        self.workers.close()
+
+    def _do(self, work: Work) -> list[Work]:
+        if self._rollbacks:
+            self.finish_rollbacks()
+        if work[1].__class__ is RollBackUnit:
+            return []
+        return self.perform(work)
+
+    def finish_rollbacks(self) -> None:
+        """Roll back what was decided to be; before anything else is done with the same messages."""
+        with self._rolling_back:
+            while self._rollbacks:
+                try:
+                    self._rollbacks.popleft().rollback()
+                except JmsError as error:
+                    # A connection that is lost has rolled back by itself.
+                    _log.debug("%s: a rollback: %s", self.settings.name, error)
+
+    def join_unit(self, unit: int) -> None:
+        """A batch has one message more. Under the lock."""
+        self._unit_sizes[unit] = self._unit_sizes.get(unit, 0) + 1
+
+    def leave_unit(self, unit: int) -> None:
+        """A batch is over. Under the lock."""
+        self._unit_sizes.pop(unit, None)
+
+    # -- time ---------------------------------------------------------------------------------------------
+
+    def _keep_time(self) -> None:
+        while True:
+            self._alarm_set.wait(None if self._alarm == _FAR else max(0.0, self._alarm - self._clock()))
+            with self.lock:
+                if self._ended:
+                    return
+                self._alarm_set.clear()
+                deadline = self.machine.deadline
+                self._alarm = _FAR if deadline is None else deadline
+                due = deadline is not None and deadline <= self._clock()
+            if due:
+                self.feed(Tick())
+
+    def ask_stop(self, event: StopAsked) -> None:
+        """Stop; from any thread, but not from a signal handler."""
+        self.feed(event)
+
+
+def _arrival(received: Received, number: int) -> tuple[MessageArrived, JmsMessage | None]:
+    try:
+        message, parked = received.message, None
+        if message.properties:
+            message, parked = unparked(message)
+    except PoisonMessageError as error:
+        salvaged = received.salvaged
+        event = MessageArrived(
+            delivery=number,
+            message_id=None if salvaged is None else salvaged.message_id,
+            undecodable=Failure.of(error),
+        )
+        return event, salvaged
+    group = message.properties.get("JMSXGroupID")
+    event = MessageArrived(
+        delivery=number,
+        message_id=message.message_id,
+        group=None if group is None else str(group),
+        redelivered=message.redelivered,
+        delivery_count=message.delivery_count,
+        parked=parked,
+    )
+    return event, message

@@ -1,0 +1,266 @@
+"""An activation: consumes a destination and hands its messages to a handler, under the rules of a spec.
+
+| what happens | what becomes of the message |
+|---|---|
+| the handler returns | committed, with what it sent |
+| it raises, or asks for a rollback | rolled back: what it sent is not sent; delivered again, attempt + 1 |
+| it takes longer than the transaction timeout | rolled back as soon as it returns |
+| it doesn't return before the deadline of a stop | left alone, rolled back, goes back to the broker |
+| the connection is lost | comes again over the next one; what the handler had sent is not sent |
+| the process is killed | comes again, to this or another process |
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
+from airflow_provider_jmsjca.core.delivery.events import ResumeAsked, Start, StopAsked, SuspendAsked
+from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
+from airflow_provider_jmsjca.engine.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.calls import Caller, Handler, RecordFunction
+from airflow_provider_jmsjca.engine.dispatch import Dispatcher
+from airflow_provider_jmsjca.engine.ends import Ends
+from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
+from airflow_provider_jmsjca.engine.outage import Connect
+from airflow_provider_jmsjca.engine.settle import Settler
+from airflow_provider_jmsjca.engine.statistics import Counts, Statistics
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+_log = logging.getLogger("airflow_provider_jmsjca.listener")
+
+STOP_WITHIN = timedelta(seconds=30)
+_TICK_SECONDS = 0.05
+
+Progress = Callable[[Counts], object]
+
+
+class Activation:
+    """One running consumption of a destination.
+
+    Guarantee: a message is settled only after its handler has returned, or when the redelivery handling says
+    so in so many words; until then whatever dies brings it back. A crash between a handler's return and the
+    broker's confirmation delivers it once more. Counts of attempts last as long as this object (J131).
+
+    Every method may be called from any thread, but not from a signal handler.
+
+    Args:
+        settings: How to consume; `listener_settings` reads them from a spec.
+        connect: Opens one connection or raises `JmsError`, as `functools.partial(connect, settings)` does; it
+            is called again and again while the broker is down.
+        handler: Called with each message, in a thread of the pool.
+        record: Stores attempts, for `DeliverySettings.record_attempts`.
+        clock: Seconds, monotonic.
+        chance: A random number, 0 up to but not including 1.
+
+    Attributes:
+        ended_by: Which end the last `run` reached; `STOPPED` also when the handler stopped the activation.
+
+    Raises:
+        ConfigurationError: The settings need `record`.
+
+    Source: J9, J10, J12, J13, J81-J84, J116-J122, W15, W24-W27.
+    """
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        connect: Connect,
+        handler: Handler,
+        *,
+        record: RecordFunction | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        if settings.delivery.record_attempts and record is None:
+            raise ConfigurationError("record_attempts is on, and nothing was given to record them with")
+        self._settings = settings
+        self._connect = connect
+        self._handler = handler
+        self._record = record
+        self._clock = clock
+        self._chance = chance
+        self._tracker = RedeliveryTracker()
+        self._lock = threading.Lock()
+        self._dispatcher = self._new_dispatcher()
+        self._started = False
+        self.ended_by: EndReason | None = None
+
+    def _new_dispatcher(self) -> Dispatcher:
+        settings = self._settings
+        machine = DeliveryMachine(settings.delivery, self._tracker, self._chance)
+        dispatcher = Dispatcher(settings, machine, self._connect, self._clock)
+        caller = Caller(dispatcher, Settler(dispatcher), self._handler, self._record)
+        dispatcher.perform = caller.perform
+        return dispatcher
+
+    @property
+    def state(self) -> ActivationState:
+        """Up, Down, Connecting or Disconnecting. Source: J119."""
+        return self._dispatcher.state
+
+    @property
+    def suspended(self) -> bool:
+        """Whether delivery is suspended by hand."""
+        return self._dispatcher.machine.suspended
+
+    @property
+    def counts(self) -> Counts:
+        """What became of messages since the last start."""
+        return self._dispatcher.tally.counts()
+
+    @property
+    def stop_reason(self) -> str:
+        """Why it has stopped; empty while it hasn't."""
+        return self._dispatcher.stop_reason
+
+    def statistics(self) -> Statistics:
+        """Return a snapshot of the activation. Source: J117, J121."""
+        dispatcher = self._dispatcher
+        with dispatcher.lock:
+            return dispatcher.tally.statistics(
+                threads=dispatcher.workers.size, in_hand=dispatcher.machine.in_hand
+            )
+
+    def start(self) -> None:
+        """Begin to consume, and return at once; it succeeds also while the broker is down.
+
+        Starting twice is harmless; after a stop it begins anew. Handlers run in the context (`contextvars`)
+        of the caller.
+        """
+        self._start(limit=None)
+
+    def _start(self, limit: int | None) -> None:
+        with self._lock:
+            if self._started and not self._dispatcher.stopped.is_set():
+                return
+            self._dispatcher = self._new_dispatcher()
+            self._dispatcher.limit = limit
+            self._started = True
+            self._dispatcher.start()
+        self._dispatcher.feed(Start())
+
+    def suspend(self) -> None:
+        """Deliver nothing more until `resume`; what is being handled is finished, the rest goes back."""
+        self._dispatcher.feed(SuspendAsked())
+
+    def resume(self) -> None:
+        """Deliver again."""
+        self._dispatcher.feed(ResumeAsked())
+
+    def drain(self, within: timedelta = STOP_WITHIN) -> bool:
+        """Suspend, and wait until what is being handled is done.
+
+        Returns:
+            Whether it is; `False` if time was up first.
+        """
+        self.suspend()
+        deadline = self._clock() + within.total_seconds()
+        while not self._is_idle():
+            if self._clock() >= deadline:
+                return False
+            self._dispatcher.stopped.wait(_TICK_SECONDS)
+        return True
+
+    def stop(self, within: timedelta = STOP_WITHIN, *, reason: str = "told to stop") -> bool:
+        """Stop, and wait for it: delays, back-off and attempts to connect end at once.
+
+        Running handlers may return and are committed. Whoever doesn't return in time is left alone: the
+        connection is closed, which rolls its delivery back.
+
+        Args:
+            within: How long running handlers may take, and how long this may take.
+            reason: For the log.
+
+        Returns:
+            Whether everything has ended in good order. `False`: a handler was left alone, or the broker
+            didn't take leave in time.
+        """
+        began = self._clock()
+        self.request_stop(within, reason=reason)
+        return self._await_stop(began + within.total_seconds())
+
+    def request_stop(self, within: timedelta = STOP_WITHIN, *, reason: str = "told to stop") -> None:
+        """Begin to stop, and return at once."""
+        if self._started:
+            self._dispatcher.ask_stop(StopAsked(reason=reason, within=within))
+
+    def _await_stop(self, deadline: float) -> bool:
+        if not self._started:
+            return True
+        dispatcher = self._dispatcher
+        # The machine itself gives up at the deadline; that must not be missed by a hair.
+        ended = dispatcher.stopped.wait(max(0.0, deadline - self._clock()) + 2 * _TICK_SECONDS)
+        left_alone = dispatcher.tally.active
+        closed = dispatcher.link.closed.wait(max(0.0, deadline - self._clock()))
+        return ended and closed and not left_alone
+
+    def run(
+        self,
+        *,
+        max_messages: int | None = None,
+        run_for: timedelta | None = None,
+        idle_for: timedelta | None = None,
+        stop: threading.Event | None = None,
+        within: timedelta = STOP_WITHIN,
+        progress: Progress | None = None,
+        progress_every: timedelta = timedelta(seconds=5),
+    ) -> Counts:
+        """Consume until an end is reached, then stop.
+
+        Args:
+            max_messages: End when so many messages are settled: committed, moved or deleted; never more.
+            run_for: End after this long.
+            idle_for: End when, with the connection up, nothing came and nothing was in hand for this long.
+            stop: End when it is set.
+            within: How long running handlers may take at the end.
+            progress: Called with the counts now and then.
+            progress_every: How often.
+
+        Returns:
+            The counts.
+
+        Raises:
+            PermanentBrokerError: The broker refuses.
+            ConfigurationError: The settings can't work on this broker, or an end is out of range.
+        """
+        ends = Ends(max_messages=max_messages, run_for=run_for, idle_for=idle_for)
+        self._start(max_messages)
+        dispatcher = self._dispatcher
+        began = idle_since = self._clock()
+        next_progress = began + progress_every.total_seconds()
+        ended_by, reason = EndReason.STOPPED, "told to stop"
+        try:
+            while not dispatcher.stopped.wait(_TICK_SECONDS) and not (stop is not None and stop.is_set()):
+                now = self._clock()
+                if progress is not None and now >= next_progress:
+                    next_progress = now + progress_every.total_seconds()
+                    progress(self.counts)
+                if self.state is ActivationState.UP and self._is_idle():
+                    idle_since = max(idle_since, dispatcher.last_activity)
+                else:
+                    idle_since = now
+                found = ends.reached(
+                    settled=dispatcher.tally.settled, elapsed=now - began, idle=now - idle_since
+                )
+                if found is not None:
+                    ended_by, reason = found
+                    break
+        finally:
+            self.stop(within, reason=reason)
+            self.ended_by = ended_by
+        if dispatcher.fault is not None:
+            raise dispatcher.fault
+        return self.counts
+
+    def _is_idle(self) -> bool:
+        dispatcher = self._dispatcher
+        with dispatcher.lock:
+            return dispatcher.machine.idle and (
+                dispatcher.machine.in_hand == 0 or dispatcher.machine.suspended
+            )

@@ -1,0 +1,181 @@
+"""Keeps the connection of a listener: opens it, opens consumers on it, closes it, notices its loss."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol, TypeAlias
+
+from airflow_provider_jmsjca.core.delivery.events import ConnectFailed, ConnectionLost, ConnectionUp, Event
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PermanentBrokerError
+from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received
+
+_log = logging.getLogger(__name__)
+
+Connect: TypeAlias = Callable[[], Connection]
+
+
+class Intake:
+    """What one opening of the consumers has received; stale as soon as they are closed or lost.
+
+    Attributes:
+        link: The connection it came over.
+        open: Whether it can still be settled.
+        arrivals: Received and not yet looked at, in order.
+        held: Received and known to the machine, by delivery number; the message is `None` if nothing of it
+            can be decoded.
+    """
+
+    __slots__ = ("arrivals", "held", "link", "open")
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.open = True
+        self.arrivals: deque[Received] = deque()
+        self.held: dict[int, tuple[Received, JmsMessage | None]] = {}
+
+
+class Listener(Protocol):
+    """Who wants to know."""
+
+    def report(self, link: Link, event: Event) -> None:
+        """Something happened to the link."""
+
+    def arrived(self, intake: Intake) -> None:
+        """A message was appended to the intake's arrivals."""
+
+
+class Link:
+    """One attempt to connect, and the connection that comes of it.
+
+    Whatever may block runs in a thread of the link's own, in order. A link that is closed while it still
+    connects is left alone; its connection is closed when it comes.
+    """
+
+    def __init__(self, settings: ListenerSettings, connect: Connect, listener: Listener) -> None:
+        self._settings = settings
+        self._connect = connect
+        self._listener = listener
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._connection: Connection | None = None
+        self._consumers: list[Consumer] = []
+        self._unwanted = False
+        self.closed = threading.Event()
+        self.fault: JmsError | None = None
+        self.is_lost = False
+        self._thread = threading.Thread(target=self._run, name=f"jms-link {settings.name}", daemon=True)
+
+    @property
+    def connection(self) -> Connection:
+        """The connection, from `ConnectionUp` on."""
+        if self._connection is None:
+            raise AssertionError("nothing is asked of a link before it is up")
+        return self._connection
+
+    def start(self) -> None:
+        """Connect; `ConnectionUp` or `ConnectFailed` is reported."""
+        self._thread.start()
+
+    def consume(self, intake: Intake) -> None:
+        """Open the consumers; only a failure is reported."""
+        self._work.put(lambda: self._consume(intake))
+
+    def stop_consuming(self) -> None:
+        """Close the consumers: what isn't settled goes back."""
+        self._work.put(self._stop_consuming)
+
+    def close(self, *, delete_durable: bool = False) -> None:
+        """Close the connection, or give up connecting; `closed` is set when that is done."""
+        self._unwanted = True
+        if delete_durable:
+            self._work.put(self._delete_durable)
+        self._work.put(None)
+        if self._connection is None:
+            self.closed.set()
+
+    def _run(self) -> None:
+        try:
+            self._open()
+            while (work := self._work.get()) is not None:
+                work()
+        except Exception:  # noqa: BLE001 - the outermost edge of this thread: nobody else would see it
+            _log.exception("Keeping the connection of %s failed", self._settings.name)
+            self._failed(PermanentBrokerError("keeping the connection failed; the log has the traceback"))
+        finally:
+            if self._connection is not None:
+                self._connection.close()
+            self.closed.set()
+
+    def _open(self) -> None:
+        try:
+            connection = self._connect()
+        except JmsError as error:
+            if not self._unwanted:
+                self._failed(error)
+            return
+        self._connection = connection
+        if not self._unwanted:
+            connection.on_lost(self._lost)
+            _log.info("%s is connected to %s", self._settings.name, connection.broker)
+            self._listener.report(self, ConnectionUp())
+
+    def _consume(self, intake: Intake) -> None:
+        if self._unwanted:
+            return
+        append, arrived = intake.arrivals.append, self._listener.arrived
+
+        def on_received(received: Received) -> None:
+            append(received)
+            arrived(intake)
+
+        settings, connection = self._settings, self.connection
+        try:
+            self._check(connection)
+            for _ in range(settings.receivers):
+                self._consumers.append(connection.consume(settings.subscription, on_received))
+        except JmsError as error:
+            self._failed(error)
+
+    def _check(self, connection: Connection) -> None:
+        delivery, capabilities, broker = self._settings.delivery, connection.capabilities, connection.broker
+        if delivery.park:
+            capabilities.require(broker, "delayed_delivery", purpose="leaving delays to the broker")
+        if self._settings.subscription.durable_name is not None:
+            capabilities.require(broker, "durable_subscription", purpose="the durable subscription")
+        if self._settings.subscription.selector:
+            capabilities.require(broker, "selector", purpose="the message selector")
+
+    def _stop_consuming(self) -> None:
+        consumers, self._consumers = self._consumers, []
+        try:
+            for consumer in consumers:
+                consumer.close()
+        except JmsError as error:
+            # Lost on the way: that has handed everything back too.
+            _log.debug("Closing a consumer of %s: %s", self._settings.name, error)
+
+    def _delete_durable(self) -> None:
+        try:
+            for consumer in self._consumers:
+                consumer.close(delete_durable=True)
+        except JmsError as error:
+            _log.warning(
+                "The durable subscription of %s could not be deleted: %s", self._settings.name, error
+            )
+
+    def _failed(self, error: JmsError) -> None:
+        self.fault = error
+        permanent = isinstance(error, (PermanentBrokerError, ConfigurationError))
+        failure = replace(Failure.of(error), stack_trace="")
+        event = ConnectFailed(failure=failure, permanent=permanent and not self._settings.retry_permanent)
+        self._listener.report(self, event)
+
+    def _lost(self, error: JmsError) -> None:
+        self._listener.report(self, ConnectionLost(failure=replace(Failure.of(error), stack_trace="")))

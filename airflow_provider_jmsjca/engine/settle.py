@@ -1,0 +1,181 @@
+"""Carries out what settles messages: commits, moves, deletions, parking."""
+
+from __future__ import annotations
+
+import logging
+from typing import TypeAlias, assert_never
+
+from airflow_provider_jmsjca.core.dead_letter import Origin, PropertyPrefix, copy_of, redirect_of
+from airflow_provider_jmsjca.core.delivery.decisions import CommitUnit, Delete, Move, Park
+from airflow_provider_jmsjca.core.delivery.events import (
+    ConnectionLost,
+    Event,
+    UnitCommitted,
+    UnitFailed,
+    UnitInDoubt,
+    UnitLost,
+)
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.parking import parked_copy
+from airflow_provider_jmsjca.engine.dispatch import Dispatcher
+from airflow_provider_jmsjca.engine.outage import Intake
+from airflow_provider_jmsjca.engine.workers import Work
+from airflow_provider_jmsjca.errors import (
+    ConnectionLostError,
+    InDoubtError,
+    JmsError,
+    PermanentBrokerError,
+    TransientBrokerError,
+)
+from airflow_provider_jmsjca.transports.base import Outgoing, UnitOfWork
+
+_log = logging.getLogger(__name__)
+
+Settling: TypeAlias = CommitUnit | Move | Delete | Park
+
+
+class Settler:
+    """Settles messages, and tells the machine how that went.
+
+    Args:
+        dispatcher: Whose decisions are carried out.
+        prefix: How the properties of a dead letter are spelled.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, prefix: PropertyPrefix = PropertyPrefix.DOCUMENTED) -> None:
+        settings = dispatcher.settings
+        self._dispatcher = dispatcher
+        self._tally = dispatcher.tally
+        self._prefix = prefix
+        self._confirm = settings.confirm
+        self._origin = Origin(
+            destination=settings.delivery.destination,
+            subscription_name=settings.subscription.durable_name,
+            context_name=settings.context_name,
+            client_id=settings.client_id,
+        )
+
+    def settle(self, intake: Intake, decision: Settling) -> list[Work]:
+        """Carry out a decision; return what is to be done next.
+
+        Guarantee: see `UnitOfWork`. A commit of nothing but acknowledgements is pipelined unless the listener
+        confirms each: a crash brings those back that were under way, and nothing else is done twice.
+        """
+        numbers = decision.acknowledge if isinstance(decision, CommitUnit) else (decision.delivery,)
+        lost = False
+        outcome: Event
+        try:
+            if isinstance(decision, CommitUnit):
+                self._commit(intake, decision)
+            else:
+                self._take_out(intake, decision)
+            outcome = UnitCommitted(unit=decision.unit)
+        except ConnectionLostError:
+            lost, outcome = True, UnitLost(unit=decision.unit)
+        except InDoubtError as error:
+            _log.warning("%s", error)
+            lost, outcome = True, UnitInDoubt(unit=decision.unit)
+        except JmsError as error:
+            outcome = UnitFailed(unit=decision.unit, failure=Failure.of(error))
+        except Exception as error:  # noqa: BLE001 - a worker's edge: the message must not slip out of hand
+            _log.exception("Settling a message failed")
+            outcome = UnitFailed(unit=decision.unit, failure=Failure.of(error))
+        dispatcher = self._dispatcher
+        with dispatcher.lock:
+            self._count(decision, outcome, len(numbers))
+            if outcome.__class__ is UnitCommitted:
+                for number in numbers:
+                    held = intake.held.pop(number, None)
+                    if held is not None and held[1] is not None and decision.__class__ is not Park:
+                        dispatcher.settled_ids.append(held[1].message_id)
+            todo = dispatcher.handle((outcome,))
+        if lost:
+            failure = Failure(class_names=("ConnectionLostError",), message="the connection was lost")
+            dispatcher.report(intake.link, ConnectionLost(failure=failure))
+        dispatcher.speak()
+        return todo
+
+    def unit_of(self, intake: Intake, number: int) -> UnitOfWork:
+        """Return the broker's side of a unit of work, begun if it isn't yet."""
+        units = self._dispatcher.units
+        unit = units.get(number)
+        if unit is None:
+            if not intake.open:
+                raise ConnectionLostError("the connection was lost: the message will come again")
+            unit = units[number] = intake.link.connection.unit()
+        return unit
+
+    def _commit(self, intake: Intake, decision: CommitUnit) -> None:
+        unit = self._dispatcher.units.pop(decision.unit, None)
+        held = [intake.held[number][0] for number in decision.acknowledge]
+        if unit is None and not self._confirm:
+            for received in held:
+                received.consumer.acknowledge((received,))
+            return
+        if unit is None:
+            unit = intake.link.connection.unit()
+        if self._dispatcher.settings.delivery.batch_size == 1:  # those of a batch are in already
+            for received in held:
+                unit.acknowledge(received)
+        unit.commit()
+
+    def _take_out(self, intake: Intake, decision: Move | Delete | Park) -> None:
+        if not intake.open:
+            raise ConnectionLostError("the connection was lost: the message will come again")
+        received, message = intake.held[decision.delivery]
+        outgoing = self._outgoing(intake, decision, message)
+        unit = intake.link.connection.unit()
+        try:
+            unit.acknowledge(received)
+            for each in outgoing:
+                unit.send(each)
+        except JmsError as error:
+            if not isinstance(error, TransientBrokerError):
+                unit.rollback()
+            raise
+        unit.commit()
+
+    def _outgoing(
+        self, intake: Intake, decision: Move | Delete | Park, message: JmsMessage | None
+    ) -> list[Outgoing]:
+        match decision:
+            case Delete():
+                return []
+            case _ if message is None:
+                raise PermanentBrokerError("nothing of the message can be read, so nothing can be sent")
+            case Park(pause=pause, seen=seen):
+                target = self._dispatcher.settings.delivery.destination
+                return [Outgoing(destination=target, message=parked_copy(message, seen), delay=pause)]
+            case Move(redirect=True):
+                copy = redirect_of(message)
+            case Move():
+                limit = intake.link.connection.capabilities.max_property_characters
+                copy = copy_of(
+                    message,
+                    self._origin,
+                    decision.state,
+                    prefix=self._prefix,
+                    max_property_characters=limit,
+                )
+            case _:
+                assert_never(decision)
+        return [Outgoing(destination=target, message=copy) for target in decision.targets]
+
+    def _count(self, decision: Settling, outcome: Event, messages: int) -> None:
+        tally = self._tally
+        match outcome, decision:
+            case UnitCommitted(), CommitUnit(unit=unit):
+                tally.commit(messages)
+                self._dispatcher.leave_unit(unit)
+            case UnitCommitted(), Move():
+                tally.bypass(moved=1)
+            case UnitCommitted(), Delete():
+                tally.bypass(deleted=1)
+            case UnitCommitted(), Park():
+                tally.parked += 1
+                self._dispatcher.admit_more()
+            case UnitFailed(), _:
+                tally.failed += 1
+            case UnitInDoubt(), _:
+                tally.in_doubt += messages

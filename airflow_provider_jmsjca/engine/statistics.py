@@ -1,0 +1,173 @@
+"""What a listener has done so far."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+SAMPLE_POINTS = (1, 1_000, 10_000, 20_000, 100_000)
+"""Deliveries at which the time is taken. Source: J121."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What became of messages.
+
+    Attributes:
+        delivered: Calls of the handler with a message; each attempt counts.
+        redelivered: How many of those were not the first.
+        committed: Messages settled because their handler was done with them.
+        rolled_back: Deliveries that were rolled back.
+        moved: Messages moved away by the redelivery handling or as poison.
+        deleted: Messages deleted by the redelivery handling.
+        parked: Delays that were left to the broker.
+        failed: Moves, deletions, parkings and commits that the broker refused.
+        in_doubt: Messages whose settling has an unknown outcome, because the connection was lost then.
+        repeated: Messages that came again after an outage although they were settled: settled once more, and
+            not delivered.
+    """
+
+    delivered: int = 0
+    redelivered: int = 0
+    committed: int = 0
+    rolled_back: int = 0
+    moved: int = 0
+    deleted: int = 0
+    parked: int = 0
+    failed: int = 0
+    in_doubt: int = 0
+    repeated: int = 0
+
+    @property
+    def settled(self) -> int:
+        """How many messages are done with."""
+        return self.committed + self.moved + self.deleted
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{name: count + getattr(other, name) for name, count in self.as_dict().items()})
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts by name, for XCom."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """A snapshot of an activation.
+
+    Attributes:
+        counts: What became of messages.
+        active: Handlers running now (J117, `A-EP`).
+        highest_active: The most that ever ran at once (`H-EP`).
+        threads: Threads in the pool now (`EP`).
+        in_hand: Messages received and not settled.
+        connections: How often a connection came up.
+        since_commit: Moves and deletions since the last commit (`BCSLDC`).
+        since_move: Commits since the last move or deletion (`DCSLBC`).
+        redelivered_messages: Messages delivered more than once (`RM`).
+        samples: Seconds from the start to the deliveries of `SAMPLE_POINTS` (`t(s0)` ...).
+    """
+
+    counts: Counts
+    active: int
+    highest_active: int
+    threads: int
+    in_hand: int
+    connections: int
+    since_commit: int
+    since_move: int
+    redelivered_messages: int
+    samples: tuple[float, ...]
+
+    def as_map(self) -> dict[str, float]:
+        """Return the statistics under JMSJCA's keys. Source: J121."""
+        counts = self.counts
+        found: dict[str, float] = {
+            "DC": counts.committed,
+            "BC": counts.moved + counts.deleted,
+            "BCSLDC": self.since_commit,
+            "DCSLBC": self.since_move,
+            "DA": counts.delivered,
+            "R": counts.redelivered,
+            "RM": self.redelivered_messages,
+            "A-EP": self.active,
+            "H-EP": self.highest_active,
+            "EP": self.threads,
+        }
+        for number, (point, seconds) in enumerate(zip(SAMPLE_POINTS, self.samples, strict=False)):
+            found[f"D(s{number})"] = point
+            found[f"t(s{number})"] = seconds
+        return found
+
+
+class Tally:
+    """Counts as they grow; the caller serialises."""
+
+    def __init__(self) -> None:
+        self.began = 0.0
+        self.delivered = self.redelivered = self.committed = self.rolled_back = 0
+        self.moved = self.deleted = self.parked = self.failed = self.in_doubt = self.repeated = 0
+        self.active = self.highest_active = self.connections = 0
+        self.since_commit = self.since_move = self.redelivered_messages = 0
+        self._samples: list[float] = []
+        self._next_sample = SAMPLE_POINTS[0]
+
+    @property
+    def settled(self) -> int:
+        """How many messages are done with."""
+        return self.committed + self.moved + self.deleted
+
+    def deliver(self, seen: int, now: float) -> None:
+        """A handler is about to be called with a message that was seen so often before."""
+        self.delivered += 1
+        self.active += 1
+        self.highest_active = max(self.highest_active, self.active)
+        if seen:
+            self.redelivered += 1
+            self.redelivered_messages += seen == 1
+        if self.delivered == self._next_sample:
+            self._samples.append(now - self.began)
+            taken = len(self._samples)
+            self._next_sample = SAMPLE_POINTS[taken] if taken < len(SAMPLE_POINTS) else 0
+
+    def commit(self, messages: int) -> None:
+        """A unit of work with so many messages is committed."""
+        self.committed += messages
+        self.since_move += messages
+        self.since_commit = 0
+
+    def bypass(self, *, moved: int = 0, deleted: int = 0) -> None:
+        """Messages left without being delivered."""
+        self.moved += moved
+        self.deleted += deleted
+        self.since_commit += moved + deleted
+        self.since_move = 0
+
+    def counts(self) -> Counts:
+        """Return what became of messages so far."""
+        return Counts(
+            delivered=self.delivered,
+            redelivered=self.redelivered,
+            committed=self.committed,
+            rolled_back=self.rolled_back,
+            moved=self.moved,
+            deleted=self.deleted,
+            parked=self.parked,
+            failed=self.failed,
+            in_doubt=self.in_doubt,
+            repeated=self.repeated,
+        )
+
+    def statistics(self, *, threads: int, in_hand: int) -> Statistics:
+        """Return a snapshot."""
+        return Statistics(
+            counts=self.counts(),
+            active=self.active,
+            highest_active=self.highest_active,
+            threads=threads,
+            in_hand=in_hand,
+            connections=self.connections,
+            since_commit=self.since_commit,
+            since_move=self.since_move,
+            redelivered_messages=self.redelivered_messages,
+            samples=tuple(self._samples),
+        )

@@ -1,0 +1,213 @@
+"""Consumes messages with a function of the user's, under the rules of an activation spec."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.engine.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.listener import Activation
+from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.statistics import Counts
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.failures import task_failures
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
+
+_PROGRESS = timedelta(seconds=5)
+
+
+class JmsListenOperator(BaseOperator):
+    """Hands the messages of a destination to a function, one transaction after the other.
+
+    The function gets a `Delivery`: it reads like the message, and can `send()` messages that are committed
+    with it. When it returns the delivery is committed; when it raises, or asks for it, it is rolled back and
+    delivered again as the redelivery handling says.
+
+    The task ends at the first of `max_messages`, `run_for` and `idle_for`; at least one must be given. While
+    a queue is empty it is deferred and holds no worker.
+
+    Guarantee: a message is settled only after the function has returned. Whatever dies before the broker has
+    confirmed that brings it back; on ActiveMQ what was sent along isn't sent then, on other brokers it may be
+    sent twice. Counts of attempts last as long as the task holds its worker.
+
+    Args:
+        spec: An `ActivationSpec`, or its fields: destination, concurrency_mode, redelivery_handling ...
+            Templated if it is a mapping.
+        on_message: Called with each `Delivery`, in a thread of its own, in the task's context.
+        jms_conn_id: The Airflow connection; `None`: that of the spec. Templated.
+        max_messages: End when so many messages are settled, never more.
+        run_for: End after so many seconds, deferred ones included.
+        idle_for: End when nothing came for so many seconds, deferred ones included.
+        defer_after: Leave the worker when nothing came for so many seconds; `None` never does.
+        poll_interval: Seconds between two looks while deferred, on brokers that can be browsed.
+        stop_timeout: Seconds that running calls get at the end; after that they are rolled back.
+        confirm: Wait for the broker after each message (`ListenerSettings.confirm`).
+        park: Leave delays above 5 seconds to the broker, where it can.
+
+    Returns:
+        `{"delivered": 12, "redelivered": 2, "committed": 10, "rolled_back": 2, "moved": 0, "deleted": 0, ...,
+        "ended_by": "count"}`.
+
+    Source: J81-J84, J128-J148, J172, J183-J203.
+    """
+
+    template_fields: Sequence[str] = ("spec", "jms_conn_id")
+    ui_color = "#c9d8ea"
+
+    def __init__(
+        self,
+        *,
+        spec: ActivationSpec | Mapping[str, Any],
+        on_message: Callable[..., Any],
+        jms_conn_id: str | None = None,
+        max_messages: int | None = None,
+        run_for: float | None = None,
+        idle_for: float | None = None,
+        defer_after: float | None = 5,
+        poll_interval: float = 5,
+        stop_timeout: float = 30,
+        confirm: bool = False,
+        park: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.spec = spec
+        self.on_message = on_message
+        self.jms_conn_id = jms_conn_id
+        self.max_messages = max_messages
+        self.run_for = run_for
+        self.idle_for = idle_for
+        self.defer_after = defer_after
+        self.poll_interval = poll_interval
+        self.stop_timeout = stop_timeout
+        self.confirm = confirm
+        self.park = park
+        self._stop = threading.Event()
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Consume until an end is reached, or until there is nothing to do."""
+        with task_failures():
+            if self.max_messages is None and self.run_for is None and self.idle_for is None:
+                raise ConfigurationError("a listener needs an end: max_messages, run_for or idle_for")
+        until = None if self.run_for is None else time.time() + self.run_for
+        return self._listen(context, Counts(), until)
+
+    def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Go on after it was deferred.
+
+        Raises:
+            AirflowFailException: The trigger met a fault that trying again doesn't mend.
+        """
+        event = event or {}
+        if event.get("event") not in {"ready", "deadline"}:
+            raise AirflowFailException(event.get("error", "the trigger returned no event"))
+        state = event["state"]
+        counts, until = Counts(**state["so_far"]), state["until"]
+        if event["event"] == "ready":
+            return self._listen(context, counts, until)
+        return _report(
+            counts, EndReason.TIME if until is not None and time.time() >= until else EndReason.IDLE
+        )
+
+    def on_kill(self) -> None:
+        """Stop: running calls are finished or rolled back, everything else goes back to the broker."""
+        # From another thread: this runs in a signal handler, maybe while this thread holds the event's lock.
+        threading.Thread(target=self._stop.set).start()
+
+    def _listen(self, context: Context, so_far: Counts, until: float | None) -> dict[str, Any]:
+        with task_failures():
+            spec, settings = self._resolved()
+            instance = context["ti"]
+            client_id = spec.client_id_for(
+                factory_client_id=settings.client_id, instance=f"{instance.dag_id}.{instance.task_id}"
+            )
+            settings = replace(settings, client_id=client_id)
+            listener = listener_settings(
+                spec,
+                client_id=client_id,
+                principal=settings.username,
+                confirm=self.confirm,
+                park=self.park,
+            )
+            idle, defers = self._idle(listener.subscription.destination.kind)
+            activation = Activation(listener, functools.partial(connect, settings), self._handle)
+            counts = so_far + activation.run(
+                max_messages=None if self.max_messages is None else self.max_messages - so_far.settled,
+                run_for=None if until is None else timedelta(seconds=max(until - time.time(), 0.001)),
+                idle_for=idle,
+                stop=self._stop,
+                within=timedelta(seconds=self.stop_timeout),
+                progress=lambda now: self._log_progress(so_far + now),
+                progress_every=_PROGRESS,
+            )
+        self._log_progress(counts)
+        if self._stop.is_set():
+            raise AirflowException(f"told to stop; {counts.settled} messages are settled, the rest goes back")
+        if activation.ended_by is EndReason.IDLE and defers:
+            self._defer(spec, listener.subscription.selector, counts, until, idle)
+        return _report(counts, activation.ended_by, activation.stop_reason)
+
+    def _resolved(self) -> tuple[ActivationSpec, ConnectionSettings]:
+        spec = self.spec if isinstance(self.spec, ActivationSpec) else ActivationSpec(**self.spec)
+        self._conn_id = self.jms_conn_id or spec.jms_conn_id
+        return JmsHook(self._conn_id).activation(spec)
+
+    def _idle(self, kind: DestinationKind) -> tuple[timedelta | None, bool]:
+        """Return after how long without messages to leave the worker, and whether by deferring."""
+        end = self.idle_for
+        # A topic holds nothing that could be looked at, and a deferred subscriber would miss its messages.
+        if kind is DestinationKind.TOPIC or self.defer_after is None:
+            return None if end is None else timedelta(seconds=end), False
+        if end is not None and end <= self.defer_after:
+            return timedelta(seconds=end), False
+        return timedelta(seconds=self.defer_after), True
+
+    def _defer(
+        self,
+        spec: ActivationSpec,
+        selector: str | None,
+        counts: Counts,
+        until: float | None,
+        idle: timedelta | None,
+    ) -> None:
+        moments = [] if until is None else [until]
+        if self.idle_for is not None and idle is not None:
+            moments.append(time.time() + self.idle_for - idle.total_seconds())
+        self.defer(
+            trigger=JmsListenTrigger(
+                jms_conn_id=self._conn_id,
+                destination=str(spec.destinations[0]),
+                message_selector=selector,
+                poll_interval=self.poll_interval,
+                deadline=min(moments, default=None),
+                state={"so_far": counts.as_dict(), "until": until},
+            ),
+            method_name="resume",
+        )
+
+    def _handle(self, delivery: Any) -> None:
+        self.on_message(delivery)
+
+    def _log_progress(self, counts: Counts) -> None:
+        shown = ", ".join(f"{name} {count}" for name, count in counts.as_dict().items() if count)
+        self.log.info("Listening: %s", shown or "nothing yet")
+
+
+def _report(counts: Counts, ended_by: EndReason | None, stop_reason: str = "") -> dict[str, Any]:
+    report: dict[str, Any] = {**counts.as_dict(), "ended_by": str(ended_by or EndReason.STOPPED)}
+    if ended_by is EndReason.STOPPED:
+        report["stop_reason"] = stop_reason
+    return report

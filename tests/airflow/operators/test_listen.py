@@ -1,0 +1,195 @@
+"""`JmsListenOperator` and `@task.jms_listener` in task runs over an in-memory broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import TaskDeferred
+from airflow.utils.state import DagRunState, TaskInstanceState
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.decorators.listener import jms_listener_task
+from airflow_provider_jmsjca.operators.listen import JmsListenOperator
+from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
+from tests.airflow.task_runs import execute, run_task
+
+Publish = Callable[..., None]
+pytestmark = [
+    pytest.mark.usefixtures("metadata"),
+    # A task run loads half of Airflow, whose dependencies warn about each other.
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.filterwarnings("error:::airflow_provider_jmsjca"),
+]
+SPEC = {"destination": "queue://orders", "redelivery_handling": "2:move(queue:$.dlq)"}
+
+
+def listen(on_message: Callable[..., Any], **arguments: Any) -> JmsListenOperator:
+    return JmsListenOperator(
+        task_id="listen",
+        **{"spec": SPEC, "on_message": on_message, "jms_conn_id": "jms_test", "idle_for": 0.5} | arguments,
+    )
+
+
+def test_counts_come_back_and_what_was_sent_is_there(server: Broker, publish: Publish) -> None:
+    """Issue 5 item 12."""
+    publish("good", "bad")
+
+    def handle(delivery: Any) -> None:
+        if delivery.body == "bad":
+            raise ValueError("no")
+        delivery.send("queue://out", JmsMessage.text(delivery.body))
+
+    outcome = run_task(lambda: listen(handle))
+    assert outcome.state == TaskInstanceState.SUCCESS
+    wanted = {"delivered": 3, "committed": 1, "rolled_back": 2, "moved": 1, "ended_by": "idle"}
+    assert {name: outcome.value[name] for name in wanted} == wanted
+    assert [message.body for message in server.messages("out")] == ["good"]
+    assert [message.body for message in server.messages("orders.dlq")] == ["bad"]
+
+
+def test_ends_at_max_messages(server: Broker, publish: Publish) -> None:
+    publish("a", "b", "c")
+    outcome = run_task(lambda: listen(lambda _: None, max_messages=2))
+    assert (outcome.value["committed"], outcome.value["ended_by"]) == (2, "count")
+    assert [message.body for message in server.messages("orders")] == ["c"]
+
+
+def test_the_handler_may_stop_it(server: Broker, publish: Publish) -> None:
+    """J172."""
+    publish("a", "b")
+    outcome = run_task(lambda: listen(lambda delivery: delivery.stop_message_delivery("disk full")))
+    assert (outcome.value["ended_by"], outcome.value["stop_reason"]) == ("stopped", "disk full")
+    assert [message.body for message in server.messages("orders")] == ["b"]
+
+
+def test_options_of_the_connection_hold(
+    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J113: the URL's word on redelivery reaches the listener."""
+    url = f"vm://{server.name}?JMSJCA.redeliveryhandling=1:move(queue:far)"
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", f'{{"conn_type": "jms", "host": "{url}"}}')
+    publish("a")
+
+    def fail(_: Any) -> None:
+        raise ValueError("no")
+
+    outcome = run_task(lambda: listen(fail, spec={"destination": "queue://orders"}))
+    assert outcome.value["moved"] == 1
+    assert [message.body for message in server.messages("far")] == ["a"]
+
+
+def test_an_end_is_needed(server: Broker) -> None:
+    outcome = run_task(lambda: listen(lambda _: None, idle_for=None))
+    assert outcome.state == TaskInstanceState.FAILED
+    del server
+
+
+class _Instance:
+    dag_id, task_id, run_id, map_index = "d", "listen", "r", -1
+
+
+CONTEXT: Any = {"ti": _Instance()}
+
+
+def test_an_empty_queue_is_waited_for_in_the_triggerer(server: Broker, publish: Publish) -> None:
+    """It goes on with its counts, and ends at what is left of its limits."""
+    publish("a")
+    operator = listen(lambda _: None, idle_for=60, defer_after=0.2, max_messages=2)
+    before = time.time()
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(CONTEXT)
+    trigger = deferred.value.trigger
+    assert isinstance(trigger, JmsListenTrigger)
+    assert trigger.destination == "queue://orders"
+    assert trigger.deadline is not None
+    assert 58 < trigger.deadline - before < 63
+    assert server.connections == 0
+    publish("b", "c")
+    report = operator.resume(CONTEXT, {"event": "ready", "state": trigger.state})
+    assert (report["committed"], report["ended_by"]) == (2, "count")
+
+
+def test_the_deadline_may_pass_while_deferred(server: Broker) -> None:
+    operator = listen(lambda _: None, idle_for=60, defer_after=0.1)
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(CONTEXT)
+    trigger = deferred.value.trigger
+    assert isinstance(trigger, JmsListenTrigger)
+    report = operator.resume(CONTEXT, {"event": "deadline", "state": trigger.state})
+    assert (report["committed"], report["ended_by"]) == (0, "idle")
+    del server
+
+
+@pytest.mark.parametrize(("send", "event"), [(True, "ready"), (False, "deadline")])
+def test_deferred_for_real(server: Broker, publish: Publish, send: bool, event: str) -> None:
+    """`dag.test()` runs the trigger: messages or the deadline wake the task."""
+    del server
+
+    def later() -> None:
+        time.sleep(1)
+        publish("a")
+
+    sender = threading.Thread(target=later)
+    if send:
+        sender.start()
+    outcome = run_task(lambda: listen(lambda _: None, idle_for=4, defer_after=0.2, poll_interval=0.2))
+    if send:
+        sender.join()
+    assert outcome.state == TaskInstanceState.SUCCESS
+    assert outcome.value["committed"] == (1 if event == "ready" else 0)
+
+
+def test_killed_it_stops_cleanly(server: Broker, publish: Publish) -> None:
+    """What is being handled is committed, the rest goes back."""
+    publish("a", "b")
+    operators: list[JmsListenOperator] = []
+
+    def kill(_: Any) -> None:
+        operators[0].on_kill()
+        assert operators[0]._stop.wait(5)
+
+    operators.append(listen(kill))
+    with pytest.raises(Exception, match="told to stop"):
+        operators[0].execute(CONTEXT)
+    assert [message.body for message in server.messages("orders")] in (["b"], [])
+    assert server.connections == 0
+
+
+def test_decorated_function(server: Broker, publish: Publish) -> None:
+    """Its first argument is the message; the others come from the call and from the context."""
+    publish("a")
+    got: list[tuple[Any, str, str]] = []
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    with DAG("decorated", schedule=None, start_date=start) as dag:
+
+        @jms_listener_task(
+            destination="orders", destination_type="queue", jms_conn_id="jms_test", idle_for=0.5
+        )
+        def book(delivery: Any, place: str, dag_run: Any = None) -> None:
+            got.append((delivery.body, place, type(dag_run).__name__))
+
+        book("warehouse")
+    outcome = execute(dag, "book")
+    assert outcome.run.state == DagRunState.SUCCESS
+    assert [item[:2] for item in got] == [("a", "warehouse")]
+    assert got[0][2] != "NoneType"
+    assert outcome.value["committed"] == 1
+    del server
+
+
+def test_registered_as_task_jms_listener() -> None:
+    """`@task.jms_listener`, where the package is installed."""
+    from airflow_provider_jmsjca.get_provider_info import get_provider_info  # noqa: PLC0415
+
+    (decorator,) = get_provider_info()["task-decorators"]
+    assert decorator == {
+        "name": "jms_listener",
+        "class-name": "airflow_provider_jmsjca.decorators.listener.jms_listener_task",
+    }

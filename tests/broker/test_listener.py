@@ -1,0 +1,255 @@
+"""The listener over each broker: what the unit tests show in memory must hold here too."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.backoff import Backoff
+from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.calls import Handler
+from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.listener import Activation
+from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.errors import CapabilityError
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from tests.servers.broker import Broker
+from tests.servers.proxy import TcpProxy
+
+IDLE = timedelta(seconds=0.7)
+BEAT = timedelta(seconds=1)
+
+
+def send(settings: ConnectionSettings, queue: str, *bodies: str, **properties: Any) -> None:
+    connection = connect(settings)
+    target = Destination.queue(queue)
+    connection.send(
+        Outgoing(destination=target, message=JmsMessage.text(body, properties)) for body in bodies
+    )
+    connection.close()
+
+
+def activation(
+    settings: ConnectionSettings, queue: str, handler: Handler, *, park: bool = False, **spec: Any
+) -> Activation:
+    made = listener_settings(ActivationSpec(destination=f"queue://{queue}", **spec), park=park)
+    quick = replace(made.delivery.outage, backoff=Backoff(steps=(timedelta(seconds=0.1),)))
+    return Activation(
+        replace(made, delivery=replace(made.delivery, outage=quick)),
+        functools.partial(connect, settings),
+        handler,
+    )
+
+
+def drained(settings: ConnectionSettings, queue: str) -> list[JmsMessage]:
+    """Take everything out of a queue."""
+    found: list[JmsMessage] = []
+    activation(settings, queue, lambda delivery: found.append(delivery.message)).run(idle_for=IDLE)
+    return found
+
+
+def bodies(settings: ConnectionSettings, queue: str) -> list[Any]:
+    return [message.body for message in drained(settings, queue)]
+
+
+def until(condition: Callable[[], object], *, within: float = 20) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "it didn't happen in time"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("mode", ["serial", "cc", "sync"])
+def test_commit_rollback_and_what_is_sent(broker: Broker, queue_name: str, mode: str) -> None:
+    """J81-J84, J123, J129, J130."""
+    settings = broker.settings()
+    send(settings, queue_name, *map(str, range(60)))
+    attempts: list[tuple[str, int]] = []
+
+    def forward(delivery: Delivery) -> None:
+        attempts.append((delivery.body, delivery.redelivery_count))
+        delivery.send(f"queue://{queue_name}.out", JmsMessage.text(delivery.body))
+        if int(delivery.body) % 10 == 5 and delivery.redelivery_count < 2:
+            raise ValueError("not yet")
+
+    counts = activation(settings, queue_name, forward, concurrency_mode=mode, endpoint_pool_max_size=3).run(
+        max_messages=60
+    )
+    assert (counts.committed, counts.rolled_back, counts.delivered) == (60, 12, 72)
+    assert sorted(attempts) == sorted(
+        [(str(number), 0) for number in range(60)]
+        + [(str(number), count) for number in range(5, 60, 10) for count in (1, 2)]
+    )
+    assert sorted(bodies(settings, f"{queue_name}.out"), key=int) == [str(number) for number in range(60)]
+    assert bodies(settings, queue_name) == []
+
+
+def test_a_dead_letter_says_where_it_comes_from(broker: Broker, queue_name: str) -> None:
+    """J149-J165."""
+    settings = broker.settings()
+    send(settings, queue_name, "a", region="eu")
+
+    def fail(_: Delivery) -> None:
+        raise ValueError("no stock")
+
+    counts = activation(settings, queue_name, fail, redelivery_handling="2:20; 3:move(queue:$.dlq)").run(
+        max_messages=1
+    )
+    assert (counts.delivered, counts.moved) == (3, 1)
+    (message,) = drained(settings, f"{queue_name}.dlq")
+    letter = original_of(message)
+    assert letter is not None
+    assert (letter.message.body, letter.message.properties["region"]) == ("a", "eu")
+    assert letter.origin.destination == Destination.queue(queue_name)
+    assert letter.state.seen == 3
+    assert letter.state.failure is not None
+    assert (letter.state.failure.class_name, letter.state.failure.message) == ("ValueError", "no stock")
+    assert bodies(settings, queue_name) == []
+
+
+def test_a_long_delay_is_the_brokers_or_is_refused(broker: Broker, queue_name: str) -> None:
+    """Issue 5 item 7. The delay is really waited for: 5.5 s, of which nothing is held."""
+    settings = broker.settings()
+    send(settings, queue_name, "a", "b")
+    got: list[tuple[str, int]] = []
+
+    def fail_a_once(delivery: Delivery) -> None:
+        got.append((delivery.body, delivery.redelivery_count))
+        if delivery.body == "a" and delivery.redelivery_count == 0:
+            raise ValueError("later")
+
+    listener = activation(settings, queue_name, fail_a_once, park=True, redelivery_handling="1:5500")
+    connection = connect(settings)
+    can = connection.capabilities.delayed_delivery
+    connection.close()
+    if not can:
+        with pytest.raises(CapabilityError, match="delayed_delivery"):
+            listener.run(run_for=timedelta(seconds=20))
+        assert sorted(bodies(settings, queue_name)) == ["a", "b"]
+        return
+    began = time.monotonic()
+    counts = listener.run(max_messages=2)
+    assert time.monotonic() - began >= 5
+    assert got == [("a", 0), ("b", 0), ("a", 1)]
+    assert (counts.parked, counts.committed) == (1, 2)
+
+
+def test_batches_larger_than_any_page(broker: Broker, queue_name: str) -> None:
+    """J183-J189: ActiveMQ pages in 200 messages; a batch of 500 must not stall there."""
+    settings = broker.settings()
+    send(settings, queue_name, *map(str, range(1100)))
+    batches: list[int] = []
+    rolled_back = threading.Event()
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.end_of_batch:
+            batches.append(delivery.batch_index or 0)
+            if not rolled_back.is_set():
+                rolled_back.set()
+                delivery.set_rollback_only()
+
+    spec = {"batch_size": 500, "concurrency_mode": "sync", "endpoint_pool_max_size": 1}
+    listener = activation(settings, queue_name, handle, batch_idle_timeout=1, **spec)
+    counts = listener.run(max_messages=1100)
+    assert batches == [500, 500, 500, 100]
+    assert (counts.committed, counts.rolled_back) == (1100, 500)
+    assert bodies(settings, queue_name) == []
+
+
+def test_held_until_acknowledged(broker: Broker, queue_name: str) -> None:
+    """J192-J198: what isn't acknowledged at the stop goes back."""
+    settings = broker.settings()
+    send(settings, queue_name, "a", "b")
+    held: list[Delivery] = []
+    listener = activation(
+        settings,
+        queue_name,
+        held.append,
+        hold_until_ack=True,
+        concurrency_mode="cc",
+        endpoint_pool_max_size=2,
+    )
+    listener.start()
+    until(lambda: len(held) == 2)
+    held[0].acknowledge()
+    until(lambda: listener.counts.committed == 1)
+    assert listener.stop(timedelta(seconds=10))
+    assert bodies(settings, queue_name) == [held[1].body]
+
+
+@pytest.mark.parametrize("damage", ["cut", "freeze"])
+def test_outage_of_the_network(broker: Broker, queue_name: str, damage: str) -> None:
+    """J13, W24: noticed within 3 heart-beats; nothing is lost and the flow resumes."""
+    send(broker.settings(), queue_name, *map(str, range(40)))
+    got: list[str] = []
+    with TcpProxy(broker.address()) as proxy:
+        settings = broker.settings(hosts=(proxy.address,), heart_beat=BEAT, connect_timeout=BEAT)
+
+        def handle(delivery: Delivery) -> None:
+            got.append(delivery.body)
+            if len(got) == 20:
+                getattr(proxy, damage)()
+
+        listener = activation(settings, queue_name, handle)
+        listener.start()
+        until(lambda: len(got) >= 20)
+        if damage == "freeze":
+            began = time.monotonic()
+            until(lambda: listener.state != "Up")
+            assert time.monotonic() - began < 3.5 * BEAT.total_seconds()
+            proxy.thaw()
+        until(lambda: listener.statistics().connections >= 2)
+        until(lambda: set(got) == {str(number) for number in range(40)})
+        listener.stop(timedelta(seconds=5))
+    # What came again and was not its turn yet at the stop is there, and nothing else.
+    assert set(bodies(broker.settings(), queue_name)) <= set(got)
+    assert bodies(broker.settings(), queue_name) == []
+
+
+def test_stop_in_a_hung_broker(broker: Broker, queue_name: str) -> None:
+    """Issue 5: the deadline holds whatever the broker does."""
+    send(broker.settings(), queue_name, "a")
+    with TcpProxy(broker.address()) as proxy:
+        settings = broker.settings(hosts=(proxy.address,), heart_beat=timedelta(seconds=20))
+
+        def freeze(delivery: Delivery) -> None:
+            proxy.freeze()
+            delivery.send(f"queue://{queue_name}.out", JmsMessage.text("x"))
+
+        listener = activation(settings, queue_name, freeze)
+        listener.start()
+        until(lambda: listener.counts.delivered == 1)
+        began = time.monotonic()
+        assert not listener.stop(timedelta(seconds=1))
+        assert time.monotonic() - began < 1.5
+        proxy.cut()
+    until(lambda: bodies(broker.settings(), queue_name) == ["a"], within=10)
+
+
+def test_killed_and_started_again(any_private_broker: Broker, queue_name: str) -> None:
+    """J12, J13: start succeeds while it is down; the flow resumes."""
+    any_private_broker.kill()
+    settings = any_private_broker.settings(connect_timeout=timedelta(seconds=2))
+    got: list[str] = []
+    listener = activation(settings, queue_name, lambda delivery: got.append(delivery.body))
+    listener.start()
+    assert listener.state == "Connecting"
+    any_private_broker.start()
+    send(settings, queue_name, "a")
+    until(lambda: got == ["a"])
+    any_private_broker.kill()
+    any_private_broker.start()
+    send(settings, queue_name, "b")
+    until(lambda: "b" in got)
+    assert listener.stop(timedelta(seconds=10))

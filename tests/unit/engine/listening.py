@@ -1,0 +1,117 @@
+"""Runs listeners over a broker of this process, for tests."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.backoff import Backoff
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.calls import Handler, RecordFunction
+from airflow_provider_jmsjca.engine.listener import Activation
+from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing
+from airflow_provider_jmsjca.transports.memory import Broker, broker
+
+ORDERS = Destination.queue("orders")
+QUICK = timedelta(milliseconds=150)
+MODES: tuple[dict[str, Any], ...] = (
+    {"concurrency_mode": "serial"},
+    {"concurrency_mode": "cc", "endpoint_pool_max_size": 3},
+    {"concurrency_mode": "sync", "endpoint_pool_max_size": 3},
+)
+
+_AT_ONCE = Backoff(steps=(timedelta(milliseconds=20),))
+
+
+def until(condition: Callable[[], object], *, within: float = 5) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "it didn't happen in time"
+        time.sleep(0.002)
+
+
+class Site:
+    """A broker, what a handler got from it, and the activation in between."""
+
+    def __init__(self) -> None:
+        self.broker: Broker = broker(f"listener-{uuid.uuid4().hex[:8]}")
+        self.settings = ConnectionSettings(scheme="vm", hosts=((self.broker.name, None),))
+        self.got: list[Any] = []
+        self.attempts: list[tuple[Any, int]] = []
+        self.threads: list[int] = []
+        self._lock = threading.Lock()
+        self._started: list[Activation] = []
+
+    def send(self, *bodies: str, to: Destination = ORDERS, **properties: Any) -> None:
+        connection = connect(self.settings)
+        connection.send(
+            Outgoing(destination=to, message=JmsMessage.text(body, properties)) for body in bodies
+        )
+        connection.close()
+
+    def note(self, delivery: Any) -> None:
+        """Remember a delivery."""
+        with self._lock:
+            body = "END" if delivery.end_of_batch else delivery.body
+            self.got.append(body)
+            self.attempts.append((body, delivery.redelivery_count))
+            self.threads.append(threading.get_ident())
+
+    def activation(
+        self,
+        handler: Handler,
+        *,
+        connect_with: Callable[[], Connection] | None = None,
+        changes: dict[str, Any] | None = None,
+        park: bool = False,
+        confirm: bool = False,
+        record: RecordFunction | None = None,
+        **spec: Any,
+    ) -> Activation:
+        """Return an activation that notes every delivery before its handler gets it."""
+
+        def noting(delivery: Any) -> None:
+            self.note(delivery)
+            handler(delivery)
+
+        settings = self.listener_settings(park=park, confirm=confirm, **spec)
+        settings = replace(
+            settings,
+            delivery=replace(
+                settings.delivery,
+                outage=replace(settings.delivery.outage, backoff=_AT_ONCE),
+                **(changes or {}),
+            ),
+        )
+        made = Activation(
+            settings,
+            connect_with or functools.partial(connect, self.settings),
+            noting,
+            record=record,
+            chance=lambda: 0.0,
+        )
+        self._started.append(made)
+        return made
+
+    @staticmethod
+    def listener_settings(*, park: bool = False, confirm: bool = False, **spec: Any) -> ListenerSettings:
+        full = {"destination": "orders", "destination_type": "queue"} | spec
+        return listener_settings(ActivationSpec(**full), park=park, confirm=confirm, principal="bob")
+
+    def bodies(self, queue: str) -> list[Any]:
+        return [message.body for message in self.broker.messages(queue)]
+
+    def close(self) -> None:
+        for activation in self._started:
+            activation.stop(timedelta(seconds=1))
