@@ -66,6 +66,8 @@ def import_command(args: argparse.Namespace) -> None:
     """Print the activation spec of deployment descriptors as YAML."""
     spec = ActivationSpec.from_xml(*(_read(Path(file)) for file in args.files), name=args.name)
     sys.stdout.write(spec.to_yaml(secrets=args.secrets))
+    for sentence in spec.without_effect:
+        sys.stderr.write(f"note: {sentence}\n")
 
 
 def _layer(path: Path, name: str | None) -> Layer:

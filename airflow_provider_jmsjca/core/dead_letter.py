@@ -218,7 +218,8 @@ def _added(
     if state.failure is not None:
         values[_EXCEPTION_CLASS] = shortened(state.failure.class_name, limit)
         values[_EXCEPTION_MESSAGE] = shortened(state.failure.message, limit)
-        values[_EXCEPTION_TRACE] = shortened(state.failure.stack_trace, limit)
+        # A Spark row that doesn't fit has a reason but no stack.
+        values[_EXCEPTION_TRACE] = shortened(state.failure.stack_trace, limit) or None
     added: dict[str, PropertyValue] = {
         f"{prefix}{suffix}": value for suffix, value in values.items() if value is not None
     }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import enum
+import re
 from dataclasses import dataclass
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 
-_JNDI = "jndi"  # marks a name in the provider's own JNDI and is part of the name (J90)
+_TYPED = re.compile(r"(?P<type>[A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 class DestinationKind(enum.StrEnum):
@@ -42,32 +44,58 @@ class Destination:
         return cls(DestinationKind.TOPIC, name)
 
     @classmethod
-    def parse(cls, text: str, default: DestinationKind = DestinationKind.QUEUE) -> Destination:
-        """Return the destination that `queue://name`, `topic://name` or a bare name says.
+    def parse(cls, text: str) -> Destination:
+        """Return the destination that `queue://name`, `topic://name` or a bare queue name says.
 
-        Also read: `queue:name`, `/queue/name`, and the same for topics. Blanks around the name don't count.
-
-        Args:
-            text: The destination.
-            default: What a bare name names.
+        Also read: `queue:name`, `/queue/name`, and the same for topics; blanks around it don't count. A queue
+        whose own name looks like `other://name` is written `queue://other://name`.
 
         Raises:
-            ConfigurationError: The text names no destination, or says another kind than those two.
+            ConfigurationError: The text names no destination, or one of an unknown type.
         """
         text = text.strip()
-        scheme, separator, name = text.partition("://")
-        for kind in DestinationKind:
-            if separator and scheme.lower() == kind:
-                return cls(kind, name)
-            for prefix in (f"/{kind}/", f"{kind}:"):
-                if text.startswith(prefix):
-                    return cls(kind, text[len(prefix) :])
-        if separator and scheme.lower() != _JNDI:
-            raise ConfigurationError(
-                f"destination: {scheme!r} is no kind of destination, expected queue://name, topic://name or "
-                "a bare name"
-            )
-        return cls(default, text)
+        found = _read(text)
+        if found is None:
+            refuse_unknown_type(text)
+            return cls.queue(text)
+        return found
+
+    @classmethod
+    def from_header(cls, text: str) -> Destination:
+        """Return the destination that a message's header names.
+
+        Whatever has none of the forms of `parse` is the name of a queue: what producers write is not ours to
+        refuse.
+
+        Raises:
+            ConfigurationError: The name is empty.
+        """
+        return _read(text) or cls.queue(text)
 
     def __str__(self) -> str:
         return f"{self.kind}://{self.name}"
+
+
+def refuse_unknown_type(text: str) -> None:
+    """Refuse what a user may have meant as another type of destination, and would get as a queue's name.
+
+    Raises:
+        ConfigurationError: The text begins with a type that isn't `queue` or `topic`.
+    """
+    typed = _TYPED.match(text)
+    if typed is None or typed["type"] in set(DestinationKind):
+        return
+    close = difflib.get_close_matches(typed["type"].lower(), list(DestinationKind), n=1)
+    hint = f" (did you mean {str(close[0])!r}?)" if close else ""
+    raise ConfigurationError(
+        f"destination {text!r}: no destination type {typed['type']!r}{hint}; expected queue://name, "
+        f"topic://name or the name of a queue (queue://{text} if it is really called that)"
+    )
+
+
+def _read(text: str) -> Destination | None:
+    for kind in DestinationKind:
+        for prefix in (f"{kind}://", f"/{kind}/", f"{kind}:"):
+            if text.startswith(prefix):
+                return Destination(kind, text[len(prefix) :])
+    return None

@@ -24,9 +24,7 @@ class BatchSpec:
         max_messages: How many messages make a batch, those of earlier attempts included.
         max_time: How long this attempt collects, outages included.
         idle_time: How long nothing may come before the batch ends; `None` waits on.
-        segment_messages: Most messages in a segment, 1 to 10,000. All of a segment wait for one commit, and
-            ActiveMQ Classic takes longer over each of them the more there are: 1,000 went through twice as
-            fast as 2,000. Where another broker is used, larger segments make fewer files.
+        segment_messages: Most messages in a segment, 1 to 10,000. All of a segment wait for one commit.
         segment_bytes: A segment is sealed once its bodies reach this size, in bytes.
         flush_time: A segment that isn't full is sealed when nothing came for this long.
     """
@@ -35,7 +33,7 @@ class BatchSpec:
     max_messages: int | None = None
     max_time: timedelta | None = None
     idle_time: timedelta | None = None
-    segment_messages: int = 1_000
+    segment_messages: int = 5_000
     segment_bytes: int = 64 * 1024 * 1024
     flush_time: timedelta = timedelta(seconds=1)
 

@@ -38,6 +38,8 @@ class Capabilities:
         durable_subscription: Topics keep messages for a named subscriber that is away.
         delayed_delivery: `Outgoing.delay` is honoured without holding messages behind it.
         typed_properties: Property types survive the way through the broker.
+        unit_frees_prefetch: What a unit acknowledges makes room for further messages before its commit.
+            Without it a unit can't settle more messages than the prefetch.
         priority: Higher priorities overtake lower ones on the default configuration.
         message_groups: `JMSXGroupID` keeps a group on one consumer.
         body_kinds: The kinds of body that survive the way through the broker.
@@ -54,6 +56,7 @@ class Capabilities:
     durable_subscription: bool = False
     delayed_delivery: bool = False
     typed_properties: bool = False
+    unit_frees_prefetch: bool = False
     priority: bool = False
     message_groups: bool = False
     body_kinds: frozenset[BodyKind] = frozenset({BodyKind.TEXT, BodyKind.BYTES, BodyKind.EMPTY})

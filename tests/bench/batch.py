@@ -54,7 +54,7 @@ def measure(
     *,
     batch_id: str = "bench",
     prefetch: int | None = None,
-    segment_messages: int = 1_000,
+    segment_messages: int = 5_000,
 ) -> BatchRate:
     """Collect that many messages, which must be there, into a new batch.
 

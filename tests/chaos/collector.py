@@ -29,12 +29,13 @@ def main() -> None:
     spec = BatchSpec(
         subscription=Subscription(destination=source),
         max_messages=asked["max_messages"],
-        idle_time=timedelta(seconds=5),
+        idle_time=timedelta(seconds=asked["idle_seconds"]),
         segment_messages=asked["segment_messages"],
     )
     with SpoolBatch(Path(asked["spool"]), asked["batch_id"], source=str(source), activation="chaos") as batch:
         result = collect(partial(open_connection, settings), batch, spec, stop=threading.Event())
-    sys.stdout.write(json.dumps({"rows": result.rows, "duplicates": result.duplicates}) + "\n")
+    counts = {"rows": result.rows, "duplicates": result.duplicates, "reconnects": result.reconnects}
+    sys.stdout.write(json.dumps(counts) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,68 +5,24 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.spark.manifest import Manifest
-from airflow_provider_jmsjca.spark.row_reader import table_to_messages
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
+from tests.chaos.collecting import CollectorProcess, stored_numbers
 from tests.servers.broker import Broker
 
-ROOT = Path(__file__).parents[2]
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"
 MESSAGES, SEGMENT, ROUNDS = (20_000, 1_000, 12) if FULL else (3_000, 250, 5)
-
-
-def start(broker: Broker, queue: str, spool: Path, batch_id: str, count: int) -> subprocess.Popen[str]:
-    host, port = broker.address()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.chaos.collector"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
-    )  # fmt: skip
-    assert process.stdin is not None
-    # The password travels where no list of processes shows it.
-    json.dump(
-        {
-            "host": host,
-            "port": port,
-            "username": broker.username,
-            "password": broker.password,
-            "queue": queue,
-            "spool": str(spool),
-            "batch_id": batch_id,
-            "max_messages": count,
-            "segment_messages": SEGMENT,
-        },
-        process.stdin,
-    )
-    process.stdin.close()
-    return process
-
-
-def segments(folder: Path) -> int:
-    return len(list(folder.glob("segment-*.parquet")))
-
-
-def numbers(manifests: Sequence[Manifest]) -> list[int]:
-    found = []
-    for manifest in manifests:
-        manifest.verify()
-        for path in manifest.segment_paths():
-            found += [int(str(item.message.body)) for item in table_to_messages(pq.ParquetFile(path).read())]
-    return found
 
 
 @pytest.mark.timeout(900)
@@ -83,29 +39,26 @@ def test_killed_between_seal_and_acknowledgement_nothing_is_lost_or_stored_twice
     half = MESSAGES // 2
     kills = duplicates = 0
     for batch_id, rounds in (("first", ROUNDS), ("second", ROUNDS // 2), ("third", 0)):
-        folder = tmp_path / batch_id
+        collect = partial(
+            CollectorProcess,
+            activemq,
+            queue,
+            tmp_path / batch_id,
+            max_messages=half,
+            segment_messages=SEGMENT,
+        )
         for _ in range(rounds):
-            before = segments(folder)
-            process = start(activemq, queue, tmp_path, batch_id, half)
+            collector = collect()
+            before = collector.segments
             deadline = time.monotonic() + 120
-            while segments(folder) == before and process.poll() is None:
+            while collector.segments == before and collector.alive:
                 assert time.monotonic() < deadline, "no segment was sealed"
                 time.sleep(0.0005)
-            if process.poll() is None:
-                process.kill()
-                kills += 1
-            process.wait(timeout=30)
-            assert process.stdout is not None
-            process.stdout.close()
-        process = start(activemq, queue, tmp_path, batch_id, half)
-        assert process.stdout is not None
-        with process.stdout as output:
-            duplicates += json.loads(output.read())["duplicates"]
-        assert process.wait(timeout=60) == 0
+            kills += collector.alive
+            collector.kill()
+        duplicates += collect().result()["duplicates"]
 
-    stored = numbers(
-        [Manifest.read(tmp_path / name / "manifest.json") for name in ("first", "second", "third")]
-    )
+    stored = stored_numbers(tmp_path / name for name in ("first", "second", "third"))
     assert len(stored) == MESSAGES
     assert set(stored) == set(range(MESSAGES))
     assert list(connection.browse(source)) == []

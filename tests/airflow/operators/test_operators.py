@@ -7,21 +7,15 @@ import shutil
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from airflow.models.dagbundle import DagBundleModel
-from airflow.models.serialized_dag import SerializedDagModel
-from airflow.sdk import DAG, BaseOperator
-from airflow.serialization.definitions.dag import SerializedDAG
-from airflow.serialization.serialized_objects import LazyDeserializedDAG
-from airflow.utils.session import create_session
+from airflow.sdk import BaseOperator
 from airflow.utils.state import DagRunState, TaskInstanceState
 
 from airflow_provider_jmsjca.core.dead_letter import original_of
@@ -34,6 +28,7 @@ from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator, sp
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.spark.manifest import uri_to_path
 from airflow_provider_jmsjca.transports.memory import Broker
+from tests.airflow.task_runs import run_task
 
 Publish = Callable[..., None]
 pytestmark = [
@@ -42,37 +37,6 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
     pytest.mark.filterwarnings("error:::airflow_provider_jmsjca"),
 ]
-
-
-class Outcome:
-    """What became of a run of one task."""
-
-    def __init__(self, run: Any, task_id: str) -> None:
-        instance = run.get_task_instance(task_id)
-        self.run = run
-        self.state = instance.state
-        self.value = instance.xcom_pull(task_ids=task_id)
-
-
-def execute(dag: DAG, task_id: str) -> Outcome:
-    """Run a DAG once. Airflow wants to have it in its database first."""
-    bundle = "dags-folder"
-    with create_session() as session:
-        if session.get(DagBundleModel, bundle) is None:
-            session.add(DagBundleModel(name=bundle))
-            session.flush()
-        lazy = LazyDeserializedDAG.from_dag(dag)
-        SerializedDAG.bulk_write_to_db(bundle, None, [lazy], session=session)
-        SerializedDagModel.write_dag(lazy, bundle_name=bundle, session=session)
-    day = datetime(2026, 1, 2, tzinfo=UTC)
-    return Outcome(dag.test(run_after=day, logical_date=day), task_id)
-
-
-def run_task(make: Callable[[], BaseOperator], dag_id: str | None = None) -> Outcome:
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    with DAG(dag_id or f"dag_{uuid.uuid4().hex[:8]}", schedule=None, start_date=start) as dag:
-        task = make()
-    return execute(dag, task.task_id)
 
 
 def test_publish_sends_text_and_templates_it(server: Broker) -> None:

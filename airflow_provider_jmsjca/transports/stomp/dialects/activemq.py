@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
 )
 from airflow_provider_jmsjca.transports.stomp.frames import Frame, escape
 
-DEFAULT_PREFETCH: Final = 100
+DEFAULT_PREFETCH: Final = 500
 LONGEST_PROPERTY: Final = 10_000
 LONGEST_HEADER_LINE: Final = 10 * 1024
 MOST_HEADERS: Final = 1000
@@ -48,6 +48,7 @@ class ActiveMqDialect(Dialect):
         durable_subscription=True,
         delayed_delivery=True,
         message_groups=True,
+        unit_frees_prefetch=True,
         max_property_characters=LONGEST_PROPERTY,
     )
     unit_kind: ClassVar[UnitKind] = UnitKind.TRANSACTION

@@ -165,7 +165,7 @@ class ArtemisDialect(Dialect):
         """Return where the message was sent to: the header repeats what the producer wrote."""
         name = headers.get("destination", "")
         kind = _KINDS.get(headers.get("destination-type", ""), subscription.destination.kind)
-        return Destination(kind, Destination.parse(name).name) if name else subscription.destination
+        return Destination(kind, Destination.from_header(name).name) if name else subscription.destination
 
 
 def _window(prefetch: int | None) -> int:

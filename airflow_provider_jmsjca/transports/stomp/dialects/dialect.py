@@ -6,6 +6,7 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import lru_cache
 from typing import ClassVar, Final, TypeAlias, overload
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
@@ -265,7 +266,7 @@ class Dialect(ABC):
             ),
             message_id=self.message_id(headers),
             correlation_id=headers.get("correlation-id"),
-            reply_to=None if "reply-to" not in headers else Destination.parse(headers["reply-to"]),
+            reply_to=None if "reply-to" not in headers else Destination.from_header(headers["reply-to"]),
             type=headers.get("type"),
             destination=self.origin(headers, subscription),
             timestamp=number(headers, "timestamp", None),
@@ -321,12 +322,17 @@ class Dialect(ABC):
 
     def origin(self, headers: Mapping[str, str], subscription: Subscription) -> Destination:
         """Return where the message was sent to."""
-        text = headers.get("destination", "")
-        for kind in DestinationKind:
-            prefix = f"/{kind}/"
-            if text.startswith(prefix) and len(text) > len(prefix):
-                return Destination(kind, text[len(prefix) :])
-        return subscription.destination
+        return _prefixed(headers.get("destination", "")) or subscription.destination
+
+
+@lru_cache(maxsize=1024)
+def _prefixed(text: str) -> Destination | None:
+    """Return the destination of `/queue/name` or `/topic/name`. Remembered, for there are few of them."""
+    for kind in DestinationKind:
+        prefix = f"/{kind}/"
+        if text.startswith(prefix) and len(text) > len(prefix):
+            return Destination(kind, text[len(prefix) :])
+    return None
 
 
 @overload

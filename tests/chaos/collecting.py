@@ -1,0 +1,104 @@
+"""Processes that collect batches, started and killed by the tests."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from airflow_provider_jmsjca.spark.manifest import Manifest
+from airflow_provider_jmsjca.spark.row_reader import table_to_messages
+from tests.servers.broker import Broker
+
+ROOT = Path(__file__).parents[2]
+
+
+class CollectorProcess:
+    """`tests.chaos.collector` on one batch."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        queue: str,
+        folder: Path,
+        *,
+        max_messages: int,
+        segment_messages: int,
+        idle_seconds: float = 5,
+    ) -> None:
+        """Start it.
+
+        Args:
+            broker: Where from.
+            queue: Which queue.
+            folder: The batch's folder, in the spool.
+            max_messages: How many messages make the batch.
+            segment_messages: Most messages in a segment.
+            idle_seconds: How long nothing may come before the batch ends.
+        """
+        self.folder = folder
+        host, port = broker.address()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.chaos.collector"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+        assert self._process.stdin is not None
+        # The password travels where no list of processes shows it.
+        json.dump(
+            {
+                "host": host,
+                "port": port,
+                "username": broker.username,
+                "password": broker.password,
+                "queue": queue,
+                "spool": str(folder.parent),
+                "batch_id": folder.name,
+                "max_messages": max_messages,
+                "segment_messages": segment_messages,
+                "idle_seconds": idle_seconds,
+            },
+            self._process.stdin,
+        )
+        self._process.stdin.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
+
+    @property
+    def segments(self) -> int:
+        """How many segments the batch has."""
+        return len(list(self.folder.glob("segment-*.parquet")))
+
+    def kill(self) -> None:
+        """Kill -9 it; harmless if it has ended."""
+        self._process.kill()
+        self._process.wait(timeout=30)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def result(self) -> dict[str, Any]:
+        """Wait until it has finished its batch, and return what it counted."""
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            text = output.read()
+        assert self._process.wait(timeout=60) == 0
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+
+def stored_numbers(folders: Iterable[Path]) -> list[int]:
+    """Return the numbers that the messages of finished batches hold, after checking their digests."""
+    found = []
+    for folder in folders:
+        manifest = Manifest.read(folder / "manifest.json")
+        manifest.verify()
+        for path in manifest.segment_paths():
+            found += [int(str(item.message.body)) for item in table_to_messages(pq.ParquetFile(path).read())]
+    return found

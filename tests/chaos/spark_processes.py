@@ -1,0 +1,86 @@
+"""The processes of a Spark driver that a task of this process submitted."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+T = TypeVar("T")
+
+
+class Driver:
+    """One attempt at a batch: the JVM, and the Python process it started.
+
+    Args:
+        fence: The number of the attempt.
+    """
+
+    def __init__(self, fence: int) -> None:
+        self.fence = fence
+
+    def _processes(self) -> list[tuple[psutil.Process, list[str]]]:
+        found = []
+        for process in psutil.Process().children(recursive=True):
+            try:
+                line = process.cmdline()
+            except psutil.Error:
+                continue
+            if _follows(line, "--fence", str(self.fence)):
+                found.append((process, line))
+        return found
+
+    def _named(self, name: str) -> psutil.Process | None:
+        for process, line in self._processes():
+            if Path(line[0]).name.startswith(name) and "org.apache.spark.launcher.Main" not in line:
+                return process
+        return None
+
+    def jvm(self) -> psutil.Process | None:
+        """Return the JVM that `spark-submit` became."""
+        return self._named("java")
+
+    def python(self) -> psutil.Process | None:
+        """Return the process that runs the script."""
+        return self._named("python")
+
+    def groups(self) -> set[int]:
+        """Return the process groups of the attempt."""
+        return {os.getpgid(process.pid) for process, _ in self._processes()}
+
+
+def _follows(line: list[str], option: str, value: str) -> bool:
+    return any(pair == (option, value) for pair in itertools.pairwise(line))
+
+
+def soon(look: Callable[[], T | None], what: str, seconds: float = 120) -> T:
+    """Wait until `look` finds something, and return that.
+
+    Raises:
+        AssertionError: It didn't in time.
+    """
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"window missed: no {what} within {seconds:g} s"
+        time.sleep(0.005)
+    return found
+
+
+def ended(process: psutil.Process) -> bool:
+    """Tell whether a process has ended, collected by its parent or not."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def signal_groups(groups: set[int], number: signal.Signals) -> None:
+    """Send a signal to whole process groups."""
+    for group in groups:
+        os.killpg(group, number)
