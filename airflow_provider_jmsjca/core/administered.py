@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind, refuse_unknown_type
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, check_keys, read_value
 from airflow_provider_jmsjca.core.options.properties import read_properties
 from airflow_provider_jmsjca.core.query import read_query
@@ -15,8 +15,8 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 _LOOKUP = "lookup://"
 _WITH_OPTIONS = "jmsjca://"
 _PATCH_BAY = "patchbay:/"
-_JNDI = "jndi://"  # a name as the JNDI adapter has it (J90)
 _TYPED = ("queue:", "topic:", "/queue/", "/topic/")
+_SCHEMES = ("queue://", "topic://")
 _TYPE_KEYS = ("destination_type", "destinationType", "destination-type", "type")
 _NAME_KEYS = ("name", "destination", "destinationName")
 _GENERICJMSRA_KEYS = ("DestinationJndiName", "destinationJndiName")
@@ -70,16 +70,13 @@ class DestinationReference:
             if text.lower().startswith(_LOOKUP):
                 return cls(kind=kind, name=text[len(_LOOKUP) :], lookup=True, options=tuple(options.items()))
         text = text.removeprefix(_PATCH_BAY)
-        said = text.startswith(_TYPED)
-        if not said and not text.startswith(_JNDI):
-            refuse_unknown_type(text)
-        if kind is None and default is None and not said:
+        said = text.startswith(_TYPED) or text.lower().startswith(_SCHEMES)
+        if kind is None and default is None and not said and "://" not in text:
             raise ConfigurationError(
                 "destination_type: missing, expected queue or topic "
                 f"(or the destination as queue://{text or 'name'})"
             )
-        named = kind or default
-        destination = Destination.parse(text) if said or named is None else Destination(named, text)
+        destination = Destination.parse(text, kind or default or DestinationKind.QUEUE)
         if kind is not None and destination.kind is not kind:
             raise ConfigurationError(
                 f"destination: {text!r} is a {destination.kind} but destination_type says {kind}"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import difflib
 import enum
-import re
 from dataclasses import dataclass
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 
-_TYPED = re.compile(r"(?P<type>[A-Za-z][A-Za-z0-9+.-]*)://")
+_JNDI = "jndi"  # marks a name in the provider's own JNDI and is part of the name (J90)
 
 
 class DestinationKind(enum.StrEnum):
@@ -44,20 +43,24 @@ class Destination:
         return cls(DestinationKind.TOPIC, name)
 
     @classmethod
-    def parse(cls, text: str) -> Destination:
-        """Return the destination that `queue://name`, `topic://name` or a bare queue name says.
+    def parse(cls, text: str, default: DestinationKind = DestinationKind.QUEUE) -> Destination:
+        """Return the destination that `queue://name`, `topic://name` or a bare name says.
 
-        Also read: `queue:name`, `/queue/name`, and the same for topics; blanks around it don't count. A queue
-        whose own name looks like `other://name` is written `queue://other://name`.
+        Also read: `queue:name`, `/queue/name`, and the same for topics. Blanks around the name don't count. A
+        queue whose own name looks like `other://name` is written `queue://other://name`.
+
+        Args:
+            text: The destination.
+            default: What a bare name names.
 
         Raises:
-            ConfigurationError: The text names no destination, or one of an unknown type.
+            ConfigurationError: The text names no destination, or says another type than those two.
         """
         text = text.strip()
         found = _read(text)
         if found is None:
-            refuse_unknown_type(text)
-            return cls.queue(text)
+            _refuse_unknown_type(text)
+            return cls(default, text)
         return found
 
     @classmethod
@@ -76,26 +79,24 @@ class Destination:
         return f"{self.kind}://{self.name}"
 
 
-def refuse_unknown_type(text: str) -> None:
-    """Refuse what a user may have meant as another type of destination, and would get as a queue's name.
-
-    Raises:
-        ConfigurationError: The text begins with a type that isn't `queue` or `topic`.
-    """
-    typed = _TYPED.match(text)
-    if typed is None or typed["type"] in set(DestinationKind):
-        return
-    close = difflib.get_close_matches(typed["type"].lower(), list(DestinationKind), n=1)
-    hint = f" (did you mean {str(close[0])!r}?)" if close else ""
-    raise ConfigurationError(
-        f"destination {text!r}: no destination type {typed['type']!r}{hint}; expected queue://name, "
-        f"topic://name or the name of a queue (queue://{text} if it is really called that)"
-    )
-
-
 def _read(text: str) -> Destination | None:
+    scheme, separator, name = text.partition("://")
     for kind in DestinationKind:
-        for prefix in (f"{kind}://", f"/{kind}/", f"{kind}:"):
+        if separator and scheme.lower() == kind:
+            return Destination(kind, name)
+        for prefix in (f"/{kind}/", f"{kind}:"):
             if text.startswith(prefix):
                 return Destination(kind, text[len(prefix) :])
     return None
+
+
+def _refuse_unknown_type(text: str) -> None:
+    scheme, separator, _ = text.partition("://")
+    if not separator or scheme.lower() == _JNDI:
+        return
+    close = difflib.get_close_matches(scheme.lower(), list(DestinationKind), n=1)
+    hint = f" (did you mean {str(close[0])!r}?)" if close else ""
+    raise ConfigurationError(
+        f"destination {text!r}: no destination type {scheme!r}{hint}; expected queue://name, "
+        f"topic://name or the name of a queue (queue://{text} if it is really called that)"
+    )

@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import replace
@@ -35,6 +36,7 @@ from airflow_provider_jmsjca.engine.patience import Patience
 from airflow_provider_jmsjca.errors import (
     ConnectionLostError,
     InDoubtError,
+    JmsError,
     PoisonMessageError,
     TransientBrokerError,
 )
@@ -56,8 +58,8 @@ _PREFETCH = 200
 class Connect(Protocol):
     """Opens a connection, with backoff; `functools.partial(open_connection, settings)` is one."""
 
-    def __call__(self, *, stop: threading.Event) -> Connection | None:
-        """Return a connection, or `None` once `stop` is set."""
+    def __call__(self, *, stop: threading.Event, on_failure: Callable[[JmsError], None]) -> Connection | None:
+        """Return a connection, or `None` once `stop` is set; tell `on_failure` of every failed attempt."""
 
 
 def collect(connect: Connect, batch: SpoolBatch, spec: BatchSpec, *, stop: threading.Event) -> CollectResult:
@@ -106,6 +108,7 @@ class _Collection:
         self._last_arrival = self._began
         self._sealer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="jms-seal")
         self._sealing: Future[None] | None = None
+        self._no_connection: JmsError | None = None
         self._rows: list[Row] = []
         self._unit: UnitOfWork | None = None
         self._bytes = self._in_unit = 0
@@ -120,7 +123,7 @@ class _Collection:
     def run(self, connect: Connect) -> CollectResult:
         try:
             while (reason := self._end()) is None:
-                connection = connect(stop=self._patience)
+                connection = connect(stop=self._patience, on_failure=self._failed_to_connect)
                 if connection is None:
                     continue
                 self._connections += 1
@@ -129,9 +132,10 @@ class _Collection:
             self._sealer.shutdown(wait=not self._stop.is_set(), cancel_futures=True)
         if reason is EndReason.TIME and self._connections == 0:
             raise TransientBrokerError(
-                f"no connection within the batch's {self._spec.max_time} for {self._batch.source}; "
-                f"batch {self._batch.batch_id} goes on with the next attempt"
-            )
+                f"no connection within the batch's {self._spec.max_time} for {self._batch.source}: "
+                f"{self._no_connection or 'the first attempt has not ended'}; batch {self._batch.batch_id} "
+                "goes on with the next attempt"
+            ) from self._no_connection
         manifest = None if reason is EndReason.STOPPED else self._batch.complete().uri
         return CollectResult(
             reason=reason,
@@ -146,6 +150,9 @@ class _Collection:
             reconnects=max(0, self._connections - 1),
             seconds=time.monotonic() - self._began,
         )
+
+    def _failed_to_connect(self, failure: JmsError) -> None:
+        self._no_connection = failure
 
     def _receive_over(self, connection: Connection) -> None:
         received_before = self._received

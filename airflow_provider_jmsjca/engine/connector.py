@@ -48,6 +48,7 @@ def open_connection(
     *,
     stop: threading.Event,
     policy: RetryPolicy | None = None,
+    on_failure: Callable[[JmsError], None] | None = None,
     connect: Connect = connect,
     clock: Callable[[], float] = time.monotonic,
     uniform: Callable[[], float] = random.random,
@@ -61,6 +62,7 @@ def open_connection(
         settings: Which broker.
         stop: Set by whoever wants no connection any more.
         policy: When to try again; `None` means the default one.
+        on_failure: Told why an attempt failed, before the wait for the next one.
         connect: Opens one connection.
         clock: Returns seconds, monotonic.
         uniform: Returns a number from 0 to 1, for the jitter.
@@ -83,6 +85,8 @@ def open_connection(
             if not isinstance(failure, TransientBrokerError) and not policy.retry_permanent:
                 raise
             failures += 1
+            if on_failure is not None:
+                on_failure(failure)
             wait = policy.backoff.wait(failures, uniform()).total_seconds()
             elapsed = clock() - began
             if policy.deadline is not None and elapsed + wait > policy.deadline.total_seconds():

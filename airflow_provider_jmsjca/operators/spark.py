@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
@@ -141,6 +142,15 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self.log.info("Submitting %d messages, attempt %d", manifest.rows, fence)
         try:
             self._hook.submit(self.application or str(READY_MADE), start_new_session=True)
+        except FileNotFoundError as error:
+            raise ConfigurationError(
+                f"there is no {error.filename!r} on this worker: pip install "
+                "'airflow-provider-jmsjca[spark]', or name another program in the connection "
+                f"{self.spark_conn_id!r}"
+            ) from error
+        except AirflowException as failure:
+            _explain(failure, manifest)
+            raise
         finally:
             self._close_output()
         done = Done.read(manifest.folder)
@@ -159,6 +169,24 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             connection.close()
         self.log.warning("%d messages of batch %s went to %s", sent, manifest.batch_id, target)
         return sent
+
+
+def _explain(failure: AirflowException, manifest: Manifest) -> None:
+    """Say in one line what would otherwise have to be found in Spark's output.
+
+    Raises:
+        SpoolError: A file of the batch is missing or damaged: which, and how.
+        AirflowException: There is no Java.
+    """
+    try:
+        manifest.verify()
+    except SpoolError as fault:
+        raise fault from failure
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        raise AirflowException(
+            "spark-submit failed and there is no Java on this worker: install Java 17 or newer and put it on "
+            "the PATH, or set JAVA_HOME"
+        ) from failure
 
 
 def spark_submit_hook() -> Any:

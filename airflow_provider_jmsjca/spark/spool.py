@@ -101,7 +101,10 @@ class SpoolBatch:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(self.folder / LOCK)
         except OSError as error:
-            raise SpoolError(f"{self.folder}: can't be opened: {error.strerror or error}") from error
+            raise SpoolError(
+                f"{self.folder}: can't be opened: {error.strerror or error}; expected a spool_path that this "
+                "process can write"
+            ) from error
         try:
             if not self._find_manifest():
                 synchronize_folder(self.folder.parent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from airflow_provider_jmsjca.spark.row_reader import table_to_messages
 from tests.servers.broker import Broker
 
 ROOT = Path(__file__).parents[2]
+_LARGER_THAN_A_HEADER = 1024
 
 
 class CollectorProcess:
@@ -75,6 +77,15 @@ class CollectorProcess:
     def segments(self) -> int:
         """How many segments the batch has."""
         return len(list(self.folder.glob("segment-*.parquet")))
+
+    @property
+    def sealing(self) -> bool:
+        """Whether a segment is being written; the batch's header, written alike, is smaller."""
+        for path in self.folder.glob(".tmp-*"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_size > _LARGER_THAN_A_HEADER:
+                    return True
+        return False
 
     def kill(self) -> None:
         """Kill -9 it; harmless if it has ended."""

@@ -57,6 +57,10 @@ MEANINGS = {
         "Properties keep their types",
         "they arrive as text: `5`, `true`, `1.5`",
     ),
+    "unit_frees_prefetch": (
+        "What a transaction acknowledges makes room for more before its commit",
+        "a transaction settles no more messages than the prefetch",
+    ),
     "priority": (
         "Higher priorities overtake lower ones on the default configuration",
         "the priority travels with the message and changes nothing",

@@ -39,8 +39,9 @@ class StompConsumer:
         self._key = b""
         self._identifier = ""
         self._closed = False
-        self._unsettled: dict[bytes, Frame] = {}
-        self._claimed: dict[bytes, Frame] = {}
+        # What is unsettled, in the order it came; a unit of work has reserved some of it.
+        self._held: dict[bytes, Frame] = {}
+        self._claimed: set[bytes] = set()
         self._waiting: deque[tuple[Frame, bool]] = deque()
         self._limit = None if connection.dialect.counts_messages else subscription.prefetch
 
@@ -89,14 +90,14 @@ class StompConsumer:
             if not self._closed and (self._waiting or self._is_full()):
                 self._waiting.append((frame, False))
                 return
-            self._unsettled[token] = frame
+            self._held[token] = frame
             if self._closed:
                 return
             generation = self._generation
         self._on_received(self._received(frame, token, generation, again=False))
 
     def _is_full(self) -> bool:
-        return self._limit is not None and len(self._unsettled) + len(self._claimed) >= self._limit
+        return self._limit is not None and len(self._held) >= self._limit
 
     def _received(self, frame: Frame, token: bytes, generation: int, *, again: bool) -> Received:
         decode = self._decode_again if again else self._dialect.decode
@@ -120,7 +121,7 @@ class StompConsumer:
                     return
                 frame, again = self._waiting.popleft()
                 token = self._acknowledgement(frame) or b""
-                self._unsettled[token] = frame
+                self._held[token] = frame
                 generation = self._generation
             self._on_received(self._received(frame, token, generation, again=again))
 
@@ -128,7 +129,7 @@ class StompConsumer:
         """Settle without a unit of work. Stale ones are ignored: the broker has them back already."""
         full = False
         with self._lock:
-            acks = [_ack(one.token) for one in received if self._take(one, self._unsettled) is not None]
+            acks = [_ack(one.token) for one in received if self._take(one, claimed=False)]
             if acks:
                 full = self._wire.append(b"".join(acks))
         if acks:
@@ -143,10 +144,10 @@ class StompConsumer:
         """
         full = False
         with self._lock:
-            frame = self._take(received, self._unsettled)
-            if frame is None:
+            token = _bytes(received.token)
+            if not self._is_held(received) or token in self._claimed:
                 return False
-            self._claimed[_bytes(received.token)] = frame
+            self._claimed.add(token)
             if headers is not None:
                 full = self._wire.append(_ack(received.token, headers))
         if headers is not None:
@@ -156,21 +157,20 @@ class StompConsumer:
     def release(self, received: Received) -> None:
         """Give a reserved message back to its holder: it is unsettled again."""
         with self._lock:
-            frame = self._take(received, self._claimed)
-            if frame is not None:
-                self._unsettled[_bytes(received.token)] = frame
+            if self._is_held(received):
+                self._claimed.discard(_bytes(received.token))
 
     def settled(self, received: Received) -> None:
         """Note that the unit of a reserved message was committed."""
         with self._lock:
-            self._take(received, self._claimed)
+            self._take(received, claimed=True)
         self._go_on()
 
     def settle(self, received: Received, headers: bytes) -> bool:
         """Acknowledge a reserved message; say whether it was still ours."""
         full = False
         with self._lock:
-            if self._take(received, self._claimed) is None:
+            if not self._take(received, claimed=True):
                 return False
             full = self._wire.append(_ack(received.token, headers))
         self._wire.nudge(full=full)
@@ -181,19 +181,26 @@ class StompConsumer:
         if self._waiting:
             self._wire.call_soon(self._hand_out)
 
-    def _take(self, received: Received, shelf: dict[bytes, Frame]) -> Frame | None:
+    def _take(self, received: Received, *, claimed: bool) -> bool:
+        """Let go of a message that is reserved or isn't, as said; tell whether there was one."""
+        token = _bytes(received.token)
+        if not self._is_held(received) or (token in self._claimed) is not claimed:
+            return False
+        del self._held[token]
+        self._claimed.discard(token)
+        return True
+
+    def _is_held(self, received: Received) -> bool:
         if received.consumer is not self:
             raise ConfigurationError("a message can be settled only through the consumer it came to")
-        if received.generation != self._generation:
-            return None
-        return shelf.pop(_bytes(received.token), None)
+        return received.generation == self._generation and received.token in self._held
 
     def _forget(self) -> list[Frame]:
-        """Begin a new generation; return the frames of the old one that were not settled."""
-        frames = [*self._claimed.values(), *self._unsettled.values(), *(frame for frame, _ in self._waiting)]
+        """Begin a new generation; return the frames of the old one that were not settled, oldest first."""
+        frames = [*self._held.values(), *(frame for frame, _ in self._waiting)]
         self._generation += 1
-        self._claimed = {}
-        self._unsettled = {}
+        self._held = {}
+        self._claimed = set()
         self._waiting.clear()
         return frames
 

@@ -59,7 +59,7 @@ def send_confirmed(
     """Send each with a receipt, pipelined, and wait for all."""
     if frames is None:
         frames = [connection.encode(one) for one in bulk]
-    receipts = connection.replies.receipts()
+    receipts = connection.replies.receipts(blame=not connection.dialect.errors_name_frames)
     asked: list[str] = []
     try:
         for frame in frames:

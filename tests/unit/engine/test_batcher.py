@@ -19,6 +19,7 @@ from airflow_provider_jmsjca.engine.connector import RetryPolicy, open_connectio
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
     ConfigurationError,
+    JmsError,
     PoisonMessageError,
     SpoolError,
     TransientBrokerError,
@@ -202,7 +203,8 @@ def test_a_broker_that_never_answers_is_an_error_and_the_batch_can_go_on(
 ) -> None:
     orders.kill()
     with pytest.raises(
-        TransientBrokerError, match=r"no connection within the batch's 0:00:00\.300000 for queue://orders"
+        TransientBrokerError,
+        match=r"within the batch's 0:00:00\.300000 for queue://orders: vm://batcher is down; batch ",
     ):
         run(tmp_path, spec(max_time=timedelta(seconds=0.3)))
     orders.restart()
@@ -307,8 +309,8 @@ class Spoiling:
 def test_messages_that_cannot_be_decoded_are_stored_as_they_came(orders: Broker, tmp_path: Path) -> None:
     send(range(9))
 
-    def connect(*, stop: threading.Event) -> Connection | None:
-        connection = CONNECT(stop=stop)
+    def connect(*, stop: threading.Event, on_failure: Callable[[JmsError], None]) -> Connection | None:
+        connection = CONNECT(stop=stop, on_failure=on_failure)
         return None if connection is None else Spoiling(connection, salvage=True)  # type: ignore[return-value]
 
     result = run(tmp_path, spec(), connect=connect)
@@ -323,8 +325,8 @@ def test_messages_that_cannot_be_decoded_are_stored_as_they_came(orders: Broker,
 def test_messages_that_cannot_be_decoded_or_copied_stay_at_the_broker(orders: Broker, tmp_path: Path) -> None:
     send(range(9))
 
-    def connect(*, stop: threading.Event) -> Connection | None:
-        connection = CONNECT(stop=stop)
+    def connect(*, stop: threading.Event, on_failure: Callable[[JmsError], None]) -> Connection | None:
+        connection = CONNECT(stop=stop, on_failure=on_failure)
         return None if connection is None else Spoiling(connection, salvage=False)  # type: ignore[return-value]
 
     result = run(tmp_path, spec(), connect=connect)
@@ -334,8 +336,8 @@ def test_messages_that_cannot_be_decoded_or_copied_stay_at_the_broker(orders: Br
 
 @pytest.mark.usefixtures("orders")
 def test_what_the_broker_cannot_do_is_an_error(tmp_path: Path) -> None:
-    def connect(*, stop: threading.Event) -> Connection | None:
-        connection = CONNECT(stop=stop)
+    def connect(*, stop: threading.Event, on_failure: Callable[[JmsError], None]) -> Connection | None:
+        connection = CONNECT(stop=stop, on_failure=on_failure)
         assert connection is not None
 
         def refuse(*_: object) -> object:

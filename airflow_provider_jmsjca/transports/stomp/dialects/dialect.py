@@ -82,6 +82,8 @@ class Dialect(ABC):
         capabilities: What holds for the broker's default configuration.
         unit_kind: What a unit of work is made of.
         bulk_transactions: Whether sends in bulk go faster in a transaction, which is then atomic and durable.
+        errors_name_frames: Whether an ERROR says by `receipt-id` which frame it is about. Where it doesn't,
+            the sends that wait for their receipts at that moment fail with it.
         frame_end: What ends a body without content-length.
         counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
         hidden: Received headers that are no properties of the message.
@@ -92,6 +94,7 @@ class Dialect(ABC):
     capabilities: ClassVar[Capabilities]
     unit_kind: ClassVar[UnitKind] = UnitKind.CONFIRM_THEN_ACKNOWLEDGE
     bulk_transactions: ClassVar[bool] = False
+    errors_name_frames: ClassVar[bool] = False
     frame_end: ClassVar[bytes] = b"\0"
     counts_messages: ClassVar[bool] = True
     hidden: ClassVar[frozenset[str]] = RESERVED

@@ -1,0 +1,233 @@
+"""What is wrong is said in one line, with the way out, and the messages stay on the queue."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import BaseOperator
+from airflow.utils.state import TaskInstanceState
+
+from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
+from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
+from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
+from airflow_provider_jmsjca.transports.memory import Broker
+from tests.airflow.task_runs import Outcome, run_task
+
+Publish = Callable[..., None]
+Change = Callable[..., None]
+pytestmark = [
+    pytest.mark.usefixtures("metadata"),
+    # A task run loads half of Airflow, whose dependencies warn about each other.
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.filterwarnings("error:::airflow_provider_jmsjca"),
+]
+SECRET = "Tr0ub4dor"  # what must not be shown
+ROOT = Path(__file__).parents[2]
+
+
+class Failing:
+    """Runs tasks that fail, and keeps what the user reads."""
+
+    def __init__(self, spool: Path) -> None:
+        self.spool = spool
+        self.said = ""
+
+    def run(self, operator: type[BaseOperator], dag_id: str | None = None, **arguments: Any) -> Outcome:
+        outcome = run_task(
+            lambda: operator(task_id="task", on_failure_callback=self._note, **arguments), dag_id
+        )
+        assert outcome.state == TaskInstanceState.FAILED
+        assert "\n" not in self.said
+        assert SECRET not in self.said
+        return outcome
+
+    def collect(self, operator: type[BaseOperator] = JmsCollectOperator, **arguments: Any) -> Outcome:
+        given = {
+            "jms_conn_id": "jms_test",
+            "destination": "orders",
+            "spool_path": str(self.spool),
+            "idle_time": 0.3,
+        }
+        return self.run(operator, **{**given, **arguments})
+
+    def _note(self, context: Any) -> None:
+        self.said = str(context["exception"])
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Failing:
+    return Failing(tmp_path / "spool")
+
+
+@pytest.fixture
+def change(server: Broker, monkeypatch: pytest.MonkeyPatch) -> Change:
+    """Change the Airflow connection that leads to the in-memory broker."""
+
+    def changed(**fields: Any) -> None:
+        document = {"conn_type": "jms", "host": f"vm://{server.name}", **fields}
+        monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps(document))
+
+    return changed
+
+
+def test_an_unreachable_broker(change: Change, failing: Failing) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    change(host="127.0.0.1", port=port, login="app", password=SECRET)
+    failing.collect(max_time=0.5, retries=0)
+    assert f"stomp://127.0.0.1:{port}: Connection refused" in failing.said
+    assert "goes on with the next attempt" in failing.said
+
+
+@pytest.mark.parametrize(
+    "faulty",
+    [
+        ({"login": "app", "password": SECRET}, "'app'"),
+        ({"extra": '{"client_id": '}, "connection 'jms_test': extra is not JSON: Expecting value at line 1"),
+        ({"extra": {"clint_id": "x"}}, "did you mean client_id?"),
+        ({"host": "stmp://broker"}, "no transport for scheme 'stmp' (did you mean 'stomp'?)"),
+    ],
+)
+def test_a_faulty_connection_is_not_tried_again(
+    server: Broker, publish: Publish, change: Change, failing: Failing, faulty: tuple[dict[str, Any], str]
+) -> None:
+    fields, expected = faulty
+    publish("a")
+    if "password" in fields:
+        server.require_login("app", "right")
+    change(**fields)
+    outcome = failing.collect(retries=3)
+    assert expected in failing.said
+    assert outcome.run.get_task_instance("task").try_number == 1
+    assert server.depth("orders") == 1
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments"),
+    [
+        (JmsCollectOperator, {}),
+        (JmsToSparkSubmitOperator, {}),
+        (JmsToSparkSubmitOperator, {"destination": "orders", "dead_letter_destination": "queu://orders"}),
+    ],
+)
+def test_an_unknown_destination_type(
+    server: Broker,
+    publish: Publish,
+    failing: Failing,
+    operator: type[BaseOperator],
+    arguments: dict[str, str],
+) -> None:
+    publish("a")
+    failing.collect(operator, retries=3, **{"destination": "queu://orders", **arguments})
+    assert "'queu://orders': no destination type 'queu' (did you mean 'queue'?)" in failing.said
+    assert "expected queue://name, topic://name" in failing.said
+    assert server.depth("orders") == 1
+
+
+@pytest.mark.usefixtures("server")
+def test_nothing_is_published_to_an_unknown_destination_type(failing: Failing) -> None:
+    failing.run(JmsPublishOperator, jms_conn_id="jms_test", destination="topik://prices", messages=["a"])
+    assert "no destination type 'topik' (did you mean 'topic'?)" in failing.said
+
+
+def test_a_spool_that_can_not_be_written(
+    server: Broker, publish: Publish, failing: Failing, tmp_path: Path
+) -> None:
+    publish("a")
+    failing.spool = tmp_path / "file" / "spool"
+    failing.spool.parent.write_text("no folder")
+    failing.collect()
+    assert failing.said.startswith(f"{failing.spool}/")
+    assert failing.said.endswith(
+        "can't be opened: Not a directory; expected a spool_path that this process can write"
+    )
+    assert server.depth("orders") == 1
+
+
+def test_the_spark_provider_is_missing(
+    server: Broker, publish: Publish, failing: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish("a")
+    monkeypatch.setitem(sys.modules, "airflow.providers.apache.spark.hooks.spark_submit", None)
+    failing.collect(JmsToSparkSubmitOperator)
+    assert "needs the Spark provider: pip install 'airflow-provider-jmsjca[spark]'" in failing.said
+    assert server.depth("orders") == 1
+
+
+@pytest.fixture
+def submit(failing: Failing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Outcome]:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_TEST", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    def run(**arguments: Any) -> Outcome:
+        return failing.collect(
+            JmsToSparkSubmitOperator,
+            spark_conn_id="spark_test",
+            application_args=["--table", str(tmp_path / "table")],
+            dag_id="bad",
+            **arguments,
+        )
+
+    return run
+
+
+def segments(failing: Failing) -> list[Path]:
+    return list(failing.spool.glob("*/segment-*.parquet"))
+
+
+def test_there_is_no_spark_submit(
+    publish: Publish, failing: Failing, submit: Callable[..., Outcome],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    publish("a")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    submit(retries=3)
+    assert "there is no 'spark-submit' on this worker: pip install" in failing.said
+    assert len(segments(failing)) == 1
+
+
+def test_there_is_no_java(
+    publish: Publish, failing: Failing, submit: Callable[..., Outcome],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """With a real spark-submit, on a path that has what its scripts call, but no Java."""
+    publish("a")
+    for name in ("bash", "dirname", "env", "uname", "readlink", "basename", "ls", "cat"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "/missing")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{tmp_path}")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert shutil.which("java") is None
+    submit()
+    assert "there is no Java on this worker: install Java 17 or newer" in failing.said
+    assert len(segments(failing)) == 1
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="needs Java")
+def test_a_batch_with_a_wrong_hash(
+    publish: Publish, failing: Failing, submit: Callable[..., Outcome],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The retry of a task whose batch was spoilt meanwhile: the real job refuses it."""
+    publish("a")
+    path = os.environ["PATH"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    submit()
+    (segment,) = segments(failing)
+    manifest = json.loads((segment.parent / "manifest.json").read_text())
+    content = bytearray(segment.read_bytes())
+    content[50] ^= 1
+    segment.write_bytes(content)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{path}")
+    submit()
+    assert failing.said.startswith(f"{segment}: expected sha256 {manifest['segments'][0]['sha256']}, found ")
+    assert not (tmp_path / "table").exists()
+    assert not (segment.parent / "_DONE").exists()
