@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import pickle
@@ -146,5 +145,7 @@ def test_nothing_is_hidden_from_who_needs_it() -> None:
     assert ConnectionUrl.parse(URLS[0]).password == MARK
     assert parse_options(OPTIONS[0])["password"] == MARK
     resolved = resolve([Layer(level=Level.CONNECTION_FACTORY, fields={"password": MARK})])
-    with contextlib.suppress(KeyError):
-        assert resolved["password"] == MARK
+    assert resolved["password"] == MARK
+    assert dict(connection_settings(AirflowConnection(host=URLS[2])).options) == {
+        "ssl.keyStorePassword": MARK
+    }
