@@ -17,6 +17,8 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
 )
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.selectors import selector_in_force
+from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from tests.airflow.conftest import Publish
 
@@ -251,3 +253,17 @@ class TestAdministeredObjects:
         publish("one")
         with JmsHook("jms_test").get_conn() as connection, connection.session() as session:
             assert session.receive("jmsjca://?name=orders&some=option", timeout=1) is not None
+
+
+def test_a_selector_of_the_connection_reaches_its_consumers_j178_j182(
+    server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = hook(monkeypatch, server, extra={"options": "JMSJCA.selector=region = 'eu' ${andselector}"})
+    assert selector_in_force(found.options(), ORDERS, "amount > 5") == "region = 'eu' and (amount > 5)"
+    with found.get_conn() as connection, connection.session() as session:
+        session.send(ORDERS, JmsMessage.text("here", properties={"region": "us"}))
+    sensor = JmsSensor(task_id="wait", destination="orders", jms_conn_id="jms_options")
+    assert not sensor.poke({})
+    with found.get_conn() as connection, connection.session() as session:
+        session.send(ORDERS, JmsMessage.text("here", properties={"region": "eu"}))
+    assert sensor.poke({})
