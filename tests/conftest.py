@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# The same examples in every run, so that a change is judged by what it changed; `make fuzz` tries new ones.
+hypothesis.settings.register_profile("same", derandomize=True, database=None)
+if "JMSJCA_EXAMPLES" not in os.environ:
+    hypothesis.settings.load_profile("same")
 
 TIERS = ("unit", "contract", "airflow", "spark", "broker", "chaos")
 pytest_plugins = ["tests.servers.fixtures"]

@@ -10,7 +10,8 @@
 
 What JSON, or a database's JSON column, can't hold is an object of one key: `{"base64": "AP8="}` for bytes,
 `{"number": "NaN"}` (or `Infinity`, `-Infinity`), and `{"utf8": "AA=="}` (base64 of UTF-8) for text with a
-NUL or a lone surrogate. A map whose names need that is a list of pairs.
+NUL or a lone surrogate. A map whose names need that, and
+`item_types` beside it, is a list of pairs.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def to_json(message: JmsMessage) -> dict[str, Json]:
         "body": _body_to_json(message.body),
         "properties": {name: _to_json(value) for name, value in message.properties.items()},
         "property_types": {name: str(kind) for name, kind in message.property_types.items()},
-        "item_types": {str(key): str(kind) for key, kind in message.item_types.items()},
+        "item_types": _named_to_json({str(key): str(kind) for key, kind in message.item_types.items()}),
     }
     for name in _HEADERS:
         value = getattr(message, name)
@@ -70,12 +71,16 @@ def to_json(message: JmsMessage) -> dict[str, Json]:
 
 def _body_to_json(body: Any) -> Json:
     if isinstance(body, Mapping):
-        if any(_UNSTORABLE.search(name) for name in body):
-            return [[_to_json(name), _to_json(value)] for name, value in body.items()]
-        return {name: _to_json(value) for name, value in body.items()}
+        return _named_to_json(body)
     if isinstance(body, (tuple, list)):
         return [_to_json(value) for value in body]
     return _to_json(body)
+
+
+def _named_to_json(values: Mapping[str, Any]) -> Json:
+    if any(_UNSTORABLE.search(name) for name in values):
+        return [[_to_json(name), _to_json(value)] for name, value in values.items()]
+    return {name: _to_json(value) for name, value in values.items()}
 
 
 def _to_json(value: Any) -> Json:
@@ -133,7 +138,7 @@ class _Reader:
         }
         result["item_types"] = {
             self._item_key(kind, name): self._type(ItemType, f"item_types.{name}", value)
-            for name, value in self._object("item_types").items()
+            for name, value in self._item_types(kind).items()
         }
         for name in _HEADERS:
             if name in data:
@@ -149,6 +154,12 @@ class _Reader:
             return value
         self._fault(key, value, "a JSON object")
         return {}
+
+    def _item_types(self, kind: BodyKind) -> dict[str, Any]:
+        pairs: Any = self._data.get("item_types")
+        if kind is BodyKind.MAP and _are_pairs(pairs):
+            return {self._text("item_types", name): value for name, value in pairs}
+        return self._object("item_types")
 
     def _item_key(self, kind: BodyKind, name: str) -> str | int:
         if kind is not BodyKind.STREAM:
@@ -169,7 +180,7 @@ class _Reader:
         match kind, value:
             case BodyKind.EMPTY, None:
                 return None
-            case BodyKind.MAP, list() if all(isinstance(pair, list) and len(pair) == 2 for pair in value):  # noqa: PLR2004 - pairs
+            case BodyKind.MAP, list() if _are_pairs(value):
                 return {self._text("body", name): self._value("body", item) for name, item in value}
             case BodyKind.MAP, dict() if all(isinstance(name, str) for name in value):
                 return {name: self._value(f"body.{name}", item) for name, item in value.items()}
@@ -232,3 +243,7 @@ class _Reader:
         if expected:
             self._fault(name, value, expected)
         return value
+
+
+def _are_pairs(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value)  # noqa: PLR2004 - pairs

@@ -279,7 +279,12 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         """
         if self.wire.in_reader:
             raise ConfigurationError("a callback of the connection must not wait for the broker")
-        self.wire.flush()
+        try:
+            self.wire.flush()
+        except ConnectionLostError:
+            # The reader hands the broker's last words to the receipts: they say why, and what went well.
+            receipts.wait(self._reply_timeout)
+            return
         try:
             receipts.wait(self._reply_timeout)
         except ReceiptTimeoutError as error:

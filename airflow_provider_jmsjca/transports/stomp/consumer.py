@@ -215,10 +215,9 @@ class StompConsumer:
             case Recovery.RESUBSCRIBE:
                 self._resubscribe()
             case Recovery.NEGATIVE_ACKNOWLEDGE:
-                with self._lock:
-                    tokens = [self._acknowledgement(frame) for frame in self._forget()]
-                    self._wire.append(b"".join([_nack(token) for token in tokens if token is not None]))
-                self._wire.flush()
+                # While it consumed, what was handed back first would overtake what is still to follow.
+                self._hand_back()
+                self._subscribe_again()
             case Recovery.LOCAL:
                 with self._lock:
                     self._waiting.extend([(frame, True) for frame in self._forget()])
@@ -234,6 +233,13 @@ class StompConsumer:
             self._forget()
             self._connection.unroute(self._key)
             self._wire.append(self._unsubscribe())
+            self._wire.append(self._subscribe(receipts.ask()))
+        self._connection.wait(receipts)
+
+    def _subscribe_again(self) -> None:
+        receipts = self._connection.replies.receipts(blame=True)
+        with self._lock:
+            self._connection.unroute(self._key)
             self._wire.append(self._subscribe(receipts.ask()))
         self._connection.wait(receipts)
 
@@ -285,7 +291,3 @@ def _bytes(token: object) -> bytes:
 def _ack(token: object, headers: bytes = b"") -> bytes:
     # The id goes back as it came, escapes and all.
     return b"ACK\nid:%b\n%b\n\0" % (_bytes(token), headers)
-
-
-def _nack(token: bytes, headers: bytes = b"") -> bytes:
-    return b"NACK\nid:%b\n%b\n\0" % (token, headers)

@@ -65,6 +65,15 @@ def test_bodies(message: JmsMessage, body: object) -> None:
     assert JmsMessage.from_json(data) == message
 
 
+def test_names_of_a_map_that_no_json_text_can_hold_survive_with_their_types() -> None:
+    message = JmsMessage(
+        body_kind=BodyKind.MAP, body={"\ud800": True}, item_types={"\ud800": ItemType.BOOLEAN}
+    )
+    data = json.loads(json.dumps(message.to_json(), ensure_ascii=False).encode())
+    assert data["item_types"] == [[{"utf8": "7aCA"}, "boolean"]]
+    assert JmsMessage.from_json(data) == message
+
+
 def test_not_a_number_survives() -> None:
     message = JmsMessage.from_json(JmsMessage.empty({"n": math.nan, "m": -math.inf}).to_json())
     assert math.isnan(message.properties["n"])  # type: ignore[arg-type]  # a float
