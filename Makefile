@@ -44,11 +44,16 @@ unit: setup  ## The tests that take seconds and need no server
 	$(IN_VENV) python -m pytest tests/unit
 
 .PHONY: lint
-lint: setup  ## Format, rules, types, imports
+lint: setup  ## Format, rules, types, imports, generated pages
 	$(IN_VENV) ruff format --check
 	$(IN_VENV) ruff check
 	$(IN_VENV) mypy
 	$(IN_VENV) lint-imports
+	$(IN_VENV) python -m tests.docs --check
+
+.PHONY: fuzz
+fuzz: setup  ## 100,000 generated inputs for each parser (25 minutes)
+	JMSJCA_EXAMPLES=100000 $(IN_VENV) python -m pytest tests/unit --timeout=0 --durations=0 -k "test_any_"
 
 .PHONY: demo
 demo: setup  ## The whole way on real flights: queue, DAG, Spark table, dead letters

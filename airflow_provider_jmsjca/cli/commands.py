@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from airflow.cli.simple_table import AirflowConsole
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec, read_descriptor
 from airflow_provider_jmsjca.core.activation.document import read_document
-from airflow_provider_jmsjca.core.explain import explain
+from airflow_provider_jmsjca.core.explain import display, explain
 from airflow_provider_jmsjca.core.layers import Layer
-from airflow_provider_jmsjca.core.options import Level
+from airflow_provider_jmsjca.core.options import Level, option_by_field, read_value
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
 
@@ -63,9 +63,32 @@ def explain_command(args: argparse.Namespace) -> None:
 
 @_one_line_errors
 def import_command(args: argparse.Namespace) -> None:
-    """Print the activation spec of deployment descriptors as YAML."""
-    spec = ActivationSpec.from_xml(*(_read(Path(file)) for file in args.files), name=args.name)
-    sys.stdout.write(spec.to_yaml(secrets=args.secrets))
+    """Print the activation spec of deployment descriptors as YAML.
+
+    What they say of the connector and its connection factories follows in comments.
+    """
+    descriptor = read_descriptor(*(_read(Path(file)) for file in args.files))
+    if descriptor.activations:
+        spec = ActivationSpec(**descriptor.activation(args.name))
+        sys.stdout.write(spec.to_yaml(secrets=args.secrets))
+        for sentence in spec.without_effect:
+            sys.stderr.write(f"note: {sentence}\n")
+    _write_comments("connector, for [jmsjca]", descriptor.connector, secrets=args.secrets)
+    for interface, fields in descriptor.connection_factories.items():
+        _write_comments(f"{interface}, for an Airflow connection", fields, secrets=args.secrets)
+
+
+def _write_comments(title: str, fields: Mapping[str, str], *, secrets: bool) -> None:
+    lines: list[str] = []
+    for spelling, given in fields.items():
+        option = option_by_field(spelling)
+        if option is None:
+            lines.append(f"{spelling}: not known here")
+        elif (value := read_value(option, given, spelling)) is not None:
+            shown = str(value) if secrets else display(option, value)
+            lines.append(f"{option.name} = " + "\n#     ".join(shown.splitlines()))
+    if lines:
+        sys.stdout.write("".join(f"# {line}\n" for line in (title, *lines)))
 
 
 def _layer(path: Path, name: str | None) -> Layer:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import difflib
 import enum
+import re
 from dataclasses import dataclass
 
+from airflow_provider_jmsjca.core.masking import MASK
 from airflow_provider_jmsjca.errors import ConfigurationError
 
+_HARMLESS = re.compile(r"[\w./$-]*")
 _JNDI = "jndi"  # marks a name in the provider's own JNDI and is part of the name (J90)
 
 
@@ -91,12 +94,14 @@ def _read(text: str) -> Destination | None:
 
 
 def _refuse_unknown_type(text: str) -> None:
-    scheme, separator, _ = text.partition("://")
+    scheme, separator, rest = text.partition("://")
     if not separator or scheme.lower() == _JNDI:
         return
+    # A URL of a broker may have got here, with a password in it.
+    shown = text if _HARMLESS.fullmatch(rest) else f"{scheme}://{MASK}"
     close = difflib.get_close_matches(scheme.lower(), list(DestinationKind), n=1)
     hint = f" (did you mean {str(close[0])!r}?)" if close else ""
     raise ConfigurationError(
-        f"destination {text!r}: no destination type {scheme!r}{hint}; expected queue://name, "
-        f"topic://name or the name of a queue (queue://{text} if it is really called that)"
+        f"destination {shown!r}: no destination type {scheme!r}{hint}; expected queue://name, "
+        f"topic://name or the name of a queue (queue://{shown} if it is really called that)"
     )

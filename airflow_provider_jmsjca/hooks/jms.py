@@ -74,16 +74,21 @@ class JmsHook(BaseHook):
         """
         return self._resolve(self._find())
 
+    async def aoptions(self) -> Resolved:
+        """Return every option in force, with its origin; for an event loop.
+
+        Raises:
+            ConfigurationError: The connection can't be used; every fault is named.
+        """
+        return self._resolve(await self._afind())
+
     async def asettings(self) -> ConnectionSettings:
         """Return what the Airflow connection says; for an event loop.
 
         Raises:
             ConfigurationError: The connection can't be used; every fault is named.
         """
-        found = [await self._aget(self.jms_conn_id)]
-        while (name := self._next_lookup(found)) is not None:
-            found.append(await self._aget(name))
-        return settings_for(self.jms_conn_id, self._resolve(found))
+        return settings_for(self.jms_conn_id, await self.aoptions())
 
     def layers(self) -> tuple[Layer, dict[str, Layer]]:
         """Return what the Airflow connection says, unresolved, and those its URL refers to, by their ids.
@@ -159,6 +164,12 @@ class JmsHook(BaseHook):
         found = [self._get(self.jms_conn_id)]
         while (name := self._next_lookup(found)) is not None:
             found.append(self._get(name))
+        return found
+
+    async def _afind(self) -> list[Connection]:
+        found = [await self._aget(self.jms_conn_id)]
+        while (name := self._next_lookup(found)) is not None:
+            found.append(await self._aget(name))
         return found
 
     @staticmethod

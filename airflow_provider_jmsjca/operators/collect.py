@@ -23,6 +23,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.spark.batch_id import TaskKey
 from airflow_provider_jmsjca.spark.spool import SpoolBatch
@@ -145,10 +146,15 @@ class JmsCollectOperator(BaseOperator):
         """
         if_empty = self._if_empty()
         destination = find_destination(self.destination)
+        hook = JmsHook(self.jms_conn_id)
+        options, settings = hook.options(), hook.settings()
+        patience = RetryPolicy(minimal_logging=options["minimal_reconnect_logging"] is True)
         spec = BatchSpec(
             subscription=Subscription(
                 destination=destination,
-                selector=self.message_selector or None,
+                selector=selector_in_force(
+                    options, destination, self.message_selector or None, self.subscription_name or None
+                ),
                 durable_name=self.subscription_name or None,
             ),
             max_messages=self.max_messages,
@@ -157,9 +163,6 @@ class JmsCollectOperator(BaseOperator):
             segment_messages=self.segment_messages,
         )
         batch_id = task_key(context).batch_id()
-        hook = JmsHook(self.jms_conn_id)
-        options, settings = hook.options(), hook.settings()
-        patience = RetryPolicy(minimal_logging=options["minimal_reconnect_logging"] is True)
         with SpoolBatch(
             Path(self.spool_path) if self.spool_path else spool_path(),
             batch_id,

@@ -15,6 +15,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerEr
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.triggers.ready import JmsReadyTrigger
 
@@ -89,13 +90,15 @@ class JmsSensor(BaseSensorOperator):
             queue = find_destination(self.destination)
             if queue.kind is not DestinationKind.QUEUE:
                 raise ConfigurationError(f"JmsSensor waits on a queue, not on {queue}: a topic holds nothing")
+            hook = JmsHook(self.jms_conn_id)
+            selector = selector_in_force(hook.options(), queue, self.message_selector or None)
             try:
-                connection = connect(JmsHook(self.jms_conn_id).settings())
+                connection = connect(hook.settings())
             except TransientBrokerError as error:
                 self.log.warning("No look at %s this time: %s", queue, error)
                 return False
             try:
-                return peek(connection, queue, self.message_selector or None)
+                return peek(connection, queue, selector)
             finally:
                 connection.close()
 

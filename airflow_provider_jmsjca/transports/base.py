@@ -148,7 +148,7 @@ class ConnectionSettings:
     connect_timeout: timedelta = timedelta(seconds=15)
     heart_beat: timedelta = timedelta(seconds=5)
     reply_timeout: timedelta = timedelta(seconds=30)
-    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

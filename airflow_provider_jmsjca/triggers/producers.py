@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +30,7 @@ from airflow_provider_jmsjca.errors import (
     PoisonMessageError,
 )
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
 from airflow_provider_jmsjca.triggers.options import ActivationOptions
 
@@ -63,7 +65,15 @@ class _Producer(SharedStreamProducer):
         while True:
             try:
                 options = self._parse()
-                settings = await JmsHook(options.jms_conn_id).asettings()
+                hook = JmsHook(options.jms_conn_id)
+                selector = selector_in_force(
+                    await hook.aoptions(),
+                    options.destination,
+                    options.message_selector,
+                    options.subscription_name,
+                )
+                options = replace(options, message_selector=selector)
+                settings = await hook.asettings()
                 async for event in self._events(options, AsyncConnection(settings)):
                     faults, reported = 0, ""
                     yield event

@@ -13,6 +13,7 @@ from airflow_provider_jmsjca.engine.readiness import QueueWatch
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.triggers.payload import ready_event
 
 
@@ -55,9 +56,11 @@ class JmsReadyTrigger(BaseTrigger):
         """Yield one event."""
         try:
             queue = find_destination(self.destination, variables=False)
-            settings = await JmsHook(self.jms_conn_id).asettings()
+            hook = JmsHook(self.jms_conn_id)
+            selector = selector_in_force(await hook.aoptions(), queue, self.message_selector or None)
+            settings = await hook.asettings()
             poll = timedelta(seconds=self.poll_interval)
-            watch = QueueWatch(AsyncConnection(settings), queue, self.message_selector, poll=poll)
+            watch = QueueWatch(AsyncConnection(settings), queue, selector, poll=poll)
             try:
                 await watch.wait()
             finally:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 from airflow.cli import cli_parser
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
 
 DESCRIPTOR = """
 <ejb-jar><enterprise-beans><message-driven>
@@ -169,3 +172,24 @@ def test_import_prints_the_password_when_asked_to(tmp_path: Path, capsys: pytest
     run("import", "--secrets", str(descriptor))
 
     assert yaml.safe_load(capsys.readouterr().out)["password"] == "bean-secret"
+
+
+def test_the_documented_migration_prints_what_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """J31, J37, J50-J53, J59, J101, W13-W18, W30."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "migrate.md").read_text(encoding="utf-8")
+    for name, text in re.findall(r"`([\w.-]+\.xml)`:\n\n```xml\n(.*?)```", page, re.DOTALL):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    arguments, shown = re.findall(r"\$ airflow jms (import .*?)\n(.*?)```", page, re.DOTALL)[0]
+    monkeypatch.chdir(tmp_path)
+
+    run(*arguments.split())
+
+    printed = capsys.readouterr()
+    notes = "".join(line for line in printed.err.splitlines(keepends=True) if line.startswith("note: "))
+    assert printed.out + notes == shown
+    assert "hunter2" not in shown
+    spec = ActivationSpec.from_yaml(printed.out)
+    assert spec.client_id_for() == "shop"
+    assert spec.transacted

@@ -157,6 +157,12 @@ class ActivationSpec(ActivationFields):
         return write_yaml(written, tuple(left_out))
 
     @property
+    def without_effect(self) -> tuple[str, ...]:
+        """A sentence for each option given that changes nothing here, or nothing yet."""
+        given = {option.name: option for name in self._given if (option := option_of(name))}
+        return tuple(f"{name}: {option.status}" for name, option in given.items() if not option.acts)
+
+    @property
     def title(self) -> str:
         """What to call the activation: its name, else the bean's, else its destinations."""
         return self.name or self.ejb_name or ", ".join(self.destination)

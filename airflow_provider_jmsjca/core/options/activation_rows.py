@@ -290,7 +290,7 @@ ACTIVATION = (
         key=("JMSJCA.receivetimeout",),
         meaning="How long a receiver waits for a message before it looks whether it must stop.",
         source="J84, J112",
-        acts=_ENGINE,
+        why="receivers don't poll: a message or a stop request wakes them",
     ),
     Option(
         name="message_wrapping",
@@ -320,9 +320,9 @@ ACTIVATION = (
         levels="CFA",
         default=False,
         key=("JMSJCA.minimalreconnectlogging",),
-        meaning="Log the first failed connect as an error and the following ones not.",
+        meaning="Log the first failed connect as an error, the following ones at debug level.",
         source="J108",
-        acts=_ENGINE,
+        acts="engine.connector",
     ),
     Option(
         name="minimal_reconnect_logging_ds",
@@ -332,7 +332,7 @@ ACTIVATION = (
         key=("JMSJCA.minimalreconnectloggingds",),
         meaning="Log a consumer that could not be created once, as information.",
         source="J109",
-        acts=_ENGINE,
+        why="a consumer that can't be created is logged as a failed connect: minimal_reconnect_logging",
     ),
     Option(
         name="transaction_type",

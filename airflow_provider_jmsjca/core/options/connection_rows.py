@@ -84,7 +84,7 @@ CONNECTION = (
         key_replaces_field=True,
         meaning="Keep closed producers with their session for the next use.",
         source="J15, J42, J107",
-        acts="hooks",
+        why="a session sends without a producer object, so there is nothing to keep",
         label="Pool producers",
     ),
     Option(
@@ -98,7 +98,7 @@ CONNECTION = (
         key_replaces_field=True,
         meaning="A cached connection not used successfully for longer is replaced.",
         source="J14, J43, J106",
-        acts="hooks",
+        acts="hooks.connection_cache, engine.pool",
         label="Idle timeout (seconds)",
     ),
     Option(
@@ -108,9 +108,9 @@ CONNECTION = (
         default=32,
         minimum=1,
         key=("JMSJCA.poolmaxsize",),
-        meaning="Most sessions in use at once over a connection factory.",
+        meaning="Most sessions open at once in a process over equal connections.",
         source="J45",
-        acts="hooks",
+        acts="hooks.connection_cache, engine.session_rules",
     ),
     Option(
         name="pool_min_size",
@@ -132,7 +132,7 @@ CONNECTION = (
         key=("JMSJCA.pooltimeout",),
         meaning="How long to wait for a free session when all are in use.",
         source="J45",
-        acts="hooks",
+        acts="hooks.connection_cache, engine.session_rules",
         shown_default="-1: no limit",
     ),
     Option(
@@ -143,7 +143,7 @@ CONNECTION = (
         minimum=1,
         meaning="Connections kept open in a process, counting each set of credentials.",
         source="J80",
-        acts="hooks",
+        acts="hooks.connection_cache, engine.pool",
     ),
     Option(
         name="no_connection_factory_cache",
@@ -153,7 +153,7 @@ CONNECTION = (
         key=("JMSJCA.nocfcache",),
         meaning="Open a new connection each time instead of sharing a cached one.",
         source="J102",
-        acts="hooks",
+        acts="hooks.connection_cache",
     ),
     Option(
         name="acc",
@@ -170,9 +170,9 @@ CONNECTION = (
         value_type=OptionType.BOOLEAN,
         levels="CF",
         key=("JMSJCA.IgnoreTx",),
-        meaning="Every session is transacted, whatever is asked.",
+        meaning="Every session is transacted, whatever is asked: nothing happens without commit().",
         source="J98, J126",
-        acts="hooks",
+        acts="hooks.connection_cache, engine.connection",
         shown_default="the opposite of acc",
     ),
     Option(
@@ -181,9 +181,9 @@ CONNECTION = (
         levels="CF",
         default=False,
         key=("JMSJCA.BypassRA",),
-        meaning="Hand out the transport's own connection: no cache, no pool, no validation.",
+        meaning="A connection for this user alone: no cache, no pool, no rules of the connection factory.",
         source="J99",
-        acts="hooks",
+        acts="hooks.connection_cache",
     ),
     Option(
         name="strict",
@@ -191,9 +191,9 @@ CONNECTION = (
         levels="CF",
         default=False,
         key=("JMSJCA.Strict",),
-        meaning="Hold to J2EE: one session on a connection, no commit inside a managed delivery.",
+        meaning="Hold to J2EE: a connection has one session at a time.",
         source="J100, J27, J28",
-        acts="hooks",
+        acts="hooks.connection_cache, engine.connection",
     ),
     Option(
         name="no_xa",
@@ -203,7 +203,7 @@ CONNECTION = (
         meaning="Never use XA.",
         source="J92, J125, J127",
         why="a unit of work is always one local transaction of the broker",
-        shown_default="false; on connection factories the value of acc",
+        shown_default="the value of acc",
     ),
     Option(
         name="locator_class",

@@ -12,10 +12,10 @@ from airflow_provider_jmsjca.core.options.choices import (
 from airflow_provider_jmsjca.core.options.option import Option, OptionType, Unit, accepted
 from airflow_provider_jmsjca.core.redelivery.actions import MoveKind
 
-_ENGINE = "engine"
+_NO_REQUESTS = "there is no request operator"
 
 
-def _destination(name: str, wbia: str, meaning: str, source: str) -> Option:
+def _destination(name: str, wbia: str, meaning: str, source: str, missing: str) -> Option:
     return Option(
         name=name,
         value_type=OptionType.TEXT,
@@ -23,7 +23,7 @@ def _destination(name: str, wbia: str, meaning: str, source: str) -> Option:
         wbia=(wbia,),
         meaning=meaning,
         source=source,
-        acts=_ENGINE,
+        missing=missing,
     )
 
 
@@ -58,7 +58,7 @@ PATCH_BAY = (
         patch_bay=("limboDeliveryRetry",),
         meaning="Attempts to publish to the dead-letter destination; then the message stays in the store.",
         source="P16",
-        acts="store",
+        missing="there is no store; a message that can't be moved stays at the broker",
     ),
     accepted(
         "failure_output_port",
@@ -140,13 +140,14 @@ WBIA = (
         wbia=("PollQuantity",),
         meaning="Messages taken from a destination before the next one has its turn.",
         source="I4-I6, I49, I51",
-        acts=_ENGINE,
+        missing="a listener consumes one destination",
     ),
     _destination(
         "in_progress_destination",
         "InProgressDestination",
         "Where a message stands while it is processed (queues only).",
         "I9, I49, I52",
+        "a message stays where it is, unacknowledged, while it is processed",
     ),
     Option(
         name="in_doubt_events",
@@ -157,7 +158,7 @@ WBIA = (
         wbia=("InDoubtEvents",),
         meaning="What happens at start to messages left in the in-progress destination.",
         source="I9-I14, I49",
-        acts=_ENGINE,
+        missing="there is no in-progress destination",
     ),
     Option(
         name="container_managed_events",
@@ -168,7 +169,7 @@ WBIA = (
         wbia=("ContainerManagedEvents",),
         meaning="JMS: events pass from source to destination in one transaction (queues only).",
         source="I15, I16, I49",
-        acts=_ENGINE,
+        missing="an activation has no second destination; JmsSession moves a message in one transaction",
     ),
     Option(
         name="duplicate_event_elimination",
@@ -178,22 +179,35 @@ WBIA = (
         wbia=("DuplicateEventElimination",),
         meaning="Drop a message whose id was seen before.",
         source="I15, I17, I49",
-        acts="store",
+        missing="collecting and event triggers always drop repeated ids, listeners never do",
     ),
     _destination(
-        "archive_destination", "ArchiveDestination", "Gets a copy of every message processed.", "I26, I49"
+        "archive_destination",
+        "ArchiveDestination",
+        "Gets a copy of every message processed.",
+        "I26, I49",
+        "say it in the handler: send within its transaction",
     ),
     _destination(
-        "error_destination", "ErrorDestination", "Gets a copy of every message that failed.", "I28, I29, I49"
+        "error_destination",
+        "ErrorDestination",
+        "Gets a copy of every message that failed.",
+        "I28, I29, I49",
+        "say dead_letter_destination and max_attempts",
     ),
     _destination(
         "unsubscribed_destination",
         "UnsubscribedDestination",
         "Gets a copy of every message nobody asked for.",
         "I30, I49",
+        "there are no subscriptions to message types",
     ),
     _destination(
-        "reply_to_destination", "ReplyToDestination", "Where answers to our requests go.", "I39, I49"
+        "reply_to_destination",
+        "ReplyToDestination",
+        "Where answers to our requests go.",
+        "I39, I49",
+        "there is no request operator",
     ),
     Option(
         name="message_response_result_property",
@@ -202,7 +216,7 @@ WBIA = (
         wbia=("MessageResponseResultProperty",),
         meaning="Message property that holds the result of a request.",
         source="I45, I46, I49",
-        acts=_ENGINE,
+        missing=_NO_REQUESTS,
     ),
     accepted(
         "configuration_meta_object",

@@ -84,6 +84,7 @@ class Option:
         source: Catalogue numbers.
         acts: Where it takes effect; empty when it is accepted without a meaning here.
         why: Why it has no meaning here.
+        missing: What this version lacks, where it has a meaning but no effect yet.
         bare: Whether a URL query or Options text may also say it without `JMSJCA.`.
         key_replaces_field: Whether the key, set at any level, beats the field at every level (J143).
         blank_counts: Whether an empty text is a value of its own.
@@ -113,6 +114,7 @@ class Option:
     unlimited: bool = False
     acts: str = ""
     why: str = ""
+    missing: str = ""
     bare: bool = False
     key_replaces_field: bool = False
     blank_counts: bool = False
@@ -127,8 +129,12 @@ class Option:
 
     @property
     def status(self) -> str:
-        """`acts`, or `accepted, no meaning here: why`."""
-        return "acts" if self.acts else f"accepted, no meaning here: {self.why}"
+        """`acts`; `not in effect yet: what is missing`; or `accepted, no meaning here: why`."""
+        if self.acts:
+            return "acts"
+        if self.missing:
+            return f"not in effect yet: {self.missing}"
+        return f"accepted, no meaning here: {self.why}"
 
     def allowed_at(self, level: Level) -> bool:
         """Tell whether it may be set at this level; a call may say what a connection factory may."""

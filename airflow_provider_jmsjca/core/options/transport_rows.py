@@ -134,7 +134,7 @@ TRANSPORT = (
         key=("JMSJCA.prefetch",),
         meaning="Unsettled messages the broker may have outstanding at one consumer.",
         source="ours; W29",
-        acts="engine, transports",
+        acts="engine, hooks.connection_cache, transports",
         shown_default="left to the broker's dialect",
         label="Prefetch",
     ),
@@ -144,7 +144,7 @@ TRANSPORT = (
         levels="C",
         meaning="SQLAlchemy URL of the store of attempts, ids seen and parked messages.",
         source="ours; P12-P20",
-        acts="store",
+        missing="there is no store; counts last as long as the process",
         shown_default="a SQLite file under AIRFLOW_HOME",
     ),
 )

@@ -116,7 +116,7 @@ WEBLOGIC = (
         weblogic=("distributed-destination-connection",),
         meaning="local_only: one host of the list; every_member: a listener on each host.",
         source="W12, W17",
-        acts=_ENGINE,
+        missing="hosts of a list stand in for each other; give each its own activation",
     ),
     Option(
         name="max_messages_in_transaction",

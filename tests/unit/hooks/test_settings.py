@@ -2,17 +2,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.settings import connection_settings, lookup_of
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
+
+EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
 
 
 @dataclass
@@ -128,9 +132,8 @@ def test_all_faults_are_named_at_once() -> None:
     assert len(found) == 3
 
 
+@hypothesis_settings(max_examples=EXAMPLES, deadline=None)
 @given(st.text(max_size=40), st.text(max_size=40), st.none() | st.integers())
-def test_whatever_the_fields_hold_only_configuration_errors_come(
-    host: str, extra: str, port: int | None
-) -> None:
+def test_any_fields_are_read_or_refused(host: str, extra: str, port: int | None) -> None:
     with contextlib.suppress(ConfigurationError):
         settings(host=host, extra=extra, port=port)
