@@ -2,7 +2,7 @@
 
     python -m tests.bench [--messages 20000] [--rounds 3] [--broker activemq] [--broker rabbitmq]
 
-Prints every figure of every round, then medians and ratios. The ratios are what counts: absolute figures
+Prints every figure of every round, then medians and ratios; a round before the first warms up the broker. The ratios are what counts: absolute figures
 depend on the machine.
 """
 
@@ -64,11 +64,13 @@ def _bench(broker: Broker, messages: int, rounds: int) -> None:
     try:
         print(f"\n{broker.name}")
         rates: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-        for number in range(rounds):
+        for number in range(rounds + 1):
             for rate in _round(broker, messages):
-                rates[rate.what, rate.who].append(rate.per_second)
+                # The first round warms up the broker's virtual machine, for everybody alike: it doesn't count.
+                if number:
+                    rates[rate.what, rate.who].append(rate.per_second)
                 print(
-                    f"  round {number + 1}  {rate.per_second:>9,.0f}/s  {rate.who:<12}  {rate.what}",
+                    f"  round {number or '-'}  {rate.per_second:>9,.0f}/s  {rate.who:<12}  {rate.what}",
                     flush=True,
                 )
     finally:
