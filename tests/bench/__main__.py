@@ -2,8 +2,8 @@
 
     python -m tests.bench [--messages 20000] [--rounds 3] [--broker activemq] [--broker rabbitmq]
 
-Prints every figure of every round, then medians and ratios; a round before the first warms up the broker. The ratios are what counts: absolute figures
-depend on the machine.
+Prints every figure of every round, then medians and ratios; a round before the first warms up the broker.
+The ratios are what counts: absolute figures depend on the machine.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _bench(broker: Broker, messages: int, rounds: int) -> None:
         rates: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         for number in range(rounds + 1):
             for rate in _round(broker, messages):
-                # The first round warms up the broker's virtual machine, for everybody alike: it doesn't count.
+                # The first round warms up the broker's virtual machine for everybody: it doesn't count.
                 if number:
                     rates[rate.what, rate.who].append(rate.per_second)
                 print(
