@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+from tests.servers.java import spark_java_home
 
 # The same examples in every run, so that a change is judged by what it changed; `make fuzz` tries new ones.
 hypothesis.settings.register_profile("same", derandomize=True, database=None)
@@ -17,6 +20,13 @@ TIERS = ("unit", "contract", "airflow", "spark", "broker", "chaos")
 pytest_plugins = ["tests.servers.fixtures"]
 
 ROOT = Path(__file__).parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _java_for_spark() -> None:
+    """Where the machine has no Java, Spark gets the one of the wheel, as the brokers do."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        os.environ["JAVA_HOME"] = str(spark_java_home())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

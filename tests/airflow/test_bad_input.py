@@ -211,7 +211,6 @@ def test_there_is_no_java(
     assert len(segments(failing)) == 1
 
 
-@pytest.mark.skipif(shutil.which("java") is None, reason="needs Java")
 def test_a_batch_with_a_wrong_hash(
     publish: Publish, failing: Failing, submit: Callable[..., Outcome],
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

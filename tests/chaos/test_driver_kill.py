@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import signal
 import sys
 import uuid
@@ -120,8 +119,6 @@ class Story:
 
 @pytest.fixture
 def story(activemq: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
-    if shutil.which("java") is None:
-        pytest.skip("needs Java")
     host, port = activemq.address()
     connection = {
         "conn_type": "jms",

@@ -57,6 +57,8 @@ keyStoreType=PKCS12;keyStorePassword={store_password}</acceptor>
     </acceptors>
     <security-settings><security-setting match="#">
       {permissions}
+    </security-setting><security-setting match="forbidden.#">
+      <permission type="consume" roles="nobody"/>
     </security-setting></security-settings>
     <address-settings><address-setting match="#">
       <dead-letter-address>DLQ</dead-letter-address>

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import threading
 import time
@@ -195,7 +194,6 @@ def test_told_to_stop_it_stops_and_the_next_attempt_goes_on(
 ORDERS = [json.dumps({"id": number, "amount": number * 1.5}) for number in range(40)]
 
 
-@pytest.mark.skipif(shutil.which("java") is None, reason="needs Java")
 def test_collect_submit_and_dead_letter(
     server: Broker, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
