@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.airflow.triggerer import TriggererProcess
 from tests.servers.broker import Broker
 
-MESSAGES = int(os.environ.get("JMSJCA_CHAOS_EVENTS", "3000"))
+MESSAGES = 20_000 if os.environ.get("JMSJCA_CHAOS") == "full" else 2_000
 KILLS = 3
 PREFETCH = 200
 
