@@ -269,10 +269,13 @@ class Dispatcher:
         with self._rolling_back:
             while self._rollbacks:
                 try:
-                    self._rollbacks.popleft().rollback()
+                    self._rollbacks[0].rollback()
                 except JmsError as error:
                     # A connection that is lost has rolled back by itself.
                     _log.debug("%s: a rollback: %s", self.settings.name, error)
+                finally:
+                    # Not before: others go on with the same messages once there is none to be seen.
+                    self._rollbacks.popleft()
 
     def join_unit(self, unit: int) -> None:
         """A batch has one message more. Under the lock."""

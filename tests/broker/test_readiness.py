@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Receiv
 from tests.servers.broker import Broker
 
 LOOKS = 5
-MARKED = {"activemq": True, "artemis": False, "rabbitmq": True}
+MARKED = {"activemq": False, "artemis": False, "rabbitmq": True}
 
 
 async def look(broker: Broker, queue: Destination) -> list[Ready]:

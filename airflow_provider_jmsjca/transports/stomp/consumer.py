@@ -141,12 +141,17 @@ class StompConsumer:
 
         Returns:
             Whether it was there to be had.
+
+        Raises:
+            ConfigurationError: A unit of work has reserved it already; to go on would lose the settlement.
         """
         full = False
         with self._lock:
             token = _bytes(received.token)
-            if not self._is_held(received) or token in self._claimed:
+            if not self._is_held(received):
                 return False
+            if token in self._claimed:
+                raise ConfigurationError("the message is part of a unit of work already")
             self._claimed.add(token)
             if headers is not None:
                 full = self._wire.append(_ack(received.token, headers))
@@ -215,6 +220,11 @@ class StompConsumer:
             case Recovery.RESUBSCRIBE:
                 self._resubscribe()
             case Recovery.NEGATIVE_ACKNOWLEDGE:
+                with self._lock:
+                    tokens = [self._acknowledgement(frame) for frame in self._forget()]
+                    self._wire.append(b"".join([_nack(token) for token in tokens if token is not None]))
+                self._wire.flush()
+            case Recovery.HAND_BACK:
                 # While it consumed, what was handed back first would overtake what is still to follow.
                 self._hand_back()
                 self._subscribe_again()
@@ -279,7 +289,7 @@ class StompConsumer:
             self._connection.give_up(
                 ConnectionLostError("closed to hand messages back: no gentler way is known for this server")
             )
-        if recovery is Recovery.NEGATIVE_ACKNOWLEDGE and held:
+        if recovery in (Recovery.NEGATIVE_ACKNOWLEDGE, Recovery.HAND_BACK) and held:
             tokens = [self._acknowledgement(frame) for frame in held]
             self._connection.orphans.hand_back([token for token in tokens if token is not None])
 
@@ -291,3 +301,7 @@ def _bytes(token: object) -> bytes:
 def _ack(token: object, headers: bytes = b"") -> bytes:
     # The id goes back as it came, escapes and all.
     return b"ACK\nid:%b\n%b\n\0" % (_bytes(token), headers)
+
+
+def _nack(token: bytes, headers: bytes = b"") -> bytes:
+    return b"NACK\nid:%b\n%b\n\0" % (token, headers)

@@ -59,6 +59,8 @@ class Recovery(enum.Enum):
     """UNSUBSCRIBE and SUBSCRIBE again: the broker has them back after the first."""
     NEGATIVE_ACKNOWLEDGE = enum.auto()
     """NACK each."""
+    HAND_BACK = enum.auto()
+    """UNSUBSCRIBE, NACK each, SUBSCRIBE."""
     LOCAL = enum.auto()
     """The broker would drop them; they are handed to the consumer again from our own memory."""
     DISCONNECT = enum.auto()

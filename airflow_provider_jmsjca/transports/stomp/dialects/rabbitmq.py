@@ -7,7 +7,7 @@ from dataclasses import replace
 from time import time
 from typing import ClassVar, Final
 
-from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
 from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
@@ -85,9 +85,10 @@ class RabbitMqDialect(Dialect):
         return [("SUBSCRIBE", headers | {"ack": "client-individual"}), ("UNSUBSCRIBE", headers)]
 
     def recovery(self, subscription: Subscription) -> Recovery:
-        """NACK requeues at once."""
-        del subscription
-        return Recovery.NEGATIVE_ACKNOWLEDGE
+        """Hand back while nobody consumes, for the order's sake; a plain topic's queue would be gone then."""
+        if subscription.destination.kind is DestinationKind.TOPIC and subscription.durable_name is None:
+            return Recovery.NEGATIVE_ACKNOWLEDGE
+        return Recovery.HAND_BACK
 
     def orphan(self, token: bytes, keeper: str) -> str:
         """Return the NACK id that names another, living subscription.
