@@ -68,7 +68,7 @@ bench: setup  ## Messages per second, ours and a plain loop
 	@$(IN_VENV) python -m tests.bench
 
 .PHONY: chaos
-chaos: setup  ## The kill -9 tests at full size
+chaos: setup  ## The kill -9 tests at full size (about an hour on 2 cores)
 	JMSJCA_CHAOS=full $(IN_VENV) python -m pytest tests/chaos --durations=15
 
 .PHONY: docs

@@ -28,6 +28,7 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
 )
 from airflow_provider_jmsjca.transports.base import (
+    Backlog,
     BrokerInfo,
     Capabilities,
     ConnectionSettings,
@@ -44,15 +45,20 @@ from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
 from airflow_provider_jmsjca.transports.stomp.dialects import GENERIC, recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect, UnitKind
 from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame, encode, escape
+from airflow_provider_jmsjca.transports.stomp.management import backlog
 from airflow_provider_jmsjca.transports.stomp.orphans import Orphans
-from airflow_provider_jmsjca.transports.stomp.replies import Receipts, ReceiptTimeoutError, Replies
+from airflow_provider_jmsjca.transports.stomp.replies import (
+    Receipts,
+    ReceiptTimeoutError,
+    Replies,
+    error_text,
+)
 from airflow_provider_jmsjca.transports.stomp.sending import send, send_confirmed
 from airflow_provider_jmsjca.transports.stomp.units import ConfirmedUnit, TransactionUnit
 from airflow_provider_jmsjca.transports.stomp.wire import Client, Wire
 
 _log = logging.getLogger(__name__)
 
-_ERROR_LENGTH: Final = 500
 _WITHOUT_HEART_BEAT: Final = 20_000
 _CREDENTIALS: Final = re.compile(
     r"password|passcode|log-?in|credential|authenticat|access refused|security error|not authori[sz]ed",
@@ -249,7 +255,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def on_error(self, frame: StompFrame) -> None:
         """Take ERROR, and find whom it concerns."""
-        text = _error_text(frame)
+        text = error_text(frame)
         if self.orphans.swallowed(text):
             return
         self._last_error = text
@@ -371,6 +377,11 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         """Yield the messages on a queue without consuming them."""
         return browse(self, destination, selector, self._reply_timeout)
 
+    def backlog(self, queue: Destination) -> Backlog:
+        """Ask the broker what a queue holds; see the port."""
+        self.capabilities.require(self._broker, "backlog", purpose="asking what a queue holds")
+        return backlog(self, queue, self._reply_timeout)
+
     def synchronize(self) -> None:
         """Wait until the broker has carried out everything sent to it before."""
         receipts = self.replies.receipts()
@@ -390,10 +401,3 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         for command, headers in self.dialect.delete_durable(subscription, self.client_id):
             self.wire.append(encode(command, [*headers.items(), ("receipt", receipts.ask())]))
         self.wait(receipts)
-
-
-def _error_text(frame: StompFrame) -> str:
-    message = frame.headers.get("message", "")
-    first = bytes(frame.body or b"").decode("utf-8", "backslashreplace").strip().partition("\n")[0].strip()
-    text = message if first in message else f"{message}: {first}" if message else first
-    return text if len(text) <= _ERROR_LENGTH else f"{text[:_ERROR_LENGTH]}…"
