@@ -4,7 +4,7 @@ Two things are known to do that. Artemis may keep a message for a consumer that 
 until the broker is restarted. And a paused queue, or another consumer that holds messages and doesn't go on,
 looks from here like an empty queue.
 
-Source: docs/reference/broker-facts.md, "Artemis", traps 9 and 10.
+Source: docs/reference/broker-facts.md; BROKERS, Artemis, trap 10.
 """
 
 from __future__ import annotations
