@@ -130,8 +130,8 @@ class BacklogWatch:
             each for each, since in self._held_since.items() if moment - since >= PATIENCE.total_seconds()
         ):
             text = (
-                f"another consumer has had {_count(late)} of {self._queue} for {PATIENCE} or longer"
-                f" ({_names(late)})"
+                f"another consumer, or one that is gone, has had {_count(late)} of {self._queue}"
+                f" for {PATIENCE} or longer ({_names(late)})"
             )
             said[text] = logging.WARNING
         if before.waiting and now.waiting and not self._filtered:

@@ -171,6 +171,8 @@ class Link:
             clock=time.monotonic,
         )
         self._watch.start()
+        if self._unwanted:  # closed meanwhile
+            self._watch.stop()
 
     def _check(self, connection: Connection) -> None:
         delivery, capabilities, broker = self._settings.delivery, connection.capabilities, connection.broker
