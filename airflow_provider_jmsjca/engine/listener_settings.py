@@ -10,6 +10,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.delivery import DeliverySettings, OutageSettings
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME
 from airflow_provider_jmsjca.core.options.choices import AcknowledgeMode, ConcurrencyMode
 from airflow_provider_jmsjca.core.redelivery import MoveKind, MoveTarget
@@ -115,7 +116,7 @@ def listener_settings(
             destination=destination,
             selector=spec.selector_for(),
             durable_name=spec.durable_name,
-            prefetch=_prefetch(spec, concurrency, receivers),
+            prefetch=_prefetch(spec, destination, concurrency, receivers),
         ),
         receivers=receivers,
         pool_initial=min(spec.pool_initial_size, concurrency),
@@ -158,18 +159,19 @@ def _outage(spec: ActivationSpec) -> OutageSettings:
     return OutageSettings(**settings)  # type: ignore[arg-type]  # names and types as there
 
 
-def _prefetch(spec: ActivationSpec, concurrency: int, receivers: int) -> int | None:
+def _prefetch(spec: ActivationSpec, destination: Destination, concurrency: int, receivers: int) -> int | None:
     """Return a prefetch under which nothing stalls and no receiver hoards.
 
     Whatever is in hand at once must fit in: all the units of work, each with its batch, and what a broker
     counts although it is acknowledged in a transaction. Beyond a batch a large window only slows commits.
     """
-    if spec.prefetch is not None:
-        return max(spec.prefetch, math.ceil(concurrency * spec.batch_size / receivers))
+    asked = prefetch_of(destination) or spec.prefetch
+    if asked is not None:
+        return max(asked, math.ceil(concurrency * spec.batch_size / receivers))
     if spec.batch_size > 1:
         return max(2, math.ceil(concurrency * spec.batch_size / receivers))
     if receivers > 1:
         return max(2, math.ceil(_USUAL_PREFETCH / receivers))
-    if spec.destination_references[0].kind is DestinationKind.TOPIC:
+    if destination.kind is DestinationKind.TOPIC:
         return None
     return None if concurrency <= _USUAL_PREFETCH // 2 else 2 * concurrency

@@ -15,9 +15,15 @@ from types import TracebackType
 from typing import Self
 
 from airflow_provider_jmsjca.engine.connector import Connect
+from airflow_provider_jmsjca.engine.losses import Losses
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
+from airflow_provider_jmsjca.transports.base import (
+    Connection,
+    ConnectionSettings,
+    ConnectionState,
+    OnLost,
+)
 
 DEFAULT_IDLE_TIMEOUT = timedelta(seconds=30)
 DEFAULT_SIZE = 50
@@ -29,6 +35,7 @@ class _Shared:
     """One connection, or the attempt to open it."""
 
     opening: Future[Connection] = field(default_factory=Future)
+    losses: Losses | None = None
     users: int = 0
     idle_since: float = 0.0
 
@@ -36,15 +43,28 @@ class _Shared:
 class Lease:
     """The right to use a shared connection until released. Use it as a context manager, or call `release`."""
 
-    def __init__(self, connection: Connection, release: Callable[[], None]) -> None:
+    def __init__(self, connection: Connection, release: Callable[[], None], losses: Losses) -> None:
         self.connection = connection
         self._release: Callable[[], None] | None = release
+        self._losses = losses
+        self._callbacks: list[OnLost] = []
         self._lock = threading.Lock()
+
+    def on_lost(self, callback: OnLost) -> None:
+        """Call back once if the connection is lost while it is leased (at once if it already is)."""
+        with self._lock:
+            if self._release is None:
+                return
+            self._callbacks.append(callback)
+        self._losses.watch(callback)
 
     def release(self) -> None:
         """Give the connection back; releasing twice is harmless."""
         with self._lock:
             release, self._release = self._release, None
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            self._losses.forget(callback)
         if release is not None:
             release()
 
@@ -125,7 +145,9 @@ class ConnectionPool:
                 shared.users -= 1
             raise
         found = shared
-        return Lease(connection, lambda: self._give_back(key, found))
+        if found.losses is None:
+            raise AssertionError("a connection that is open has its watchers")
+        return Lease(connection, lambda: self._give_back(key, found), found.losses)
 
     def __len__(self) -> int:
         """How many connections are open or being opened."""
@@ -177,6 +199,7 @@ class ConnectionPool:
         else:
             with self._lock:
                 wanted = not self._closed
+                shared.losses = Losses(connection)
                 shared.opening.set_result(connection)
             if not wanted:
                 _close(shared)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.engine.inbox import Inbox
@@ -78,7 +79,7 @@ class JmsSession:
         self._on_close = on_close
         self._find = find
         self._lock = threading.Condition()
-        self._inboxes: dict[tuple[Destination, str | None, str | None], Inbox] = {}
+        self._inboxes: dict[Hashable, Inbox] = {}
         self._unsettled: list[tuple[Inbox, Received]] = []
         self._unit: UnitOfWork | None = None
         self._loss: JmsError | None = None
@@ -309,13 +310,13 @@ class JmsSession:
         self.close()
 
     def _inbox(self, destination: Destination, selector: str | None, durable_name: str | None) -> Inbox:
-        key = (destination, selector or None, durable_name)
+        key = (destination, destination.options, selector or None, durable_name)
         found = self._inboxes.get(key)
         if found is None:
             self._check_selector(selector)
             if durable_name is not None:
                 self._require("durable_subscription", purpose=f"the durable subscription {durable_name!r}")
-            prefetch = self._prefetch
+            prefetch = prefetch_of(destination) or self._prefetch
             if prefetch is None:
                 prefetch = self._default_prefetch(destination)
             subscription = Subscription(

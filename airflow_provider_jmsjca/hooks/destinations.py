@@ -32,9 +32,9 @@ def find_destination(text: str, *, variables: bool = True) -> Destination:
         return Destination.parse(text)
     reference = DestinationReference.parse(text, default=DestinationKind.QUEUE)
     if not reference.lookup:
-        return reference.resolve({})[0]
+        return reference.resolve({})
     given = (conf.getsection("jmsjca") or {}).get(_PREFIX + reference.name.lower())
     if given is None and variables:
         given = Variable.get(reference.name, default=None)
     objects = {} if given is None else {reference.name: AdministeredObject.parse(str(given))}
-    return reference.resolve(objects)[0]
+    return reference.resolve(objects)

@@ -16,6 +16,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.destination_options import prefetch_of
 from airflow_provider_jmsjca.engine.batch_spec import BatchSpec, CollectResult, EndReason
 from airflow_provider_jmsjca.engine.batcher import collect
 from airflow_provider_jmsjca.engine.connector import RetryPolicy, open_connection
@@ -156,6 +157,7 @@ class JmsCollectOperator(BaseOperator):
                     options, destination, self.message_selector or None, self.subscription_name or None
                 ),
                 durable_name=self.subscription_name or None,
+                prefetch=prefetch_of(destination),
             ),
             max_messages=self.max_messages,
             max_time=timedelta(seconds=self.max_time),

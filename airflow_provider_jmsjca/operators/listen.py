@@ -15,9 +15,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.core.destination_options import reference_text
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
 from airflow_provider_jmsjca.engine.statistics import Counts
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.failures import task_failures
@@ -157,7 +158,7 @@ class JmsListenOperator(BaseOperator):
         if self._stop.is_set():
             raise AirflowException(f"told to stop; {counts.settled} messages are settled, the rest goes back")
         if activation.ended_by is EndReason.IDLE and defers:
-            self._defer(spec, listener.subscription.selector, counts, until, idle)
+            self._defer(listener, counts, until, idle)
         return _report(counts, activation.ended_by, activation.stop_reason)
 
     def _resolved(self) -> tuple[ActivationSpec, ConnectionSettings]:
@@ -177,8 +178,7 @@ class JmsListenOperator(BaseOperator):
 
     def _defer(
         self,
-        spec: ActivationSpec,
-        selector: str | None,
+        listener: ListenerSettings,
         counts: Counts,
         until: float | None,
         idle: timedelta | None,
@@ -189,8 +189,8 @@ class JmsListenOperator(BaseOperator):
         self.defer(
             trigger=JmsListenTrigger(
                 jms_conn_id=self._conn_id,
-                destination=str(spec.destinations[0]),
-                message_selector=selector,
+                destination=reference_text(listener.subscription.destination),
+                message_selector=listener.subscription.selector,
                 poll_interval=self.poll_interval,
                 deadline=min(moments, default=None),
                 state={"so_far": counts.as_dict(), "until": until},

@@ -59,7 +59,8 @@ class JmsActivationTrigger(BaseEventTrigger):
             `destination.object` of `[jmsjca]`.
         message_selector: Only messages that match; `None` for all.
         subscription_name: Name of a durable subscription to a topic. The connection needs a client id.
-        prefetch: How many messages may await that their events are stored, 1 to 1000.
+        prefetch: How many messages may await that their events are stored, 1 to 1000; a `prefetch` of the
+            destination beats it.
         event: `"message"` or `"ready"`.
         interval: Seconds between two `ready` events while messages are there.
         payload: What an event carries: `"message"`, or `"headers"` for the message without its body, which

@@ -59,6 +59,16 @@ class ActiveMqDialect(Dialect):
     frame_end: ClassVar[bytes] = b"\0\n"
     hidden: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser"}
     taken: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser", "transformation"}
+    consumer_options: ClassVar[frozenset[str]] = frozenset(
+        {
+            "activemq.dispatchAsync",
+            "activemq.exclusive",
+            "activemq.maximumPendingMessageLimit",
+            "activemq.noLocal",
+            "activemq.priority",
+            "activemq.retroactive",
+        }
+    )
 
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE."""

@@ -14,6 +14,7 @@ from airflow_provider_jmsjca.core.message import DEFAULT_PRIORITY, Body, BodyKin
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp import frames
+from airflow_provider_jmsjca.transports.stomp.destination_options import producer_headers
 from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame
 
 BODY_KIND: Final = "JMS_JMSJCA_BodyKind"
@@ -90,6 +91,8 @@ class Dialect(ABC):
         counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
         hidden: Received headers that are no properties of the message.
         taken: Names that no property can have on the wire; such properties travel under another name.
+        consumer_options: Options of a destination that are headers of SUBSCRIBE. Source: J91.
+        producer_options: Options of a queue that are headers of SEND. Source: J91.
     """
 
     product: ClassVar[str]
@@ -101,6 +104,8 @@ class Dialect(ABC):
     counts_messages: ClassVar[bool] = True
     hidden: ClassVar[frozenset[str]] = RESERVED
     taken: ClassVar[frozenset[str]] = RESERVED
+    consumer_options: ClassVar[frozenset[str]] = frozenset()
+    producer_options: ClassVar[frozenset[str]] = frozenset()
 
     # --- subscriptions
 
@@ -209,6 +214,7 @@ class Dialect(ABC):
                 )
             headers.append(("AMQ_SCHEDULED_DELAY", str(round(outgoing.delay.total_seconds() * 1000))))
         self.special_headers(headers, outgoing, identifier)
+        headers.extend(producer_headers(self, outgoing.destination))
         self.property_headers(headers, message.properties)
         try:
             body = self.encode_body(headers, message)
