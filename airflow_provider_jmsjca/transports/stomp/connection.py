@@ -47,12 +47,8 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect, U
 from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame, encode, escape
 from airflow_provider_jmsjca.transports.stomp.management import backlog
 from airflow_provider_jmsjca.transports.stomp.orphans import Orphans
-from airflow_provider_jmsjca.transports.stomp.replies import (
-    Receipts,
-    ReceiptTimeoutError,
-    Replies,
-    error_text,
-)
+from airflow_provider_jmsjca.transports.stomp.refusals import Limits, error_text
+from airflow_provider_jmsjca.transports.stomp.replies import Receipts, ReceiptTimeoutError, Replies
 from airflow_provider_jmsjca.transports.stomp.sending import send, send_confirmed
 from airflow_provider_jmsjca.transports.stomp.units import ConfirmedUnit, TransactionUnit
 from airflow_provider_jmsjca.transports.stomp.wire import Client, Wire
@@ -108,6 +104,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             on_receipt=self.replies.arrived,
             on_end=self._end,
         )
+        self.limits = Limits(self.wire)
         self._client = Client(self.wire)
         self._client.set_listener("connection", self)
 
@@ -262,6 +259,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         if self._connected is None:
             self._answered.set()
             return
+        text = self.limits.explained(text, self.dialect.ways_out)
         error = PermanentBrokerError(f"{self._broker} refused: {text}")
         if self.replies.refused(frame.headers.get("receipt-id"), error):
             return
@@ -324,7 +322,9 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def encode(self, outgoing: Outgoing) -> bytes:
         """Return the SEND frame."""
-        return self.dialect.encode(outgoing, f"{self._prefix}{next(self._numbers)}")
+        frame = self.dialect.encode(outgoing, f"{self._prefix}{next(self._numbers)}")
+        self.limits.sending(len(frame))
+        return frame
 
     def send_confirmed(
         self, outgoing: list[Outgoing], *, before: int = 0, frames: list[bytes] | None = None
