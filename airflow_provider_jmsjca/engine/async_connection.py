@@ -57,7 +57,9 @@ class AsyncConnection:
             if self._failures:
                 await asyncio.sleep(self._wait())
             try:
-                lease = await in_thread(lambda: self._pool.borrow(self._settings), undo=Lease.release)
+                lease = await in_thread(
+                    lambda: self._pool.borrow(self._settings, listening=True), undo=Lease.release
+                )
             except TransientBrokerError as error:
                 self.failed(error)
                 continue

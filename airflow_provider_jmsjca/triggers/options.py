@@ -118,7 +118,7 @@ def _prefetch(given: Any, destination: Destination | None, faults: list[str]) ->
     if not _is_number(value, int) or not 1 <= value <= _MOST_IN_FLIGHT:
         place = "prefetch" if said is None else "destination: prefetch"
         faults.append(f"{place} is {value!r}; expected a whole number from 1 to {_MOST_IN_FLIGHT}")
-    return value  # type: ignore[no-any-return]  # checked above; refused otherwise
+    return value
 
 
 def _is_number(value: object, kind: Any) -> bool:
