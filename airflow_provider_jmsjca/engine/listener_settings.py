@@ -41,6 +41,8 @@ class ListenerSettings:
         context_name: Stands in the log context of each delivery; `None`: none (J62).
         principal: Who consumes.
         client_id: JMS client id, for dead letters.
+        url: Where the broker is, without secrets; for `management.properties`.
+        spec: What it was made from.
     """
 
     delivery: DeliverySettings
@@ -56,6 +58,8 @@ class ListenerSettings:
     context_name: str | None = None
     principal: str | None = None
     client_id: str | None = None
+    url: str = ""
+    spec: ActivationSpec | None = field(default=None, repr=False)
     threads: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,6 +74,7 @@ def listener_settings(
     *,
     client_id: str | None = None,
     principal: str | None = None,
+    url: str = "",
     confirm: bool = False,
     park: bool = False,
     retry_permanent: bool = False,
@@ -80,6 +85,7 @@ def listener_settings(
         spec: The spec in force.
         client_id: JMS client id of the connection.
         principal: User name of the connection.
+        url: Where the broker is, without secrets.
         confirm: As the attribute of `ListenerSettings`.
         park: Delays above 5 seconds are the broker's to keep (`DeliverySettings.park`).
         retry_permanent: As the attribute of `ListenerSettings`.
@@ -129,6 +135,8 @@ def listener_settings(
         context_name=spec.context_name or None,
         principal=principal,
         client_id=client_id,
+        url=url,
+        spec=spec,
     )
 
 

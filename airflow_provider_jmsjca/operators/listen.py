@@ -140,6 +140,7 @@ class JmsListenOperator(BaseOperator):
                 spec,
                 client_id=client_id,
                 principal=settings.username,
+                url=settings.url,
                 confirm=self.confirm,
                 park=self.park,
             )
