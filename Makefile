@@ -64,8 +64,12 @@ demo: setup  ## The whole way on real flights: queue, DAG, Spark table, dead let
 	@$(IN_VENV) python -m example_dags.demo
 
 .PHONY: bench
-bench: setup  ## Messages per second, ours and a plain loop
+bench: setup  ## Messages per second beside a plain loop and the Java clients, and the goals (10 minutes)
 	@$(IN_VENV) python -m tests.bench
+
+.PHONY: soak
+soak: setup  ## Memory over a million messages
+	@$(IN_VENV) python -m tests.bench --soak 1000000
 
 .PHONY: chaos
 chaos: setup  ## The kill -9 tests at full size

@@ -10,7 +10,12 @@ from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
 from airflow_provider_jmsjca.engine.pool import ConnectionPool, Lease
 from airflow_provider_jmsjca.engine.threads import in_thread, leave_to_thread
 from airflow_provider_jmsjca.errors import TransientBrokerError
-from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
+from airflow_provider_jmsjca.transports.base import (
+    Connection,
+    ConnectionSettings,
+    ConnectionState,
+    OnLost,
+)
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +71,11 @@ class AsyncConnection:
             self._lease = lease
             self._opened_at = asyncio.get_running_loop().time()
             log.info("Connected to %s", lease.connection.broker)
+
+    def on_lost(self, callback: OnLost) -> None:
+        """Call back once if the connection `get` returned last is lost before it is given back."""
+        if self._lease is not None:
+            self._lease.on_lost(callback)
 
     def failed(self, error: TransientBrokerError) -> None:
         """Say that the connection did not do: the next `get` tries again, after a wait."""

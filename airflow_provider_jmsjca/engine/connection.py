@@ -11,7 +11,7 @@ from airflow_provider_jmsjca.engine.session import AcknowledgeMode, JmsSession
 from airflow_provider_jmsjca.engine.session_rules import SessionRules
 from airflow_provider_jmsjca.engine.usage import Usage
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
-from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Connection
+from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Connection, OnLost
 
 
 class JmsConnection:
@@ -21,6 +21,8 @@ class JmsConnection:
         connection: The transport's connection.
         on_close: Called once instead of closing `connection`, if it belongs to a pool.
         rules: What holds for every session of it.
+        on_lost: Takes the callback for a lost connection, if it belongs to a pool: the connection itself
+            would keep it for life.
         usage: Where successful and failed uses are noted.
     """
 
@@ -29,6 +31,8 @@ class JmsConnection:
         connection: Connection,
         on_close: Callable[[], None] | None = None,
         rules: SessionRules | None = None,
+        on_lost: Callable[[OnLost], None] | None = None,
+        *,
         usage: Usage | None = None,
     ) -> None:
         self._connection = connection
@@ -39,7 +43,7 @@ class JmsConnection:
         self._loss: JmsError | None = None
         self._lock = threading.Lock()
         self._closed = False
-        connection.on_lost(self._lost)
+        (connection.on_lost if on_lost is None else on_lost)(self._lost)
 
     @property
     def broker(self) -> BrokerInfo:

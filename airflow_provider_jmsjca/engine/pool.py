@@ -16,10 +16,16 @@ from types import TracebackType
 from typing import Self
 
 from airflow_provider_jmsjca.engine.connector import Connect
+from airflow_provider_jmsjca.engine.losses import Losses
 from airflow_provider_jmsjca.engine.usage import Usage
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
+from airflow_provider_jmsjca.transports.base import (
+    Connection,
+    ConnectionSettings,
+    ConnectionState,
+    OnLost,
+)
 
 DEFAULT_IDLE_TIMEOUT = timedelta(seconds=30)
 DEFAULT_SIZE = 50
@@ -32,6 +38,7 @@ class _Shared:
 
     usage: Usage
     opening: Future[Connection] = field(default_factory=Future)
+    losses: Losses | None = None
     users: int = 0
     idle_since: float = 0.0
 
@@ -44,16 +51,31 @@ class Lease:
         usage: Where to note what it was used for, and how that went.
     """
 
-    def __init__(self, connection: Connection, release: Callable[[], None], usage: Usage) -> None:
+    def __init__(
+        self, connection: Connection, release: Callable[[], None], losses: Losses, usage: Usage
+    ) -> None:
         self.connection = connection
         self.usage = usage
         self._release: Callable[[], None] | None = release
+        self._losses = losses
+        self._callbacks: list[OnLost] = []
         self._lock = threading.Lock()
+
+    def on_lost(self, callback: OnLost) -> None:
+        """Call back once if the connection is lost while it is leased (at once if it already is)."""
+        with self._lock:
+            if self._release is None:
+                return
+            self._callbacks.append(callback)
+        self._losses.watch(callback)
 
     def release(self) -> None:
         """Give the connection back; releasing twice is harmless."""
         with self._lock:
             release, self._release = self._release, None
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            self._losses.forget(callback)
         if release is not None:
             release()
 
@@ -139,9 +161,12 @@ class ConnectionPool:
             with self._lock:
                 shared.users -= 1
             raise
+        if shared.losses is None:
+            raise AssertionError("a connection that is open has its watchers")
         if listening:
             shared.usage.listen()
-        return Lease(connection, partial(self._give_back, key, shared, listening=listening), shared.usage)
+        give_back = partial(self._give_back, key, shared, listening=listening)
+        return Lease(connection, give_back, shared.losses, shared.usage)
 
     def __len__(self) -> int:
         """How many connections are open or being opened."""
@@ -194,6 +219,7 @@ class ConnectionPool:
             shared.usage.succeeded()
             with self._lock:
                 wanted = not self._closed
+                shared.losses = Losses(connection)
                 shared.opening.set_result(connection)
             if not wanted:
                 _close(shared)

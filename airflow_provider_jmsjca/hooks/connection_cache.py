@@ -62,7 +62,7 @@ def jms_connection(
     if options["no_connection_factory_cache"]:
         return JmsConnection(connect(settings), rules=rules)
     lease = _pool(options).borrow(settings)
-    return JmsConnection(lease.connection, lease.release, rules, lease.usage)
+    return JmsConnection(lease.connection, lease.release, rules, lease.on_lost, usage=lease.usage)
 
 
 def _pool(options: Resolved) -> ConnectionPool:

@@ -62,6 +62,10 @@ _CREDENTIALS: Final = re.compile(
 Route = Callable[[Frame, bytes], None]
 
 
+class NoAnswerError(TransientBrokerError):
+    """The broker ended the connection and neither took nor refused it."""
+
+
 class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
     """One connection, many subscriptions. See the port for what each method promises.
 
@@ -141,7 +145,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             return TransientBrokerError(f"the broker refuses the connection: {self._last_error}")
         if self._end_reason is not None:
             if isinstance(self._end_reason, ConnectionLostError):
-                return TransientBrokerError(f"{self._end_reason} before it said CONNECTED")
+                return NoAnswerError(f"{self._end_reason} before it said CONNECTED")
             return self._end_reason
         return TransientBrokerError("it took the connection and said nothing in time")
 

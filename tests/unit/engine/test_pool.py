@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -10,7 +12,8 @@ from types import MappingProxyType
 
 import pytest
 
-from airflow_provider_jmsjca.engine.pool import ConnectionPool
+from airflow_provider_jmsjca.engine.connection import JmsConnection
+from airflow_provider_jmsjca.engine.pool import ConnectionPool, Lease
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, TransientBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
@@ -234,3 +237,44 @@ def test_a_forked_child_does_not_use_its_parents_connections(
             os._exit(0 if len(pool) == 0 and mine.state is ConnectionState.UP else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert len(pool) == 1
+
+
+def test_who_gave_the_connection_back_hears_and_holds_nothing(
+    server: Broker, wanted: ConnectionSettings, pool: ConnectionPool
+) -> None:
+    """A connection that is shared for weeks must not collect the callbacks of everybody who used it."""
+    told: list[str] = []
+    keeper = pool.borrow(wanted)
+    keeper.on_lost(lambda _: told.append("keeper"))
+    gone = [
+        JmsConnection(lease.connection, lease.release, on_lost=lease.on_lost)
+        for lease in borrowed(pool, wanted)
+    ]
+    references = [weakref.ref(each) for each in gone]
+    for each in gone:
+        each.close()
+    del gone, each
+    gc.collect()
+    assert [reference() for reference in references] == [None] * 50
+    server.kill()
+    wait_until(lambda: told == ["keeper"])
+
+
+def test_a_lease_of_a_connection_that_is_lost_tells_at_once(
+    server: Broker, wanted: ConnectionSettings, pool: ConnectionPool
+) -> None:
+    told: list[str] = []
+    lease = pool.borrow(wanted)
+    lease.on_lost(lambda _: told.append("first"))
+    server.kill()
+    wait_until(lambda: told == ["first"])
+    lease.on_lost(lambda _: told.append("second"))
+    assert told == ["first", "second"]
+    lease.release()
+    lease.on_lost(lambda _: told.append("after the release"))
+    assert told == ["first", "second"]
+
+
+def borrowed(pool: ConnectionPool, wanted: ConnectionSettings) -> Iterator[Lease]:
+    for _ in range(50):
+        yield pool.borrow(wanted)
