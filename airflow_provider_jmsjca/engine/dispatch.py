@@ -44,7 +44,12 @@ from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Received, UnitOfWork
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
-_LEVELS = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING, Level.ERROR: logging.ERROR}
+_LEVELS = {
+    Level.DEBUG: logging.DEBUG,
+    Level.INFO: logging.INFO,
+    Level.WARNING: logging.WARNING,
+    Level.ERROR: logging.ERROR,
+}
 _FAR = float("inf")
 _REMEMBERED = 32_768
 """Ids of settled messages that are known again after an outage: as many acknowledgements as a busy queue of

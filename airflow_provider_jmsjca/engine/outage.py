@@ -86,6 +86,16 @@ class Link:
             raise AssertionError("nothing is asked of a link before it is up")
         return self._connection
 
+    @property
+    def server_type(self) -> str:
+        """The product it is connected to; empty without a connection."""
+        return "" if self._connection is None else self._connection.broker.product
+
+    @property
+    def address(self) -> str:
+        """`host:port` it is connected to; empty without a connection."""
+        return "" if self._connection is None else self._connection.broker.address
+
     def start(self) -> None:
         """Connect; `ConnectionUp` or `ConnectFailed` is reported."""
         self._thread.start()

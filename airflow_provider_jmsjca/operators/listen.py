@@ -55,8 +55,8 @@ class JmsListenOperator(BaseOperator):
         defer_after: Leave the worker when nothing came for so many seconds; `None` never does.
         poll_interval: Seconds between two looks while deferred, on brokers that can be browsed.
         stop_timeout: Seconds that running calls get at the end; after that they are rolled back.
-        confirm: Wait for the broker after each message (`ListenerSettings.confirm`).
-        park: Leave delays above 5 seconds to the broker, where it can.
+        confirm: Wait for the broker after each message; also a field of the spec.
+        park: Leave delays above 5 seconds to the broker, where it can; also a field of the spec.
 
     Returns:
         `{"delivered": 12, "redelivered": 2, "committed": 10, "rolled_back": 2, "moved": 0, "deleted": 0, ...,
@@ -140,6 +140,7 @@ class JmsListenOperator(BaseOperator):
                 spec,
                 client_id=client_id,
                 principal=settings.username,
+                url=settings.url,
                 confirm=self.confirm,
                 park=self.park,
             )

@@ -152,6 +152,15 @@ class ConnectionSettings:
     reply_timeout: timedelta = timedelta(seconds=30)
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
+    @property
+    def url(self) -> str:
+        """Scheme and hosts as a URL: no credentials, no options."""
+        hosts = (
+            (f"[{host}]" if ":" in host else host) + ("" if port is None else f":{port}")
+            for host, port in self.hosts
+        )
+        return f"{self.scheme}://{','.join(hosts)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:

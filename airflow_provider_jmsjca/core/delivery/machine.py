@@ -228,7 +228,7 @@ class DeliveryMachine:
 
     def _connect_later(self, why: str) -> None:
         self.state, pause = self._outage.pause(self._chance())
-        self._log(Level.WARNING, f"{why}; connecting again in {pause.total_seconds():.1f} s")
+        self._log(self._outage.level(), f"{why}; connecting again in {pause.total_seconds():.1f} s")
         self._timers.set(TimerKind.CONNECT, 0, pause)
 
     # -- suspend, resume, stop ----------------------------------------------------------------------------
