@@ -408,6 +408,8 @@ class Transport(Protocol):
 
         Raises:
             TransientBrokerError: No host answered in time; every attempt is named.
+            ClientIdInUseError: Another connection has the client id; brokers that share a durable
+                subscription among its connections don't say so.
             AuthenticationError: A broker refused the credentials; further hosts are not tried.
             ConfigurationError: The settings can't work.
         """

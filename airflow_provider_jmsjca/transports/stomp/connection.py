@@ -21,6 +21,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
+    ClientIdInUseError,
     ConfigurationError,
     ConnectionLostError,
     JmsError,
@@ -60,6 +61,8 @@ _CREDENTIALS: Final = re.compile(
     r"password|passcode|log-?in|credential|authenticat|access refused|security error|not authori[sz]ed",
     re.IGNORECASE,
 )
+# It names the client id, which may hold any of the words above.
+_IN_USE: Final = re.compile(r"InvalidClientIDException|\bClient: .* already connected\b", re.DOTALL)
 
 Route = Callable[[Frame, bytes], None]
 
@@ -143,6 +146,8 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def _refusal(self) -> JmsError:
         if self._last_error is not None:
+            if _IN_USE.search(self._last_error):
+                return ClientIdInUseError(f"the client id is in use: {self._last_error}")
             if _CREDENTIALS.search(self._last_error):
                 return AuthenticationError(f"the broker refuses the credentials: {self._last_error}")
             return TransientBrokerError(f"the broker refuses the connection: {self._last_error}")
