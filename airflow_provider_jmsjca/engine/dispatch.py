@@ -45,10 +45,16 @@ from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Received, UnitOfWork
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
-_LEVELS = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING, Level.ERROR: logging.ERROR}
+_LEVELS = {
+    Level.DEBUG: logging.DEBUG,
+    Level.INFO: logging.INFO,
+    Level.WARNING: logging.WARNING,
+    Level.ERROR: logging.ERROR,
+}
 _FAR = float("inf")
-_REMEMBERED = 5000
-"""Ids of settled messages that are known again after an outage. Source: J129, whose cache has this size."""
+_REMEMBERED = 32_768
+"""Ids of settled messages that are known again after an outage: as many acknowledgements as a busy queue of
+RabbitMQ keeps from the disk (its `queue_index_max_journal_entries`)."""
 
 
 class Dispatcher:
@@ -187,6 +193,14 @@ class Dispatcher:
     def arrived(self, intake: Intake) -> None:
         """A message came; called by the connection's reader."""
         self.workers.arrived(intake)
+
+    def idle_for(self) -> float:
+        """For how many seconds there has been nothing to do; 0 while there is, and while not connected."""
+        with self.lock:
+            machine = self.machine
+            if machine.state is not ActivationState.UP or machine.suspended or machine.in_hand:
+                return 0.0
+            return self._clock() - self.last_activity if machine.idle else 0.0
 
     def _admit(self, intake: Intake) -> list[Work]:
         with self.lock:

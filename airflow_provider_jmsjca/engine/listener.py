@@ -23,6 +23,7 @@ from typing import Protocol
 from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.events import ResumeAsked, Start, StopAsked, SuspendAsked
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
+from airflow_provider_jmsjca.engine import management
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.calls import Caller, Handler, RecordFunction
 from airflow_provider_jmsjca.engine.dispatch import Dispatcher
@@ -108,6 +109,27 @@ class Activation:
         return dispatcher
 
     @property
+    def settings(self) -> ListenerSettings:
+        """How it consumes."""
+        return self._settings
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and hasn't stopped."""
+        return self._started and not self._dispatcher.stopped.is_set()
+
+    @property
+    def server_type(self) -> str:
+        """Which product the broker is; empty while there was no connection. Source: J115."""
+        return self._dispatcher.link.server_type
+
+    @property
+    def server(self) -> tuple[str, str]:
+        """Host and port of the connection; empty while there was none. Source: J120."""
+        host, _, port = self._dispatcher.link.address.rpartition(":")
+        return (host, port) if host else (port, "")
+
+    @property
     def state(self) -> ActivationState:
         """Up, Down, Connecting or Disconnecting. Source: J119."""
         return self._dispatcher.state
@@ -134,6 +156,25 @@ class Activation:
             return dispatcher.tally.statistics(
                 threads=dispatcher.workers.size, in_hand=dispatcher.machine.in_hand
             )
+
+    def attributes(self) -> dict[str, object]:
+        """Return what JMSJCA's MBean shows of an activation, under its names. Source: J117."""
+        return management.attributes(self)
+
+    def operate(self, name: str) -> object:
+        """Carry out an operation of JMSJCA's MBean, such as `getStatus`. Source: J116, J118, J120."""
+        return management.operate(self, name)
+
+    def reset_statistics(self) -> None:
+        """Let `statistics` begin anew; `counts` go on. Source: J120."""
+        dispatcher = self._dispatcher
+        with dispatcher.lock:
+            dispatcher.tally.reset(self._clock())
+
+    def restart(self, within: timedelta = STOP_WITHIN) -> None:
+        """Stop, wait for it, and start again. Source: J120."""
+        self.stop(within, reason="told to restart")
+        self.start()
 
     def start(self) -> None:
         """Begin to consume, and return at once; it succeeds also while the broker is down.

@@ -64,6 +64,7 @@ def load_balancing(
     *,
     client_id: str | None = None,
     principal: str | None = None,
+    url: str = "",
     confirm: bool = False,
     park: bool = False,
     retry_permanent: bool = False,
@@ -78,6 +79,7 @@ def load_balancing(
         spec: The spec in force.
         client_id: JMS client id of the topic side; the same in every process.
         principal: User name of the connections.
+        url: Where the broker is, without secrets.
         confirm: For the queue side, as the attribute of `ListenerSettings`.
         park: For the queue side: delays above 5 seconds are the broker's to keep.
         retry_permanent: As the attribute of `ListenerSettings`.
@@ -107,6 +109,7 @@ def load_balancing(
         ),
         client_id=client_id,
         principal=principal,
+        url=url,
         retry_permanent=retry_permanent,
     )
     handling = replace(
@@ -129,6 +132,7 @@ def load_balancing(
             jms_client_id=None,
         ),
         principal=principal,
+        url=url,
         confirm=confirm,
         park=park,
         retry_permanent=retry_permanent,

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 from airflow_provider_jmsjca.core.delivery.events import ConnectFailed, ConnectionLost, ConnectionUp, Event
+from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.backlog_watch import BacklogWatch
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.errors import (
     ClientIdInUseError,
@@ -56,6 +59,9 @@ class Listener(Protocol):
     def arrived(self, intake: Intake) -> None:
         """A message was appended to the intake's arrivals."""
 
+    def idle_for(self) -> float:
+        """For how many seconds there has been nothing to do; 0 while there is."""
+
 
 class Link:
     """One attempt to connect, and the connection that comes of it.
@@ -75,6 +81,7 @@ class Link:
         self.closed = threading.Event()
         self.fault: JmsError | None = None
         self.is_lost = False
+        self._watch: BacklogWatch | None = None
         self._thread = threading.Thread(target=self._run, name=f"jms-link {settings.name}", daemon=True)
 
     @property
@@ -83,6 +90,16 @@ class Link:
         if self._connection is None:
             raise AssertionError("nothing is asked of a link before it is up")
         return self._connection
+
+    @property
+    def server_type(self) -> str:
+        """The product it is connected to; empty without a connection."""
+        return "" if self._connection is None else self._connection.broker.product
+
+    @property
+    def address(self) -> str:
+        """`host:port` it is connected to; empty without a connection."""
+        return "" if self._connection is None else self._connection.broker.address
 
     def start(self) -> None:
         """Connect; `ConnectionUp` or `ConnectFailed` is reported."""
@@ -99,6 +116,8 @@ class Link:
     def close(self, *, delete_durable: bool = False) -> None:
         """Close the connection, or give up connecting; `closed` is set when that is done."""
         self._unwanted = True
+        if self._watch is not None:
+            self._watch.stop()
         if delete_durable:
             self._work.put(self._delete_durable)
         self._work.put(None)
@@ -147,6 +166,28 @@ class Link:
                 self._consumers.append(connection.consume(settings.subscription, on_received))
         except JmsError as error:
             self._failed(error)
+        else:
+            self._watch_backlog(connection)
+
+    def _watch_backlog(self, connection: Connection) -> None:
+        settings, subscription = self._settings, self._settings.subscription
+        queue = subscription.destination
+        if self._watch is not None or not connection.capabilities.backlog:
+            return
+        if queue.kind is not DestinationKind.QUEUE:
+            return
+        self._watch = BacklogWatch(
+            name=settings.name,
+            queue=queue,
+            filtered=bool(subscription.selector),
+            consumers=settings.receivers,
+            connect=self._connect,
+            idle_for=self._listener.idle_for,
+            clock=time.monotonic,
+        )
+        self._watch.start()
+        if self._unwanted:  # closed meanwhile
+            self._watch.stop()
 
     def _check(self, connection: Connection) -> None:
         delivery, capabilities, broker = self._settings.delivery, connection.capabilities, connection.broker

@@ -15,9 +15,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.core.destination_options import reference_text
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
 from airflow_provider_jmsjca.engine.load_balancing import LoadBalancedActivation, load_balancing
 from airflow_provider_jmsjca.engine.statistics import Counts
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -55,8 +56,8 @@ class JmsListenOperator(BaseOperator):
         defer_after: Leave the worker when nothing came for so many seconds; `None` never does.
         poll_interval: Seconds between two looks while deferred, on brokers that can be browsed.
         stop_timeout: Seconds that running calls get at the end; after that they are rolled back.
-        confirm: Wait for the broker after each message (`ListenerSettings.confirm`).
-        park: Leave delays above 5 seconds to the broker, where it can.
+        confirm: Wait for the broker after each message; also a field of the spec.
+        park: Leave delays above 5 seconds to the broker, where it can; also a field of the spec.
 
     Returns:
         `{"delivered": 12, "redelivered": 2, "committed": 10, "rolled_back": 2, "moved": 0, "deleted": 0, ...,
@@ -134,9 +135,10 @@ class JmsListenOperator(BaseOperator):
             client_id = spec.client_id_for(
                 factory_client_id=settings.client_id, instance=_instance(context["ti"])
             )
-            activation = self._activation(spec, settings, client_id)
+            activation, listener = self._activation(spec, settings, client_id)
             # A distributed subscription is a topic here: deferred, nobody would move its messages.
-            idle, defers = self._idle(spec.destinations[0].kind)
+            kind = DestinationKind.TOPIC if listener is None else listener.subscription.destination.kind
+            idle, defers = self._idle(kind)
             counts = so_far + activation.run(
                 max_messages=None if self.max_messages is None else self.max_messages - so_far.settled,
                 run_for=None if until is None else timedelta(seconds=max(until - time.time(), 0.001)),
@@ -149,8 +151,8 @@ class JmsListenOperator(BaseOperator):
         self._log_progress(counts)
         if self._stop.is_set():
             raise AirflowException(f"told to stop; {counts.settled} messages are settled, the rest goes back")
-        if activation.ended_by is EndReason.IDLE and defers:
-            self._defer(spec, counts, until, idle)
+        if activation.ended_by is EndReason.IDLE and defers and listener is not None:
+            self._defer(listener, counts, until, idle)
         report = _report(counts, activation.ended_by, activation.stop_reason)
         if isinstance(activation, LoadBalancedActivation):
             report["moved_to_queue"] = activation.topic_side.counts.committed
@@ -158,19 +160,21 @@ class JmsListenOperator(BaseOperator):
 
     def _activation(
         self, spec: ActivationSpec, settings: ConnectionSettings, client_id: str | None
-    ) -> Activation | LoadBalancedActivation:
+    ) -> tuple[Activation, ListenerSettings] | tuple[LoadBalancedActivation, None]:
         how: dict[str, Any] = {
             "client_id": client_id,
             "principal": settings.username,
+            "url": settings.url,
             "confirm": self.confirm,
             "park": self.park,
         }
         connect_as = functools.partial(connect, replace(settings, client_id=client_id))
         balancing = load_balancing(spec, **how)
         if balancing is None:
-            return Activation(listener_settings(spec, **how), connect_as, self._handle)
+            listener = listener_settings(spec, **how)
+            return Activation(listener, connect_as, self._handle), listener
         anonymous = functools.partial(connect, replace(settings, client_id=None))
-        return LoadBalancedActivation(balancing, connect_as, anonymous, self._handle)
+        return LoadBalancedActivation(balancing, connect_as, anonymous, self._handle), None
 
     def _resolved(self) -> tuple[ActivationSpec, ConnectionSettings]:
         spec = self.spec if isinstance(self.spec, ActivationSpec) else ActivationSpec(**self.spec)
@@ -189,7 +193,7 @@ class JmsListenOperator(BaseOperator):
 
     def _defer(
         self,
-        spec: ActivationSpec,
+        listener: ListenerSettings,
         counts: Counts,
         until: float | None,
         idle: timedelta | None,
@@ -200,8 +204,8 @@ class JmsListenOperator(BaseOperator):
         self.defer(
             trigger=JmsListenTrigger(
                 jms_conn_id=self._conn_id,
-                destination=str(spec.destinations[0]),
-                message_selector=spec.selector_for(),
+                destination=reference_text(listener.subscription.destination),
+                message_selector=listener.subscription.selector,
                 poll_interval=self.poll_interval,
                 deadline=min(moments, default=None),
                 state={"so_far": counts.as_dict(), "until": until},

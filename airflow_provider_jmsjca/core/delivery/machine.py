@@ -231,7 +231,7 @@ class DeliveryMachine:
     def _connect_later(self, why: str, *, standby: bool = False) -> None:
         self.state, pause = self._outage.pause(self._chance())
         if not standby:
-            self._log(Level.WARNING, f"{why}; connecting again in {pause.total_seconds():.1f} s")
+            self._log(self._outage.level(), f"{why}; connecting again in {pause.total_seconds():.1f} s")
         elif not self._standby:
             self._log(Level.INFO, f"{why}; standing by, and trying again until it is free")
         self._standby = standby

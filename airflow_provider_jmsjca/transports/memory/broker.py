@@ -15,10 +15,12 @@ from types import MappingProxyType
 from typing import Protocol
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.destination_options import broker_options
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
     ClientIdInUseError,
+    ConfigurationError,
     ConnectionLostError,
     PermanentBrokerError,
     TransientBrokerError,
@@ -193,8 +195,15 @@ class Broker:
         """Refuse a destination.
 
         Raises:
+            ConfigurationError: It has options for a broker; this one knows none. Source: J91.
             PermanentBrokerError: It is forbidden.
         """
+        if unknown := destination.options and broker_options(destination):
+            raise ConfigurationError(
+                f"destination {destination}: {key} is no option of a destination on vm://, expected prefetch "
+                "or none"
+                for key in unknown
+            )
         if destination in self._forbidden:
             raise PermanentBrokerError(f"vm://{self.name} refuses access to {destination}")
 

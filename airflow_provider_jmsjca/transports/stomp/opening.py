@@ -15,7 +15,7 @@ from airflow_provider_jmsjca.errors import (
 )
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, TlsSettings, Transport
 from airflow_provider_jmsjca.transports.stomp.channel import open_channel
-from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from airflow_provider_jmsjca.transports.stomp.connection import NoAnswerError, StompConnection
 
 PLAIN: Final = "stomp"
 TLS: Final = "stomp+ssl"
@@ -61,13 +61,21 @@ class StompTransport:
 
 def _open(settings: ConnectionSettings, address: tuple[str, int]) -> StompConnection:
     deadline = monotonic() + settings.connect_timeout.total_seconds()
-    tls = (settings.tls or TlsSettings()) if settings.scheme == TLS else None
-    channel = open_channel(*address, tls, deadline)
-    connection = StompConnection(settings, address, channel)
     try:
-        connection.open(deadline)
+        try:
+            return _attempt(settings, address, deadline)
+        except NoAnswerError:
+            # ActiveMQ now and then closes before its ERROR is out, and wrong credentials would look like a
+            # fault that passes.
+            return _attempt(settings, address, deadline)
     except AuthenticationError as error:
         raise AuthenticationError(f"{settings.scheme}://{address[0]}:{address[1]}: {error}") from error
+
+
+def _attempt(settings: ConnectionSettings, address: tuple[str, int], deadline: float) -> StompConnection:
+    tls = (settings.tls or TlsSettings()) if settings.scheme == TLS else None
+    connection = StompConnection(settings, address, open_channel(*address, tls, deadline))
+    connection.open(deadline)
     return connection
 
 

@@ -11,6 +11,7 @@ from airflow_provider_jmsjca.core.backoff import RECONNECT
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings, OutageSettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
+from airflow_provider_jmsjca.core.delivery.outage import Outage
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from tests.unit.core.delivery.harness import FAILURE, SECOND, SETTINGS, Run
 
@@ -219,3 +220,14 @@ def test_stop_leaves_a_handler_alone_after_its_deadline() -> None:
 def test_init_suspend_is_needed_with_max_suspend() -> None:
     with pytest.raises(ValueError, match="init_suspend is zero"):
         replace(SETTINGS, outage=replace(OUTAGE, max_suspend=SECOND))
+
+
+def test_minimal_logging_says_it_once_as_an_error_j108() -> None:
+    for minimal, expected in (
+        (True, [d.Level.ERROR, d.Level.DEBUG, d.Level.DEBUG]),
+        (False, [d.Level.WARNING] * 3),
+    ):
+        outage = Outage(OutageSettings(minimal_logging=minimal))
+        assert [outage.level() for _ in range(3)] == expected
+        outage.over()
+        assert outage.level() is expected[0]
