@@ -27,8 +27,8 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     TransientBrokerError,
 )
+from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import (
-    Backlog,
     BrokerInfo,
     Capabilities,
     ConnectionSettings,
@@ -48,6 +48,7 @@ from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame,
 from airflow_provider_jmsjca.transports.stomp.management import backlog
 from airflow_provider_jmsjca.transports.stomp.orphans import Orphans
 from airflow_provider_jmsjca.transports.stomp.replies import (
+    NoAnswerError,
     Receipts,
     ReceiptTimeoutError,
     Replies,
@@ -66,10 +67,6 @@ _CREDENTIALS: Final = re.compile(
 )
 
 Route = Callable[[Frame, bytes], None]
-
-
-class NoAnswerError(TransientBrokerError):
-    """The broker ended the connection and neither took nor refused it."""
 
 
 class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
@@ -379,7 +376,6 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def backlog(self, queue: Destination) -> Backlog:
         """Ask the broker what a queue holds; see the port."""
-        self.capabilities.require(self._broker, "backlog", purpose="asking what a queue holds")
         return backlog(self, queue, self._reply_timeout)
 
     def synchronize(self) -> None:

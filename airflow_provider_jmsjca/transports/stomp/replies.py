@@ -12,9 +12,18 @@ from typing import Final
 
 from stomp.utils import Frame as StompFrame
 
-from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, PermanentBrokerError
+from airflow_provider_jmsjca.errors import (
+    ConnectionLostError,
+    JmsError,
+    PermanentBrokerError,
+    TransientBrokerError,
+)
 
 _ERROR_LENGTH: Final = 500
+
+
+class NoAnswerError(TransientBrokerError):
+    """The broker ended a connection that it had neither taken nor refused."""
 
 
 class ReceiptTimeoutError(ConnectionLostError):
