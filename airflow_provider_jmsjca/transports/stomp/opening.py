@@ -52,7 +52,9 @@ class StompTransport:
         text = "; ".join(f"{name}: {error}" for name, error in problems)
         if all(isinstance(error, PermanentBrokerError) for _, error in problems):
             raise PermanentBrokerError(f"no broker can be used: {text}")
-        raise TransientBrokerError(f"no broker could be reached: {text}")
+        raise TransientBrokerError(
+            f"no broker could be reached: {text}; check host and port, and that it takes STOMP there"
+        )
 
 
 def _open(settings: ConnectionSettings, address: tuple[str, int]) -> StompConnection:
