@@ -55,6 +55,7 @@ class ArtemisDialect(Dialect):
         redelivered_flag=True,
         stable_message_id=True,
         selector=True,
+        backlog=True,
         durable_subscription=True,
         delayed_delivery=True,
         priority=True,
@@ -63,6 +64,7 @@ class ArtemisDialect(Dialect):
     )
     hidden: ClassVar[frozenset[str]] = _HIDDEN
     taken: ClassVar[frozenset[str]] = _HIDDEN
+    consumer_options: ClassVar[frozenset[str]] = frozenset({"no-local"})
 
     def check(self, subscription: Subscription, broker: BrokerInfo, client_id: str | None) -> None:
         """Refuse selectors on names that match nothing."""
