@@ -150,7 +150,9 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             if _IN_USE.search(self._last_error):
                 return ClientIdInUseError(f"the client id is in use: {self._last_error}")
             if _CREDENTIALS.search(self._last_error):
-                return AuthenticationError(f"the broker refuses the credentials: {self._last_error}")
+                return AuthenticationError(
+                    f"the broker refuses the credentials: {self._last_error}; check user and password"
+                )
             return TransientBrokerError(f"the broker refuses the connection: {self._last_error}")
         if self._end_reason is not None:
             if isinstance(self._end_reason, ConnectionLostError):
