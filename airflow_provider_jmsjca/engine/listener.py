@@ -73,7 +73,7 @@ class Activation:
     Raises:
         ConfigurationError: The settings need `record`.
 
-    Source: J9, J10, J12, J13, J81-J84, J116-J122, W15, W24-W27.
+    Source: J9, J10, J12, J13, J81-J84, J116-J122, W15, W24-W27, W33.
     """
 
     def __init__(

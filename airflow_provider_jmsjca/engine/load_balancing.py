@@ -167,8 +167,9 @@ class LoadBalancedActivation:
 
     Guarantee: a message leaves the subscription when it is in the queue, and the queue as an `Activation`
     settles it. A crash loses none. On ActiveMQ it doubles none; on Artemis none as long as the broker
-    remembers the message's id (20,000 for each queue by default); on RabbitMQ those under way in the move,
-    which keep their message ids.
+    remembers the message's id (20,000 for each queue by default); on RabbitMQ the batch under way in the
+    move, and when that broker is killed, messages whose acknowledgement it had not written. Such duplicates
+    have the same message id.
 
     Every method may be called from any thread, but not from a signal handler.
 

@@ -61,9 +61,9 @@ class JmsListenOperator(BaseOperator):
 
     Returns:
         `{"delivered": 12, "redelivered": 2, "committed": 10, "rolled_back": 2, "moved": 0, "deleted": 0, ...,
-        "ended_by": "count"}`.
+        "ended_by": "count"}`; with a distributed durable subscription also `"moved_to_queue"`.
 
-    Source: J81-J84, J128-J148, J172, J183-J203.
+    Source: J81-J84, J128-J148, J172, J183-J211, W30, W31, W33.
     """
 
     template_fields: Sequence[str] = ("spec", "jms_conn_id")
