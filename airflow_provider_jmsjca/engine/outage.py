@@ -17,7 +17,12 @@ from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.backlog_watch import BacklogWatch
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
-from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PermanentBrokerError
+from airflow_provider_jmsjca.errors import (
+    ClientIdInUseError,
+    ConfigurationError,
+    JmsError,
+    PermanentBrokerError,
+)
 from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received
 
 _log = logging.getLogger(__name__)
@@ -85,6 +90,16 @@ class Link:
         if self._connection is None:
             raise AssertionError("nothing is asked of a link before it is up")
         return self._connection
+
+    @property
+    def server_type(self) -> str:
+        """The product it is connected to; empty without a connection."""
+        return "" if self._connection is None else self._connection.broker.product
+
+    @property
+    def address(self) -> str:
+        """`host:port` it is connected to; empty without a connection."""
+        return "" if self._connection is None else self._connection.broker.address
 
     def start(self) -> None:
         """Connect; `ConnectionUp` or `ConnectFailed` is reported."""
@@ -193,9 +208,13 @@ class Link:
             _log.debug("Closing a consumer of %s: %s", self._settings.name, error)
 
     def _delete_durable(self) -> None:
+        name, destination = self._settings.subscription.durable_name, self._settings.subscription.destination
+        if name is None or self._connection is None:
+            return
         try:
             for consumer in self._consumers:
-                consumer.close(delete_durable=True)
+                consumer.close()
+            self._connection.delete_durable(name, destination)
         except JmsError as error:
             _log.warning(
                 "The durable subscription of %s could not be deleted: %s", self._settings.name, error
@@ -205,7 +224,11 @@ class Link:
         self.fault = error
         permanent = isinstance(error, (PermanentBrokerError, ConfigurationError))
         failure = replace(Failure.of(error), stack_trace="")
-        event = ConnectFailed(failure=failure, permanent=permanent and not self._settings.retry_permanent)
+        event = ConnectFailed(
+            failure=failure,
+            permanent=permanent and not self._settings.retry_permanent,
+            standby=isinstance(error, ClientIdInUseError),
+        )
         self._listener.report(self, event)
 
     def _lost(self, error: JmsError) -> None:

@@ -153,6 +153,15 @@ class ConnectionSettings:
     reply_timeout: timedelta = timedelta(seconds=30)
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
+    @property
+    def url(self) -> str:
+        """Scheme and hosts as a URL: no credentials, no options."""
+        hosts = (
+            (f"[{host}]" if ":" in host else host) + ("" if port is None else f":{port}")
+            for host, port in self.hosts
+        )
+        return f"{self.scheme}://{','.join(hosts)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
@@ -382,6 +391,8 @@ class Transport(Protocol):
 
         Raises:
             TransientBrokerError: No host answered in time; every attempt is named.
+            ClientIdInUseError: Another connection has the client id; brokers that share a durable
+                subscription among its connections don't say so.
             AuthenticationError: A broker refused the credentials; further hosts are not tried.
             ConfigurationError: The settings can't work.
         """

@@ -21,6 +21,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
+    ClientIdInUseError,
     ConfigurationError,
     ConnectionLostError,
     JmsError,
@@ -47,13 +48,8 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect, U
 from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame, encode, escape
 from airflow_provider_jmsjca.transports.stomp.management import backlog
 from airflow_provider_jmsjca.transports.stomp.orphans import Orphans
-from airflow_provider_jmsjca.transports.stomp.replies import (
-    NoAnswerError,
-    Receipts,
-    ReceiptTimeoutError,
-    Replies,
-    error_text,
-)
+from airflow_provider_jmsjca.transports.stomp.refusals import Limits, NoAnswerError, error_text
+from airflow_provider_jmsjca.transports.stomp.replies import Receipts, ReceiptTimeoutError, Replies
 from airflow_provider_jmsjca.transports.stomp.sending import send, send_confirmed
 from airflow_provider_jmsjca.transports.stomp.units import ConfirmedUnit, TransactionUnit
 from airflow_provider_jmsjca.transports.stomp.wire import Client, Wire
@@ -65,6 +61,8 @@ _CREDENTIALS: Final = re.compile(
     r"password|passcode|log-?in|credential|authenticat|access refused|security error|not authori[sz]ed",
     re.IGNORECASE,
 )
+# It names the client id, which may hold any of the words above.
+_IN_USE: Final = re.compile(r"InvalidClientIDException|\bClient: .* already connected\b", re.DOTALL)
 
 Route = Callable[[Frame, bytes], None]
 
@@ -105,6 +103,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             on_receipt=self.replies.arrived,
             on_end=self._end,
         )
+        self.limits = Limits(self.wire)
         self._client = Client(self.wire)
         self._client.set_listener("connection", self)
 
@@ -143,6 +142,8 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def _refusal(self) -> JmsError:
         if self._last_error is not None:
+            if _IN_USE.search(self._last_error):
+                return ClientIdInUseError(f"the client id is in use: {self._last_error}")
             if _CREDENTIALS.search(self._last_error):
                 return AuthenticationError(f"the broker refuses the credentials: {self._last_error}")
             return TransientBrokerError(f"the broker refuses the connection: {self._last_error}")
@@ -259,6 +260,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         if self._connected is None:
             self._answered.set()
             return
+        text = self.limits.explained(text, self.dialect.ways_out)
         error = PermanentBrokerError(f"{self._broker} refused: {text}")
         if self.replies.refused(frame.headers.get("receipt-id"), error):
             return
@@ -321,7 +323,9 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def encode(self, outgoing: Outgoing) -> bytes:
         """Return the SEND frame."""
-        return self.dialect.encode(outgoing, f"{self._prefix}{next(self._numbers)}")
+        frame = self.dialect.encode(outgoing, f"{self._prefix}{next(self._numbers)}")
+        self.limits.sending(len(frame))
+        return frame
 
     def send_confirmed(
         self, outgoing: list[Outgoing], *, before: int = 0, frames: list[bytes] | None = None

@@ -8,22 +8,8 @@ from __future__ import annotations
 import itertools
 import threading
 from time import monotonic
-from typing import Final
 
-from stomp.utils import Frame as StompFrame
-
-from airflow_provider_jmsjca.errors import (
-    ConnectionLostError,
-    JmsError,
-    PermanentBrokerError,
-    TransientBrokerError,
-)
-
-_ERROR_LENGTH: Final = 500
-
-
-class NoAnswerError(TransientBrokerError):
-    """The broker ended a connection that it had neither taken nor refused."""
+from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, PermanentBrokerError
 
 
 class ReceiptTimeoutError(ConnectionLostError):
@@ -156,11 +142,3 @@ def _again(error: JmsError) -> JmsError:
     copy = type(error)(*error.args)
     copy.__cause__ = error
     return copy
-
-
-def error_text(frame: StompFrame) -> str:
-    """Return what an ERROR frame says, in one line of bounded length."""
-    message = frame.headers.get("message", "")
-    first = bytes(frame.body or b"").decode("utf-8", "backslashreplace").strip().partition("\n")[0].strip()
-    text = message if first in message else f"{message}: {first}" if message else first
-    return text if len(text) <= _ERROR_LENGTH else f"{text[:_ERROR_LENGTH]}…"

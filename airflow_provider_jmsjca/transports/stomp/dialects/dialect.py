@@ -89,6 +89,7 @@ class Dialect(ABC):
             the sends that wait for their receipts at that moment fail with it.
         frame_end: What ends a body without content-length.
         counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
+        ways_out: What helps, by a part of the text of an ERROR that says a message passes a limit.
         hidden: Received headers that are no properties of the message.
         taken: Names that no property can have on the wire; such properties travel under another name.
         consumer_options: Options of a destination that are headers of SUBSCRIBE. Source: J91.
@@ -102,6 +103,7 @@ class Dialect(ABC):
     errors_name_frames: ClassVar[bool] = False
     frame_end: ClassVar[bytes] = b"\0"
     counts_messages: ClassVar[bool] = True
+    ways_out: ClassVar[Mapping[str, str]] = {}
     hidden: ClassVar[frozenset[str]] = RESERVED
     taken: ClassVar[frozenset[str]] = RESERVED
     consumer_options: ClassVar[frozenset[str]] = frozenset()
@@ -246,7 +248,8 @@ class Dialect(ABC):
             text = value if isinstance(value, str) else _text(value)
             if limit is not None and len(text) > limit:
                 raise ConfigurationError(
-                    f"the property {name!r} has {len(text)} characters; {self.product} takes {limit}"
+                    f"the property {name!r} has {len(text)} characters; {self.product} takes {limit}: "
+                    "spread it over several properties, or put it into the body"
                 )
             headers.append((f"{RENAMED}{name}" if name in taken else name, text))
 
