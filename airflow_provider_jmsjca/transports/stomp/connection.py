@@ -48,13 +48,8 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect, U
 from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame, encode, escape
 from airflow_provider_jmsjca.transports.stomp.management import backlog
 from airflow_provider_jmsjca.transports.stomp.orphans import Orphans
-from airflow_provider_jmsjca.transports.stomp.refusals import Limits, error_text
-from airflow_provider_jmsjca.transports.stomp.replies import (
-    NoAnswerError,
-    Receipts,
-    ReceiptTimeoutError,
-    Replies,
-)
+from airflow_provider_jmsjca.transports.stomp.refusals import Limits, NoAnswerError, error_text
+from airflow_provider_jmsjca.transports.stomp.replies import Receipts, ReceiptTimeoutError, Replies
 from airflow_provider_jmsjca.transports.stomp.sending import send, send_confirmed
 from airflow_provider_jmsjca.transports.stomp.units import ConfirmedUnit, TransactionUnit
 from airflow_provider_jmsjca.transports.stomp.wire import Client, Wire

@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.errors import (
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, TlsSettings, Transport
 from airflow_provider_jmsjca.transports.stomp.channel import open_channel
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
-from airflow_provider_jmsjca.transports.stomp.replies import NoAnswerError
+from airflow_provider_jmsjca.transports.stomp.refusals import NoAnswerError
 
 PLAIN: Final = "stomp"
 TLS: Final = "stomp+ssl"

@@ -7,11 +7,15 @@ from typing import Final
 
 from stomp.utils import Frame as StompFrame
 
-from airflow_provider_jmsjca.errors import PermanentBrokerError
+from airflow_provider_jmsjca.errors import PermanentBrokerError, TransientBrokerError
 from airflow_provider_jmsjca.transports.stomp.wire import Wire
 
 _LONGEST_TEXT: Final = 500
 _LAST_WORDS_SECONDS: Final = 5.0
+
+
+class NoAnswerError(TransientBrokerError):
+    """The broker ended a connection that it had neither taken nor refused."""
 
 
 class Limits:

@@ -9,16 +9,7 @@ import itertools
 import threading
 from time import monotonic
 
-from airflow_provider_jmsjca.errors import (
-    ConnectionLostError,
-    JmsError,
-    PermanentBrokerError,
-    TransientBrokerError,
-)
-
-
-class NoAnswerError(TransientBrokerError):
-    """The broker ended a connection that it had neither taken nor refused."""
+from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, PermanentBrokerError
 
 
 class ReceiptTimeoutError(ConnectionLostError):
