@@ -9,6 +9,7 @@ from typing import Self
 
 from airflow_provider_jmsjca.engine.session import AcknowledgeMode, JmsSession
 from airflow_provider_jmsjca.engine.session_rules import SessionRules
+from airflow_provider_jmsjca.engine.usage import Usage
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Connection, OnLost
 
@@ -22,6 +23,7 @@ class JmsConnection:
         rules: What holds for every session of it.
         on_lost: Takes the callback for a lost connection, if it belongs to a pool: the connection itself
             would keep it for life.
+        usage: Where successful and failed uses are noted.
     """
 
     def __init__(
@@ -30,9 +32,12 @@ class JmsConnection:
         on_close: Callable[[], None] | None = None,
         rules: SessionRules | None = None,
         on_lost: Callable[[OnLost], None] | None = None,
+        *,
+        usage: Usage | None = None,
     ) -> None:
         self._connection = connection
         self._rules = rules or SessionRules()
+        self._usage = usage or Usage()
         self._on_close = connection.close if on_close is None else on_close
         self._sessions: list[JmsSession] = []
         self._loss: JmsError | None = None
@@ -85,7 +90,9 @@ class JmsConnection:
         try:
             with self._lock:
                 self._check_open()
-                session = JmsSession(self._connection, mode, prefetch, self._forget, rules.find)
+                session = JmsSession(
+                    self._connection, mode, prefetch, self._forget, rules.find, usage=self._usage
+                )
                 self._sessions.append(session)
                 loss = self._loss
         except BaseException:

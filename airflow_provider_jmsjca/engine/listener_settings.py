@@ -11,7 +11,6 @@ from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.delivery import DeliverySettings, OutageSettings
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.destination_options import prefetch_of
-from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME
 from airflow_provider_jmsjca.core.options.choices import AcknowledgeMode, ConcurrencyMode
 from airflow_provider_jmsjca.core.redelivery import MoveKind, MoveTarget
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -36,11 +35,13 @@ class ListenerSettings:
         transacted: What a handler sends is sent when its delivery is committed; otherwise at once.
         retry_permanent: Also connect again after what usually is for good: wrong credentials, a missing
             destination.
-        delete_durable: Delete the durable subscription at the end (W33).
+        delete_durable: Delete the durable subscription at a stop in good order (W33).
         name: For logs and threads.
         context_name: Stands in the log context of each delivery; `None`: none (J62).
         principal: Who consumes.
         client_id: JMS client id, for dead letters.
+        url: Where the broker is, without secrets; for `management.properties`.
+        spec: What it was made from.
     """
 
     delivery: DeliverySettings
@@ -56,6 +57,8 @@ class ListenerSettings:
     context_name: str | None = None
     principal: str | None = None
     client_id: str | None = None
+    url: str = ""
+    spec: ActivationSpec | None = field(default=None, repr=False)
     threads: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,6 +73,7 @@ def listener_settings(
     *,
     client_id: str | None = None,
     principal: str | None = None,
+    url: str = "",
     confirm: bool = False,
     park: bool = False,
     retry_permanent: bool = False,
@@ -80,9 +84,11 @@ def listener_settings(
         spec: The spec in force.
         client_id: JMS client id of the connection.
         principal: User name of the connection.
-        confirm: As the attribute of `ListenerSettings`.
-        park: Delays above 5 seconds are the broker's to keep (`DeliverySettings.park`).
-        retry_permanent: As the attribute of `ListenerSettings`.
+        url: Where the broker is, without secrets.
+        confirm: As the attribute of `ListenerSettings`; also if the spec says so.
+        park: Delays above 5 seconds are the broker's to keep (`DeliverySettings.park`); also if the spec says
+            so.
+        retry_permanent: As the attribute of `ListenerSettings`; also if the spec says so.
 
     Raises:
         ConfigurationError: The spec asks for what a listener doesn't do.
@@ -92,7 +98,9 @@ def listener_settings(
     destination = _destination(spec)
     concurrency = spec.concurrency_for(destination.kind)
     receivers = concurrency if spec.concurrency_mode is ConcurrencyMode.SYNC else 1
-    confirmed = confirm or not (spec.transacted or spec.acknowledge_mode is AcknowledgeMode.DUPS_OK)
+    confirmed = (
+        confirm or spec.confirm or not (spec.transacted or spec.acknowledge_mode is AcknowledgeMode.DUPS_OK)
+    )
     return ListenerSettings(
         delivery=DeliverySettings(
             destination=destination,
@@ -108,7 +116,7 @@ def listener_settings(
             batch_idle=spec.batch_idle_timeout,
             batch_flush=spec.batch_timeout,
             hold_until_ack=spec.hold_until_ack,
-            park=park,
+            park=park or spec.park,
             transaction_timeout=spec.effective_transaction_timeout if spec.transacted else None,
             outage=_outage(spec),
         ),
@@ -123,12 +131,14 @@ def listener_settings(
         pool_idle_timeout=spec.pool_idle_timeout,
         confirm=confirmed,
         transacted=spec.transacted,
-        retry_permanent=retry_permanent,
+        retry_permanent=retry_permanent or spec.retry_permanent,
         delete_durable=spec.durable_subscription_deletion and spec.durable,
         name=spec.title,
         context_name=spec.context_name or None,
         principal=principal,
         client_id=client_id,
+        url=url,
+        spec=spec,
     )
 
 
@@ -139,23 +149,29 @@ def _destination(spec: ActivationSpec) -> Destination:
         names = ", ".join(map(str, destinations))
         faults.append(f"destination: got {len(destinations)} ({names}), expected one for each listener")
     if spec.subscription is not None and spec.subscription.distributed:
-        faults.append("subscription_name: a distributed durable subscription is not available to a listener")
+        faults.append(
+            "subscription_name: got a distributed one, expected a plain name for one listener "
+            "(engine.load_balancing makes the two that it takes)"
+        )
     if faults:
         raise ConfigurationError(faults)
     return destinations[0]
 
 
 def _outage(spec: ActivationSpec) -> OutageSettings:
-    """Suspensions and a fixed interval hold where they were asked for; the flow is back at once otherwise."""
+    """WebLogic's suspensions and fixed interval hold where somebody set one of them, be it to its default.
 
-    def asked(name: str) -> bool:
-        return bool(getattr(spec, name) != OPTIONS_BY_NAME[name].default)
+    Otherwise JMSJCA's way: growing pauses, and the flow is back as soon as the broker is.
 
+    Source: J13, J122, W16, W24-W26.
+    """
+    asked = spec.model_fields_set
     settings: dict[str, object] = {}
-    if asked("polling_interval"):
+    if "polling_interval" in asked:
         settings["backoff"] = Backoff(steps=(spec.polling_interval,))
-    if asked("init_suspend") or asked("max_suspend"):
+    if asked & {"init_suspend", "max_suspend"}:
         settings |= {"init_suspend": spec.suspend_interval, "max_suspend": spec.max_suspend}
+    settings["minimal_logging"] = spec.minimal_reconnect_logging
     return OutageSettings(**settings)  # type: ignore[arg-type]  # names and types as there
 
 

@@ -16,6 +16,7 @@ from airflow_provider_jmsjca.core.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.engine.inbox import Inbox
+from airflow_provider_jmsjca.engine.usage import Usage
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
     ConfigurationError,
@@ -72,12 +73,15 @@ class JmsSession:
         prefetch: int | None,
         on_close: Callable[[JmsSession], None],
         find: Callable[[str], Destination] = Destination.parse,
+        *,
+        usage: Usage | None = None,
     ) -> None:
         self._connection = connection
         self._mode = acknowledge_mode
         self._prefetch = prefetch
         self._on_close = on_close
         self._find = find
+        self._usage = usage or Usage()
         self._lock = threading.Condition()
         self._inboxes: dict[Hashable, Inbox] = {}
         self._unsettled: list[tuple[Inbox, Received]] = []
@@ -142,8 +146,10 @@ class JmsSession:
         )
         if self.transacted:
             self._open_unit().send(outgoing)
-        else:
+            return
+        with self._usage:
             self._connection.send([outgoing])
+        self._usage.succeeded()
 
     def receive(
         self,
@@ -176,9 +182,11 @@ class JmsSession:
         """
         self._check_open()
         inbox = self._inbox(self._destination(destination), selector, subscription_name)
-        received = inbox.take(timeout)
+        with self._usage:
+            received = inbox.take(timeout)
         if received is None:
             return None
+        self._usage.succeeded()
         self._unsettled.append((inbox, received))
         if self.transacted:
             # At once: some brokers hand out no more while too much is unacknowledged.
@@ -236,10 +244,12 @@ class JmsSession:
         if unit is None:
             return
         try:
-            unit.commit()
+            with self._usage:
+                unit.commit()
         except PermanentBrokerError:
             self._hand_back()
             raise
+        self._usage.succeeded()
         unsettled, self._unsettled = self._unsettled, []
         for inbox, _ in unsettled:
             inbox.settled(1)

@@ -21,10 +21,12 @@ from airflow_provider_jmsjca.engine.batch_spec import BatchSpec, CollectResult, 
 from airflow_provider_jmsjca.engine.batcher import collect
 from airflow_provider_jmsjca.engine.connector import RetryPolicy, open_connection
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.clients import with_client_id
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
+from airflow_provider_jmsjca.hooks.settings import settings_for
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.spark.batch_id import TaskKey
 from airflow_provider_jmsjca.spark.spool import SpoolBatch
@@ -77,7 +79,8 @@ class JmsCollectOperator(BaseOperator):
         destination: `queue://name`, `topic://name`, `lookup://object`, or the name of a queue. Templated.
         jms_conn_id: The Airflow connection.
         message_selector: Only messages that match; `None` for all. Templated.
-        subscription_name: Name of a durable subscription to a topic.
+        subscription_name: Name of a durable subscription to a topic; also the client id, if the connection
+            says none.
         max_messages: How many messages make a batch.
         max_time: Seconds after which the batch ends with what is there.
         idle_time: Seconds without a message after which the batch ends.
@@ -148,7 +151,8 @@ class JmsCollectOperator(BaseOperator):
         if_empty = self._if_empty()
         destination = find_destination(self.destination)
         hook = JmsHook(self.jms_conn_id)
-        options, settings = hook.options(), hook.settings()
+        options = hook.options()
+        settings = with_client_id(settings_for(self.jms_conn_id, options), self.subscription_name)
         patience = RetryPolicy(minimal_logging=options["minimal_reconnect_logging"] is True)
         spec = BatchSpec(
             subscription=Subscription(

@@ -35,6 +35,7 @@ class Capabilities:
         stable_message_id: `message_id` stays the same when a message from any producer is redelivered.
         selector: The broker filters by message selector.
         browse: Messages can be looked at without consuming them.
+        backlog: The broker tells what a queue holds (`Connection.backlog`).
         durable_subscription: Topics keep messages for a named subscriber that is away.
         delayed_delivery: `Outgoing.delay` is honoured without holding messages behind it.
         typed_properties: Property types survive the way through the broker.
@@ -53,6 +54,7 @@ class Capabilities:
     stable_message_id: bool = False
     selector: bool = False
     browse: bool = False
+    backlog: bool = False
     durable_subscription: bool = False
     delayed_delivery: bool = False
     typed_properties: bool = False
@@ -150,6 +152,15 @@ class ConnectionSettings:
     reply_timeout: timedelta = timedelta(seconds=30)
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
+    @property
+    def url(self) -> str:
+        """Scheme and hosts as a URL: no credentials, no options."""
+        hosts = (
+            (f"[{host}]" if ":" in host else host) + ("" if port is None else f":{port}")
+            for host, port in self.hosts
+        )
+        return f"{self.scheme}://{','.join(hosts)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
@@ -181,6 +192,23 @@ class Outgoing:
     message: JmsMessage
     delay: timedelta | None = None
     deduplication_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What a queue holds, as the broker counts it.
+
+    Attributes:
+        waiting: Messages no consumer has; those due later don't count.
+        taken: Messages a consumer has and has not settled.
+        consumers: Consumers on the queue, over all connections.
+        taken_ids: The ids of those taken, or of some if there are very many.
+    """
+
+    waiting: int = 0
+    taken: int = 0
+    consumers: int = 0
+    taken_ids: frozenset[str] = frozenset()
 
 
 class Received:
@@ -353,6 +381,15 @@ class Connection(Protocol):
             CapabilityError: The broker can't (`Capabilities.browse`).
         """
 
+    def backlog(self, queue: Destination) -> Backlog:
+        """Ask the broker what a queue holds. A refusal may cost the connection: use one of its own.
+
+        Raises:
+            CapabilityError: The broker can't tell (`Capabilities.backlog`).
+            PermanentBrokerError: It refuses to.
+            ConnectionLostError: The connection is gone, or there was no answer within the reply timeout.
+        """
+
     def synchronize(self) -> None:
         """Wait until the broker has carried out everything sent to it before."""
 
@@ -371,6 +408,8 @@ class Transport(Protocol):
 
         Raises:
             TransientBrokerError: No host answered in time; every attempt is named.
+            ClientIdInUseError: Another connection has the client id; brokers that share a durable
+                subscription among its connections don't say so.
             AuthenticationError: A broker refused the credentials; further hosts are not tried.
             ConfigurationError: The settings can't work.
         """

@@ -58,7 +58,8 @@ class JmsActivationTrigger(BaseEventTrigger):
         destination: `queue://name`, `topic://name`, the name of a queue, or `lookup://object` for an entry
             `destination.object` of `[jmsjca]`.
         message_selector: Only messages that match; `None` for all.
-        subscription_name: Name of a durable subscription to a topic. The connection needs a client id.
+        subscription_name: Name of a durable subscription to a topic; also the client id, if the connection
+            says none.
         prefetch: How many messages may await that their events are stored, 1 to 1000; a `prefetch` of the
             destination beats it.
         event: `"message"` or `"ready"`.

@@ -114,11 +114,11 @@ def _destination(name: str, value: object, faults: list[str]) -> Destination | N
 
 def _prefetch(given: Any, destination: Destination | None, faults: list[str]) -> int:
     said = None if destination is None else prefetch_of(destination)
-    value = given if said is None else said
+    value: int = given if said is None else said
     if not _is_number(value, int) or not 1 <= value <= _MOST_IN_FLIGHT:
         place = "prefetch" if said is None else "destination: prefetch"
         faults.append(f"{place} is {value!r}; expected a whole number from 1 to {_MOST_IN_FLIGHT}")
-    return value  # type: ignore[no-any-return]  # checked above; refused otherwise
+    return value
 
 
 def _is_number(value: object, kind: Any) -> bool:

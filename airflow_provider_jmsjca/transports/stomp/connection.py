@@ -21,6 +21,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
+    ClientIdInUseError,
     ConfigurationError,
     ConnectionLostError,
     JmsError,
@@ -28,6 +29,7 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
 )
 from airflow_provider_jmsjca.transports.base import (
+    Backlog,
     BrokerInfo,
     Capabilities,
     ConnectionSettings,
@@ -44,6 +46,7 @@ from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
 from airflow_provider_jmsjca.transports.stomp.dialects import GENERIC, recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect, UnitKind
 from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame, encode, escape
+from airflow_provider_jmsjca.transports.stomp.management import backlog
 from airflow_provider_jmsjca.transports.stomp.orphans import Orphans
 from airflow_provider_jmsjca.transports.stomp.refusals import Limits, error_text
 from airflow_provider_jmsjca.transports.stomp.replies import Receipts, ReceiptTimeoutError, Replies
@@ -58,6 +61,8 @@ _CREDENTIALS: Final = re.compile(
     r"password|passcode|log-?in|credential|authenticat|access refused|security error|not authori[sz]ed",
     re.IGNORECASE,
 )
+# It names the client id, which may hold any of the words above.
+_IN_USE: Final = re.compile(r"InvalidClientIDException|\bClient: .* already connected\b", re.DOTALL)
 
 Route = Callable[[Frame, bytes], None]
 
@@ -141,6 +146,8 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def _refusal(self) -> JmsError:
         if self._last_error is not None:
+            if _IN_USE.search(self._last_error):
+                return ClientIdInUseError(f"the client id is in use: {self._last_error}")
             if _CREDENTIALS.search(self._last_error):
                 return AuthenticationError(f"the broker refuses the credentials: {self._last_error}")
             return TransientBrokerError(f"the broker refuses the connection: {self._last_error}")
@@ -374,6 +381,11 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
     def browse(self, destination: Destination, selector: str | None = None) -> Iterator[JmsMessage]:
         """Yield the messages on a queue without consuming them."""
         return browse(self, destination, selector, self._reply_timeout)
+
+    def backlog(self, queue: Destination) -> Backlog:
+        """Ask the broker what a queue holds; see the port."""
+        self.capabilities.require(self._broker, "backlog", purpose="asking what a queue holds")
+        return backlog(self, queue, self._reply_timeout)
 
     def synchronize(self) -> None:
         """Wait until the broker has carried out everything sent to it before."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
+    ClientIdInUseError,
     ConfigurationError,
     JmsError,
     PermanentBrokerError,
@@ -35,6 +36,7 @@ class StompTransport:
 
         Raises:
             TransientBrokerError: No host answered in time; every attempt is named.
+            ClientIdInUseError: A broker has another connection with our client id; no other host takes us.
             PermanentBrokerError: No host can ever be used: TLS fails with each, or none speaks STOMP 1.2.
             AuthenticationError: A broker refused the credentials; further hosts are not tried.
             ConfigurationError: The settings can't work.
@@ -52,6 +54,8 @@ class StompTransport:
         text = "; ".join(f"{name}: {error}" for name, error in problems)
         if all(isinstance(error, PermanentBrokerError) for _, error in problems):
             raise PermanentBrokerError(f"no broker can be used: {text}")
+        if any(isinstance(error, ClientIdInUseError) for _, error in problems):
+            raise ClientIdInUseError(text)
         raise TransientBrokerError(f"no broker could be reached: {text}")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_jmsjca.engine.connection import JmsConnection
 from airflow_provider_jmsjca.engine.pool import ConnectionPool, Lease
-from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
+from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, TransientBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
 from airflow_provider_jmsjca.transports.memory import Broker, broker
@@ -64,19 +64,99 @@ def test_other_settings_get_another(
         assert server.connections == 2
 
 
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def test_j43_unused_it_is_closed_after_the_idle_timeout(server: Broker, wanted: ConnectionSettings) -> None:
     with ConnectionPool(idle_timeout=timedelta(milliseconds=150)) as pool:
         lease = pool.borrow(wanted)
         with pool.borrow(wanted):
             pass
-        time.sleep(0.3)
         assert server.connections == 1
         lease.release()
         lease.release()
-        assert server.connections == 1
         wait_until(lambda: server.connections == 0)
         assert len(pool) == 0
         wait_until(lambda: not any(thread.name == "jms-pool" for thread in threading.enumerate()))
+
+
+def test_j43_the_idle_timeout_counts_from_the_last_successful_use(
+    server: Broker, wanted: ConnectionSettings
+) -> None:
+    clock = Clock()
+    with ConnectionPool(idle_timeout=timedelta(seconds=30), clock=clock) as pool:
+        lease = pool.borrow(wanted)
+        clock.now += 20
+        lease.usage.succeeded()
+        clock.now += 29
+        with pool.borrow(wanted) as same:
+            assert same is lease.connection
+        clock.now += 1
+        with pool.borrow(wanted) as fresh:
+            assert fresh is not lease.connection
+            assert lease.connection.state is ConnectionState.UP
+            lease.release()
+            assert lease.connection.state is ConnectionState.CLOSED
+        assert server.connections == 1
+
+
+def test_j43_given_back_after_the_idle_timeout_it_is_closed_at_once(
+    server: Broker, wanted: ConnectionSettings
+) -> None:
+    clock = Clock()
+    with ConnectionPool(idle_timeout=timedelta(seconds=30), clock=clock) as pool:
+        with pool.borrow(wanted):
+            clock.now += 31
+        assert server.connections == 0
+
+
+def test_j14_one_on_which_the_broker_refused_something_is_not_lent_again(
+    wanted: ConnectionSettings, pool: ConnectionPool
+) -> None:
+    with pool.borrow(wanted) as first:
+        pass
+    lease = pool.borrow(wanted)
+    assert lease.connection is first
+    with pytest.raises(PermanentBrokerError), lease.usage:
+        raise PermanentBrokerError("no")
+    lease.release()
+    assert first.state is ConnectionState.CLOSED
+    with pool.borrow(wanted) as fresh:
+        assert fresh is not first
+
+
+def test_a_mistake_of_the_caller_says_nothing_about_the_connection(
+    wanted: ConnectionSettings, pool: ConnectionPool
+) -> None:
+    lease = pool.borrow(wanted)
+    with pytest.raises(ConfigurationError), lease.usage:
+        raise ConfigurationError("no")
+    with pool.borrow(wanted) as same:
+        assert same is lease.connection
+    lease.release()
+
+
+def test_one_that_is_listened_on_does_not_become_idle(wanted: ConnectionSettings) -> None:
+    clock = Clock()
+    with ConnectionPool(idle_timeout=timedelta(seconds=30), clock=clock) as pool:
+        listener = pool.borrow(wanted, listening=True)
+        clock.now += 3600
+        with pool.borrow(wanted) as same:
+            assert same is listener.connection
+        listener.release()
+        clock.now += 29
+        with pool.borrow(wanted) as same:
+            assert same is listener.connection
+        clock.now += 2
+        with pool.borrow(wanted) as fresh:
+            assert fresh is not listener.connection
 
 
 def test_used_again_in_time_it_stays(server: Broker, wanted: ConnectionSettings) -> None:

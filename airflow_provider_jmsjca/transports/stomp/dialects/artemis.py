@@ -61,6 +61,7 @@ class ArtemisDialect(Dialect):
         redelivered_flag=True,
         stable_message_id=True,
         selector=True,
+        backlog=True,
         durable_subscription=True,
         delayed_delivery=True,
         priority=True,

@@ -15,6 +15,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
+    ClientIdInUseError,
     ConfigurationError,
     ConnectionLostError,
     InDoubtError,
@@ -146,7 +147,8 @@ def test_connect_frame(pair: Pair) -> None:
         ("User name [me] or password is invalid.", AuthenticationError),
         ("Security Error occurred: User name [me] or password is invalid", AuthenticationError),
         ("Bad CONNECT: Access refused for user 'me'", AuthenticationError),
-        ("Broker: b - Client: c already connected from tcp://x", TransientBrokerError),
+        ("Broker: b - Client: c already connected from tcp://x", ClientIdInUseError),
+        ("Broker: b - Client: password-reset already connected from tcp://x", ClientIdInUseError),
     ],
 )
 def test_refused_at_connect(pair: Pair, text: str, error: type[JmsError]) -> None:
@@ -155,6 +157,32 @@ def test_refused_at_connect(pair: Pair, text: str, error: type[JmsError]) -> Non
     with pytest.raises(error) as refused:
         connection.open(time.monotonic() + 5)
     assert SECRET not in str(refused.value)
+
+
+def test_a_client_id_in_use_is_told_from_hosts_that_are_down() -> None:
+    """J204: one of the hosts is the standby of a pair of brokers, and not there."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as unused:
+        down = unused.getsockname()[1]
+        unused.close()
+
+        def refuse() -> None:
+            client, _ = server.accept()
+            with client:
+                client.recv(65536)
+                client.sendall(b"ERROR\nmessage:Broker: b - Client: c already connected from x\n\n\0")
+                client.recv(65536)
+
+        refusing = threading.Thread(target=refuse)
+        refusing.start()
+        settings = ConnectionSettings(
+            scheme="stomp",
+            hosts=(("127.0.0.1", down), ("127.0.0.1", server.getsockname()[1])),
+            client_id="c",
+            connect_timeout=timedelta(seconds=5),
+        )
+        with pytest.raises(ClientIdInUseError, match="already connected"):
+            TRANSPORT.connect(settings)
+        refusing.join(5)
 
 
 def test_a_peer_that_says_nothing(pair: Pair) -> None:
