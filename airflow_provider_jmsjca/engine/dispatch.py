@@ -33,6 +33,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     Tick,
 )
 from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.load_balancing import published
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.parking import unparked
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
@@ -51,8 +52,9 @@ _LEVELS = {
     Level.ERROR: logging.ERROR,
 }
 _FAR = float("inf")
-_REMEMBERED = 5000
-"""Ids of settled messages that are known again after an outage. Source: J129, whose cache has this size."""
+_REMEMBERED = 32_768
+"""Ids of settled messages that are known again after an outage: as many acknowledgements as a busy queue of
+RabbitMQ keeps from the disk (its `queue_index_max_journal_entries`)."""
 
 
 class Dispatcher:
@@ -104,6 +106,7 @@ class Dispatcher:
         self._rolling_back = threading.Lock()
         self._unit_sizes: dict[int, int] = {}
         self._ended = False
+        self._delete_durable = False
         self.settled_ids: deque[str | None] = deque(maxlen=_REMEMBERED)
         self._known: frozenset[str | None] = frozenset()
         self.link = Link(settings, connect, self)
@@ -191,6 +194,14 @@ class Dispatcher:
         """A message came; called by the connection's reader."""
         self.workers.arrived(intake)
 
+    def idle_for(self) -> float:
+        """For how many seconds there has been nothing to do; 0 while there is, and while not connected."""
+        with self.lock:
+            machine = self.machine
+            if machine.state is not ActivationState.UP or machine.suspended or machine.in_hand:
+                return 0.0
+            return self._clock() - self.last_activity if machine.idle else 0.0
+
     def _admit(self, intake: Intake) -> list[Work]:
         with self.lock:
             if intake is not self._intake or not intake.open or not intake.arrivals:
@@ -250,7 +261,7 @@ class Dispatcher:
                 self.link.stop_consuming()
             case CloseConnection():
                 self._intake.open = False
-                self.link.close(delete_durable=self.settings.delete_durable and not self.link.is_lost)
+                self.link.close(delete_durable=self._may_delete())
             case Stopped(reason=reason):
                 self.stop_reason = reason
                 self._end()
@@ -305,16 +316,27 @@ class Dispatcher:
             if due:
                 self.feed(Tick())
 
-    def ask_stop(self, event: StopAsked) -> None:
-        """Stop; from any thread, but not from a signal handler."""
+    def ask_stop(self, event: StopAsked, *, delete_durable: bool) -> None:
+        """Stop; from any thread, but not from a signal handler.
+
+        Args:
+            event: For the machine.
+            delete_durable: Whether the durable subscription may go, if that is asked for.
+        """
+        self._delete_durable = delete_durable
         self.feed(event)
+
+    def _may_delete(self) -> bool:
+        """Whether the subscription goes with the connection: never when messages come back to it. W33."""
+        wanted = self._delete_durable and self.settings.delete_durable
+        return wanted and not self.link.is_lost and self.tally.active == 0
 
 
 def _arrival(received: Received, number: int) -> tuple[MessageArrived, JmsMessage | None]:
     try:
         message, parked = received.message, None
         if message.properties:
-            message, parked = unparked(message)
+            message, parked = unparked(published(message))
     except PoisonMessageError as error:
         salvaged = received.salvaged
         event = MessageArrived(

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Protocol
 
 from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.events import ResumeAsked, Start, StopAsked, SuspendAsked
@@ -39,6 +40,13 @@ STOP_WITHIN = timedelta(seconds=30)
 _TICK_SECONDS = 0.05
 
 Progress = Callable[[Counts], object]
+
+
+class StopSignal(Protocol):
+    """What tells a run to stop, as `threading.Event` does."""
+
+    def is_set(self) -> bool:
+        """Whether it is time."""
 
 
 class Activation:
@@ -211,6 +219,9 @@ class Activation:
     def stop(self, within: timedelta = STOP_WITHIN, *, reason: str = "told to stop") -> bool:
         """Stop, and wait for it: delays, back-off and attempts to connect end at once.
 
+        A durable subscription is deleted if the settings say so, everything has ended in good order and the
+        connection is up; otherwise it stays, with what it holds (W33).
+
         Running handlers may return and are committed. Whoever doesn't return in time is left alone: the
         connection is closed, which rolls its delivery back.
 
@@ -228,8 +239,11 @@ class Activation:
 
     def request_stop(self, within: timedelta = STOP_WITHIN, *, reason: str = "told to stop") -> None:
         """Begin to stop, and return at once."""
+        self._request_stop(within, reason, delete_durable=True)
+
+    def _request_stop(self, within: timedelta, reason: str, *, delete_durable: bool) -> None:
         if self._started:
-            self._dispatcher.ask_stop(StopAsked(reason=reason, within=within))
+            self._dispatcher.ask_stop(StopAsked(reason=reason, within=within), delete_durable=delete_durable)
 
     def _await_stop(self, deadline: float) -> bool:
         if not self._started:
@@ -247,7 +261,7 @@ class Activation:
         max_messages: int | None = None,
         run_for: timedelta | None = None,
         idle_for: timedelta | None = None,
-        stop: threading.Event | None = None,
+        stop: StopSignal | None = None,
         within: timedelta = STOP_WITHIN,
         progress: Progress | None = None,
         progress_every: timedelta = timedelta(seconds=5),
@@ -258,7 +272,8 @@ class Activation:
             max_messages: End when so many messages are settled: committed, moved or deleted; never more.
             run_for: End after this long.
             idle_for: End when, with the connection up, nothing came and nothing was in hand for this long.
-            stop: End when it is set.
+            stop: End when it is set: somebody breaks it off. A durable subscription stays then, whatever the
+                settings say, for messages that a later run is to get.
             within: How long running handlers may take at the end.
             progress: Called with the counts now and then.
             progress_every: How often.
@@ -276,6 +291,7 @@ class Activation:
         began = idle_since = self._clock()
         next_progress = began + progress_every.total_seconds()
         ended_by, reason = EndReason.STOPPED, "told to stop"
+        reached = False
         try:
             while not dispatcher.stopped.wait(_TICK_SECONDS) and not (stop is not None and stop.is_set()):
                 now = self._clock()
@@ -291,9 +307,11 @@ class Activation:
                 )
                 if found is not None:
                     ended_by, reason = found
+                    reached = True
                     break
         finally:
-            self.stop(within, reason=reason)
+            self._request_stop(within, reason, delete_durable=reached)
+            self._await_stop(self._clock() + within.total_seconds())
             self.ended_by = ended_by
         if dispatcher.fault is not None:
             raise dispatcher.fault

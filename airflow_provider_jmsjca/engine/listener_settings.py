@@ -35,7 +35,7 @@ class ListenerSettings:
         transacted: What a handler sends is sent when its delivery is committed; otherwise at once.
         retry_permanent: Also connect again after what usually is for good: wrong credentials, a missing
             destination.
-        delete_durable: Delete the durable subscription at the end (W33).
+        delete_durable: Delete the durable subscription at a stop in good order (W33).
         name: For logs and threads.
         context_name: Stands in the log context of each delivery; `None`: none (J62).
         principal: Who consumes.
@@ -149,7 +149,10 @@ def _destination(spec: ActivationSpec) -> Destination:
         names = ", ".join(map(str, destinations))
         faults.append(f"destination: got {len(destinations)} ({names}), expected one for each listener")
     if spec.subscription is not None and spec.subscription.distributed:
-        faults.append("subscription_name: a distributed durable subscription is not available to a listener")
+        faults.append(
+            "subscription_name: got a distributed one, expected a plain name for one listener "
+            "(engine.load_balancing makes the two that it takes)"
+        )
     if faults:
         raise ConfigurationError(faults)
     return destinations[0]

@@ -5,16 +5,24 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 from airflow_provider_jmsjca.core.delivery.events import ConnectFailed, ConnectionLost, ConnectionUp, Event
+from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.backlog_watch import BacklogWatch
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
-from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PermanentBrokerError
+from airflow_provider_jmsjca.errors import (
+    ClientIdInUseError,
+    ConfigurationError,
+    JmsError,
+    PermanentBrokerError,
+)
 from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received
 
 _log = logging.getLogger(__name__)
@@ -51,6 +59,9 @@ class Listener(Protocol):
     def arrived(self, intake: Intake) -> None:
         """A message was appended to the intake's arrivals."""
 
+    def idle_for(self) -> float:
+        """For how many seconds there has been nothing to do; 0 while there is."""
+
 
 class Link:
     """One attempt to connect, and the connection that comes of it.
@@ -70,6 +81,7 @@ class Link:
         self.closed = threading.Event()
         self.fault: JmsError | None = None
         self.is_lost = False
+        self._watch: BacklogWatch | None = None
         self._thread = threading.Thread(target=self._run, name=f"jms-link {settings.name}", daemon=True)
 
     @property
@@ -104,6 +116,8 @@ class Link:
     def close(self, *, delete_durable: bool = False) -> None:
         """Close the connection, or give up connecting; `closed` is set when that is done."""
         self._unwanted = True
+        if self._watch is not None:
+            self._watch.stop()
         if delete_durable:
             self._work.put(self._delete_durable)
         self._work.put(None)
@@ -152,6 +166,28 @@ class Link:
                 self._consumers.append(connection.consume(settings.subscription, on_received))
         except JmsError as error:
             self._failed(error)
+        else:
+            self._watch_backlog(connection)
+
+    def _watch_backlog(self, connection: Connection) -> None:
+        settings, subscription = self._settings, self._settings.subscription
+        queue = subscription.destination
+        if self._watch is not None or not connection.capabilities.backlog:
+            return
+        if queue.kind is not DestinationKind.QUEUE:
+            return
+        self._watch = BacklogWatch(
+            name=settings.name,
+            queue=queue,
+            filtered=bool(subscription.selector),
+            consumers=settings.receivers,
+            connect=self._connect,
+            idle_for=self._listener.idle_for,
+            clock=time.monotonic,
+        )
+        self._watch.start()
+        if self._unwanted:  # closed meanwhile
+            self._watch.stop()
 
     def _check(self, connection: Connection) -> None:
         delivery, capabilities, broker = self._settings.delivery, connection.capabilities, connection.broker
@@ -172,9 +208,13 @@ class Link:
             _log.debug("Closing a consumer of %s: %s", self._settings.name, error)
 
     def _delete_durable(self) -> None:
+        name, destination = self._settings.subscription.durable_name, self._settings.subscription.destination
+        if name is None or self._connection is None:
+            return
         try:
             for consumer in self._consumers:
-                consumer.close(delete_durable=True)
+                consumer.close()
+            self._connection.delete_durable(name, destination)
         except JmsError as error:
             _log.warning(
                 "The durable subscription of %s could not be deleted: %s", self._settings.name, error
@@ -184,7 +224,11 @@ class Link:
         self.fault = error
         permanent = isinstance(error, (PermanentBrokerError, ConfigurationError))
         failure = replace(Failure.of(error), stack_trace="")
-        event = ConnectFailed(failure=failure, permanent=permanent and not self._settings.retry_permanent)
+        event = ConnectFailed(
+            failure=failure,
+            permanent=permanent and not self._settings.retry_permanent,
+            standby=isinstance(error, ClientIdInUseError),
+        )
         self._listener.report(self, event)
 
     def _lost(self, error: JmsError) -> None:

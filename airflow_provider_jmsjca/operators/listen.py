@@ -19,6 +19,7 @@ from airflow_provider_jmsjca.core.destination_options import reference_text
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
+from airflow_provider_jmsjca.engine.load_balancing import LoadBalancedActivation, load_balancing
 from airflow_provider_jmsjca.engine.statistics import Counts
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.failures import task_failures
@@ -131,21 +132,13 @@ class JmsListenOperator(BaseOperator):
     def _listen(self, context: Context, so_far: Counts, until: float | None) -> dict[str, Any]:
         with task_failures():
             spec, settings = self._resolved()
-            instance = context["ti"]
             client_id = spec.client_id_for(
-                factory_client_id=settings.client_id, instance=f"{instance.dag_id}.{instance.task_id}"
+                factory_client_id=settings.client_id, instance=_instance(context["ti"])
             )
-            settings = replace(settings, client_id=client_id)
-            listener = listener_settings(
-                spec,
-                client_id=client_id,
-                principal=settings.username,
-                url=settings.url,
-                confirm=self.confirm,
-                park=self.park,
-            )
-            idle, defers = self._idle(listener.subscription.destination.kind)
-            activation = Activation(listener, functools.partial(connect, settings), self._handle)
+            activation, listener = self._activation(spec, settings, client_id)
+            # A distributed subscription is a topic here: deferred, nobody would move its messages.
+            kind = DestinationKind.TOPIC if listener is None else listener.subscription.destination.kind
+            idle, defers = self._idle(kind)
             counts = so_far + activation.run(
                 max_messages=None if self.max_messages is None else self.max_messages - so_far.settled,
                 run_for=None if until is None else timedelta(seconds=max(until - time.time(), 0.001)),
@@ -158,9 +151,30 @@ class JmsListenOperator(BaseOperator):
         self._log_progress(counts)
         if self._stop.is_set():
             raise AirflowException(f"told to stop; {counts.settled} messages are settled, the rest goes back")
-        if activation.ended_by is EndReason.IDLE and defers:
+        if activation.ended_by is EndReason.IDLE and defers and listener is not None:
             self._defer(listener, counts, until, idle)
-        return _report(counts, activation.ended_by, activation.stop_reason)
+        report = _report(counts, activation.ended_by, activation.stop_reason)
+        if isinstance(activation, LoadBalancedActivation):
+            report["moved_to_queue"] = activation.topic_side.counts.committed
+        return report
+
+    def _activation(
+        self, spec: ActivationSpec, settings: ConnectionSettings, client_id: str | None
+    ) -> tuple[Activation, ListenerSettings] | tuple[LoadBalancedActivation, None]:
+        how: dict[str, Any] = {
+            "client_id": client_id,
+            "principal": settings.username,
+            "url": settings.url,
+            "confirm": self.confirm,
+            "park": self.park,
+        }
+        connect_as = functools.partial(connect, replace(settings, client_id=client_id))
+        balancing = load_balancing(spec, **how)
+        if balancing is None:
+            listener = listener_settings(spec, **how)
+            return Activation(listener, connect_as, self._handle), listener
+        anonymous = functools.partial(connect, replace(settings, client_id=None))
+        return LoadBalancedActivation(balancing, connect_as, anonymous, self._handle), None
 
     def _resolved(self) -> tuple[ActivationSpec, ConnectionSettings]:
         spec = self.spec if isinstance(self.spec, ActivationSpec) else ActivationSpec(**self.spec)
@@ -205,6 +219,13 @@ class JmsListenOperator(BaseOperator):
     def _log_progress(self, counts: Counts) -> None:
         shown = ", ".join(f"{name} {count}" for name, count in counts.as_dict().items() if count)
         self.log.info("Listening: %s", shown or "nothing yet")
+
+
+def _instance(task: Any) -> str:
+    """Return what tells this task from others, and stays the same from run to run (W31)."""
+    index = getattr(task, "map_index", -1)
+    name = f"{task.dag_id}.{task.task_id}"
+    return name if index is None or index < 0 else f"{name}.{index}"
 
 
 def _report(counts: Counts, ended_by: EndReason | None, stop_reason: str = "") -> dict[str, Any]:

@@ -21,6 +21,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import is_secret
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
 from airflow_provider_jmsjca.errors import CapabilityError, JmsError
+from airflow_provider_jmsjca.transports.backlog import Backlog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,7 @@ class Capabilities:
         stable_message_id: `message_id` stays the same when a message from any producer is redelivered.
         selector: The broker filters by message selector.
         browse: Messages can be looked at without consuming them.
+        backlog: The broker tells what a queue holds (`Connection.backlog`).
         durable_subscription: Topics keep messages for a named subscriber that is away.
         delayed_delivery: `Outgoing.delay` is honoured without holding messages behind it.
         typed_properties: Property types survive the way through the broker.
@@ -54,6 +56,7 @@ class Capabilities:
     stable_message_id: bool = False
     selector: bool = False
     browse: bool = False
+    backlog: bool = False
     durable_subscription: bool = False
     delayed_delivery: bool = False
     typed_properties: bool = False
@@ -368,6 +371,14 @@ class Connection(Protocol):
             CapabilityError: The broker can't (`Capabilities.browse`).
         """
 
+    def backlog(self, queue: Destination) -> Backlog:
+        """Ask the broker what a queue holds; use a connection of its own, for a refusal may end it.
+
+        Raises:
+            CapabilityError: The broker can't tell (`Capabilities.backlog`).
+            PermanentBrokerError: It refuses to.
+        """
+
     def synchronize(self) -> None:
         """Wait until the broker has carried out everything sent to it before."""
 
@@ -386,6 +397,8 @@ class Transport(Protocol):
 
         Raises:
             TransientBrokerError: No host answered in time; every attempt is named.
+            ClientIdInUseError: Another connection has the client id; brokers that share a durable
+                subscription among its connections don't say so.
             AuthenticationError: A broker refused the credentials; further hosts are not tried.
             ConfigurationError: The settings can't work.
         """

@@ -56,12 +56,14 @@ class Round:
     Attributes:
         twice: How many outcomes there were more than messages.
         again: How many deliveries there were more than messages.
-        known: How many of them the listener knew, and didn't deliver.
+        known: How many came again besides, and weren't delivered, for the listener had settled them.
+        stuck: How many the broker kept until it was restarted, which the listener said.
     """
 
     twice: int
     again: int
     known: int
+    stuck: int
 
 
 class Story:
@@ -75,6 +77,7 @@ class Story:
         self.out, self.dead = f"{source}.out", f"{source}.dead"
         self.found: dict[str, Counter[int]] = {self.out: Counter(), self.dead: Counter()}
         self.ended: list[Ended] = []
+        self.stuck = 0
         connection = connect(broker.settings())
         target = Destination.queue(source)
         connection.send(
@@ -138,14 +141,23 @@ class Story:
         deadline = time.monotonic() + PATIENCE
         self.collect()
         while True:
-            ended = self.listen(self.broker.address(), idle_for=1).end()
-            assert ended.counts is not None, f"a quiet listener must end by itself: {ended.log}"
-            self.ended.append(ended)
-            self.collect()
-            if not self.missing and not ended.delivered:
-                return
-            if not ended.delivered and time.monotonic() > deadline:
-                return
+            # Long enough to look for what doesn't come.
+            self.finish_once(idle_for=6 if self.missing else 1)
+            if not self.ended[-1].delivered and (not self.missing or time.monotonic() > deadline):
+                break
+        if self.missing:
+            self.stuck = len(self.missing)
+            log = self.ended[-1].log
+            assert "for a consumer that is gone" in log, f"{self.missing} don't come, and nobody said: {log}"
+            self.broker.kill()
+            self.broker.start()
+            self.finish_once(idle_for=6)
+
+    def finish_once(self, idle_for: float) -> None:
+        ended = self.listen(self.broker.address(), idle_for=idle_for).end()
+        assert ended.counts is not None, f"a quiet listener must end by itself: {ended.log}"
+        self.ended.append(ended)
+        self.collect()
 
     def check(self) -> Round:
         assert not self.missing, f"lost: {self.missing}; {[ended.log for ended in self.ended]}"
@@ -154,6 +166,7 @@ class Story:
             twice=sum((self.found[self.out] + self.found[self.dead]).values()) - MESSAGES,
             again=sum(ended.delivered for ended in self.ended) - MESSAGES,
             known=sum(ended.counts["repeated"] for ended in self.ended if ended.counts is not None),
+            stuck=self.stuck,
         )
 
 
@@ -187,5 +200,6 @@ def test_whatever_fails_nothing_is_lost(
             report(
                 f"  {fault}: {len(those)} rounds, {sum(each.twice for each in those)} settled twice,"
                 f" {sum(each.again for each in those)} delivered again,"
-                f" {sum(each.known for each in those)} came again and were known"
+                f" {sum(each.known for each in those)} came again and were known,"
+                f" {sum(each.stuck for each in those)} stuck until a restart"
             )

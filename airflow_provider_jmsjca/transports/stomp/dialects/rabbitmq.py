@@ -80,6 +80,11 @@ class RabbitMqDialect(Dialect):
 
     product: ClassVar[str] = "rabbitmq"
     capabilities: ClassVar[Capabilities] = Capabilities(redelivered_flag=True, durable_subscription=True)
+    ways_out: ClassVar[Mapping[str, str]] = {
+        "larger than configured max size": (
+            "raise max_message_size in the broker's rabbitmq.conf, 134217728 bytes unless it is set there"
+        )
+    }
     hidden: ClassVar[frozenset[str]] = _HIDDEN
     taken: ClassVar[frozenset[str]] = _TAKEN
     consumer_options: ClassVar[frozenset[str]] = _QUEUE_ARGUMENTS

@@ -46,6 +46,35 @@ def test_jitter_shortens_the_pauses() -> None:
     assert machine.deadline == pytest.approx(0.8)
 
 
+def test_j204_w31_standing_by_is_said_once_and_is_no_warning() -> None:
+    machine = new_machine(replace(SETTINGS, outage=OUTAGE))
+    machine.handle(e.Start(), 0.0)
+    said: list[d.Log] = []
+    now = 0.0
+    for failed in (
+        e.ConnectFailed(failure=FAILURE, standby=True),
+        e.ConnectFailed(failure=FAILURE, standby=True),
+        e.ConnectFailed(failure=FAILURE),
+        e.ConnectFailed(failure=FAILURE, standby=True),
+    ):
+        said += [one for one in machine.handle(failed, now) if isinstance(one, d.Log)]
+        assert machine.state == "Connecting"
+        assert machine.deadline is not None
+        now = machine.deadline
+        assert machine.handle(e.Tick(), now) == [d.Connect()]
+    standby = "no more; standing by, and trying again until it is free"
+    assert [(one.level, one.text) for one in said] == [
+        (d.Level.INFO, standby),
+        (d.Level.WARNING, "no more; connecting again in 5.0 s"),
+        (d.Level.INFO, standby),
+    ]
+    machine.handle(e.ConnectionUp(), now)
+    machine.handle(e.ConnectionLost(failure=FAILURE), now)
+    machine.handle(e.Tick(), now + 60)
+    (again,) = machine.handle(e.ConnectFailed(failure=FAILURE, standby=True), now + 60)
+    assert isinstance(again, d.Log), "a new wait is said anew"
+
+
 def test_a_refusal_stops_the_activation() -> None:
     machine = new_machine(SETTINGS)
     machine.handle(e.Start(), 0.0)
