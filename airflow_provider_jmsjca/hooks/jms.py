@@ -119,7 +119,8 @@ class JmsHook(BaseHook):
 
         Args:
             username: User to log in as instead of the connection's; or a connection URL, which takes the
-                place of its address and may hold `username` and `password` in its query.
+                place of its address and may hold `username` and `password` in its query, or is
+                `lookup://` and another Airflow connection.
             password: Password of that user.
 
         Returns:
@@ -134,7 +135,9 @@ class JmsHook(BaseHook):
         Source: J14, J41, J43, J75, J76, J78-J80, J89, J98-J100, J102.
         """
         found = self._find()
-        options = self._resolve(found, call_layer(username, password) if username or password else None)
+        other = [] if (name := lookup_name(username)) is None else JmsHook(name)._find()  # noqa: SLF001  # the same class
+        call = call_layer(username, password) if username or password else None
+        options = self._resolve([*found, *other], call)
         # The second use of a name asks nobody (J89).
         find = lru_cache(maxsize=_DESTINATIONS)(find_destination)
         return jms_connection(settings_for(self.jms_conn_id, options), options, find)

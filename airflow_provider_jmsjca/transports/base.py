@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.masking import is_secret
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
 from airflow_provider_jmsjca.errors import CapabilityError, JmsError
 from airflow_provider_jmsjca.transports.backlog import Backlog
@@ -152,6 +153,11 @@ class ConnectionSettings:
     heart_beat: timedelta = timedelta(seconds=5)
     reply_timeout: timedelta = timedelta(seconds=30)
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must be shown nowhere, not even in the words of a broker that repeats it."""
+        return (self.password or "", *(given for name, given in self.options.items() if is_secret(name)))
 
     @property
     def url(self) -> str:

@@ -321,5 +321,6 @@ def _plain(value: OptionValue) -> object:
     if isinstance(value, timedelta):
         return duration_text(value)
     if isinstance(value, tuple):
-        return list(value) if len(value) != 1 else value[0]
+        # One text with a separator in it would be read back as several.
+        return value[0] if len(value) == 1 and not set(value[0]) & set(",;") else list(value)
     return str(value) if isinstance(value, str) else value

@@ -18,6 +18,7 @@ from stomp.utils import Frame as StompFrame
 from stomp.utils import calculate_heartbeats
 
 from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.masking import blotted
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
@@ -255,7 +256,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def on_error(self, frame: StompFrame) -> None:
         """Take ERROR, and find whom it concerns."""
-        text = error_text(frame)
+        text = blotted(error_text(frame), self._settings.secrets)
         if self.orphans.swallowed(text):
             return
         self._last_error = text

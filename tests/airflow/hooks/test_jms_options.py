@@ -301,3 +301,15 @@ def test_a_connection_on_which_the_broker_refused_something_is_replaced_j14(
         with found.get_conn():
             assert server.connections == 2
     assert server.connections == 1
+
+
+def test_a_user_name_may_look_another_connection_up_j69_j78(
+    server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = broker(f"{server.name}-elsewhere")
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_JMS_ELSEWHERE", json.dumps({"conn_type": "jms", "host": f"vm://{elsewhere.name}"})
+    )
+    found = hook(monkeypatch, server)
+    with found.get_conn("lookup://jms_elsewhere"):
+        assert (server.connections, elsewhere.connections) == (0, 1)

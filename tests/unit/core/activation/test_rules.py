@@ -214,3 +214,9 @@ def test_any_fields_are_read_or_refused(fields: dict[str, object]) -> None:
     with contextlib.suppress(ConfigurationError):
         spec = ActivationSpec(**fields)
         assert ActivationSpec.from_yaml(spec.to_yaml(secrets=True)) == spec
+
+
+def test_a_blank_destination_is_missing_also_beside_other_faults() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        ActivationSpec(destination="", BatchSize="-3")
+    assert [fault.split(":")[0] for fault in caught.value.faults] == ["BatchSize", "destination"]
