@@ -414,7 +414,9 @@ def test_a_broker_that_takes_a_large_message_slowly_is_waited_for(pair: Pair) ->
     thread, raised = pair.in_background(connection.send, [large])
     taken, began = b"", time.monotonic()
     while len(taken) < size:
-        taken += pair.peer.hear_bytes()
+        data = pair.peer.hear_bytes()
+        assert data, f"the client hung up: {raised}"
+        taken += data
         time.sleep(0.03)  # the slowness is what is tested: 2 s and more altogether
     assert time.monotonic() - began > 1.5
     receipt = taken.partition(b"receipt:")[2].partition(b"\n")[0].decode()
