@@ -108,7 +108,7 @@ class Demo:
             self.say(f"Airflow is ready at {airflow.url} (no login); letting the DAG {DAG_ID} run by events")
             step = time.monotonic()
             airflow.unpause(DAG_ID)
-            self._watch(airflow, sent)
+            self._watch(broker, airflow, sent)
             self.timed("queue drained into Spark by events", step)
             return self._account(airflow, connection, sent)
         finally:
@@ -146,7 +146,7 @@ class Demo:
         self.timed(f"{sent:,} flights published and confirmed", step)
         return sent
 
-    def _watch(self, airflow: Standalone, sent: int) -> None:
+    def _watch(self, broker: ActiveMQClassic, airflow: Standalone, sent: int) -> None:
         last, changed = "", time.monotonic()
         runs: list[dict[str, Any]] = []
         while True:
@@ -170,6 +170,8 @@ class Demo:
             # The last run has to send its rejects and its report as well before the books are closed.
             if stored + rejected >= sent and states and set(states) == {"success"}:
                 return
+            if not broker.running:
+                raise ServerError(f"{broker.name} has ended in the middle of it; its log: {broker.log_file}")
             if time.monotonic() - changed > STALL_SECONDS:
                 raise ServerError(f"no progress for {STALL_SECONDS:.0f} s; see {airflow.log_file}")
             time.sleep(POLL_SECONDS)

@@ -7,7 +7,7 @@ import re
 _LONGEST = 300
 # Lines of a Java stack trace that name no cause.
 _FRAME = re.compile(r"\s+at |\s*\.\.\. \d+ more")
-_FAULT = re.compile(r"error|exception|failed|failure|refused|denied", re.IGNORECASE)
+_FAULT = re.compile(r"^E: |error|exception|failed|failure|refused|denied", re.IGNORECASE)
 
 
 def cause_in(log: str) -> str:
