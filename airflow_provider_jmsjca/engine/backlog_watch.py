@@ -22,7 +22,8 @@ from airflow_provider_jmsjca.errors import (
     JmsError,
     PermanentBrokerError,
 )
-from airflow_provider_jmsjca.transports.base import Backlog, Connection
+from airflow_provider_jmsjca.transports.backlog import Backlog
+from airflow_provider_jmsjca.transports.base import Connection
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
 

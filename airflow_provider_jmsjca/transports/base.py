@@ -20,6 +20,7 @@ from typing import Protocol, TypeAlias
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
 from airflow_provider_jmsjca.errors import CapabilityError, JmsError
+from airflow_provider_jmsjca.transports.backlog import Backlog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,23 +195,6 @@ class Outgoing:
     deduplication_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backlog:
-    """What a queue holds, as the broker counts it.
-
-    Attributes:
-        waiting: Messages no consumer has; those due later don't count.
-        taken: Messages a consumer has and has not settled.
-        consumers: Consumers on the queue, over all connections.
-        taken_ids: The ids of those taken, or of some if there are very many.
-    """
-
-    waiting: int = 0
-    taken: int = 0
-    consumers: int = 0
-    taken_ids: frozenset[str] = frozenset()
-
-
 class Received:
     """One delivery by the broker, not yet settled. The message is decoded on first use.
 
@@ -382,12 +366,11 @@ class Connection(Protocol):
         """
 
     def backlog(self, queue: Destination) -> Backlog:
-        """Ask the broker what a queue holds. A refusal may cost the connection: use one of its own.
+        """Ask the broker what a queue holds; use a connection of its own, for a refusal may end it.
 
         Raises:
             CapabilityError: The broker can't tell (`Capabilities.backlog`).
             PermanentBrokerError: It refuses to.
-            ConnectionLostError: The connection is gone, or there was no answer within the reply timeout.
         """
 
     def synchronize(self) -> None:

@@ -28,8 +28,8 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     TransientBrokerError,
 )
+from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import (
-    Backlog,
     BrokerInfo,
     Capabilities,
     ConnectionSettings,
@@ -49,7 +49,12 @@ from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame,
 from airflow_provider_jmsjca.transports.stomp.management import backlog
 from airflow_provider_jmsjca.transports.stomp.orphans import Orphans
 from airflow_provider_jmsjca.transports.stomp.refusals import Limits, error_text
-from airflow_provider_jmsjca.transports.stomp.replies import Receipts, ReceiptTimeoutError, Replies
+from airflow_provider_jmsjca.transports.stomp.replies import (
+    NoAnswerError,
+    Receipts,
+    ReceiptTimeoutError,
+    Replies,
+)
 from airflow_provider_jmsjca.transports.stomp.sending import send, send_confirmed
 from airflow_provider_jmsjca.transports.stomp.units import ConfirmedUnit, TransactionUnit
 from airflow_provider_jmsjca.transports.stomp.wire import Client, Wire
@@ -65,10 +70,6 @@ _CREDENTIALS: Final = re.compile(
 _IN_USE: Final = re.compile(r"InvalidClientIDException|\bClient: .* already connected\b", re.DOTALL)
 
 Route = Callable[[Frame, bytes], None]
-
-
-class NoAnswerError(TransientBrokerError):
-    """The broker ended the connection and neither took nor refused it."""
 
 
 class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
@@ -149,7 +150,9 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             if _IN_USE.search(self._last_error):
                 return ClientIdInUseError(f"the client id is in use: {self._last_error}")
             if _CREDENTIALS.search(self._last_error):
-                return AuthenticationError(f"the broker refuses the credentials: {self._last_error}")
+                return AuthenticationError(
+                    f"the broker refuses the credentials: {self._last_error}; check user and password"
+                )
             return TransientBrokerError(f"the broker refuses the connection: {self._last_error}")
         if self._end_reason is not None:
             if isinstance(self._end_reason, ConnectionLostError):
@@ -384,7 +387,6 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def backlog(self, queue: Destination) -> Backlog:
         """Ask the broker what a queue holds; see the port."""
-        self.capabilities.require(self._broker, "backlog", purpose="asking what a queue holds")
         return backlog(self, queue, self._reply_timeout)
 
     def synchronize(self) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConnectionLostError, PermanentBrokerError
-from airflow_provider_jmsjca.transports.base import Backlog, Received, Subscription
+from airflow_provider_jmsjca.transports.backlog import Backlog
+from airflow_provider_jmsjca.transports.base import Received, Subscription
 from airflow_provider_jmsjca.transports.stomp.frames import encode
 
 if TYPE_CHECKING:
@@ -99,9 +100,11 @@ def backlog(connection: StompConnection, destination: Destination, timeout: floa
     """Return what a queue holds; nothing if there is no such queue.
 
     Raises:
+        CapabilityError: The broker can't tell.
         PermanentBrokerError: The user may not ask.
         ConnectionLostError: There was no answer in time.
     """
+    connection.capabilities.require(connection.broker, "backlog", purpose="asking what a queue holds")
     with QueueControl(connection, destination.name, timeout) as control:
         try:
             # An attribute of a queue that isn't there is refused without saying so.

@@ -15,7 +15,8 @@ from airflow_provider_jmsjca.errors import (
 )
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, TlsSettings, Transport
 from airflow_provider_jmsjca.transports.stomp.channel import open_channel
-from airflow_provider_jmsjca.transports.stomp.connection import NoAnswerError, StompConnection
+from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from airflow_provider_jmsjca.transports.stomp.replies import NoAnswerError
 
 PLAIN: Final = "stomp"
 TLS: Final = "stomp+ssl"
@@ -56,7 +57,9 @@ class StompTransport:
             raise PermanentBrokerError(f"no broker can be used: {text}")
         if any(isinstance(error, ClientIdInUseError) for _, error in problems):
             raise ClientIdInUseError(text)
-        raise TransientBrokerError(f"no broker could be reached: {text}")
+        raise TransientBrokerError(
+            f"no broker could be reached: {text}; check host and port, and that it takes STOMP there"
+        )
 
 
 def _open(settings: ConnectionSettings, address: tuple[str, int]) -> StompConnection:

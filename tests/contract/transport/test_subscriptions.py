@@ -10,7 +10,8 @@ import pytest
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PermanentBrokerError
-from airflow_provider_jmsjca.transports.base import Backlog, Connection, Outgoing, Received, Subscription
+from airflow_provider_jmsjca.transports.backlog import Backlog
+from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
 from tests.contract.transport.collector import DEADLINE, Collector
 from tests.contract.transport.traffic import Connect, settle
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import (
-    Backlog,
     BrokerInfo,
     Capabilities,
     Connection,

@@ -11,7 +11,8 @@ from airflow_provider_jmsjca.engine import backlog_watch
 from airflow_provider_jmsjca.engine.backlog_watch import BacklogWatch
 from airflow_provider_jmsjca.errors import PermanentBrokerError
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Backlog, Connection, ConnectionSettings, Subscription
+from airflow_provider_jmsjca.transports.backlog import Backlog
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Subscription
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 from tests.unit.engine.brokers import LesserConnection, settings
