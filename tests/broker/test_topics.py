@@ -24,7 +24,7 @@ from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
 from airflow_provider_jmsjca.engine.load_balancing import LoadBalancedActivation, load_balancing
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca.transports.base import Outgoing, Subscription
 from tests.servers.broker import Broker
 
 IDLE = timedelta(seconds=1)
@@ -66,6 +66,13 @@ class Topic:
     def note(self, delivery: Delivery) -> None:
         with self._lock:
             self.got.append(delivery.body)
+
+    def subscribed(self, name: str = "s1", client_id: str | None = None) -> None:
+        """Make the durable subscription: from now on it keeps what is published."""
+        connection = connect(replace(self.settings, client_id=client_id or self.name))
+        subscription = Subscription(destination=Destination.topic(self.name), durable_name=name)
+        connection.consume(subscription, lambda _: None).close()
+        connection.close()
 
     def subscriber(self, handler: Handler | None = None, *, instance: str = "", **fields: Any) -> Activation:
         """Return a durable subscriber with the client id the spec leads to."""
@@ -120,7 +127,7 @@ def topic(broker: Broker, queue_name: str) -> Iterator[Topic]:
 
 def test_a_durable_subscription_keeps_a_plain_one_does_not(topic: Topic) -> None:
     """J52, J53."""
-    topic.subscriber().run(idle_for=IDLE)
+    topic.subscribed()
     topic.publish("1", "2")
     assert topic.kept() == ["1", "2"]
     assert topic.kept() == []
@@ -147,7 +154,7 @@ def test_a_durable_subscription_keeps_a_plain_one_does_not(topic: Topic) -> None
 
 def test_rolled_back_it_comes_again_with_its_count(topic: Topic) -> None:
     """J130, J204: some brokers don't flag what a durable subscription delivers again."""
-    topic.subscriber().run(idle_for=IDLE)
+    topic.subscribed()
     topic.publish("a")
     counts: list[int] = []
 
@@ -163,7 +170,7 @@ def test_rolled_back_it_comes_again_with_its_count(topic: Topic) -> None:
 @pytest.mark.parametrize("suspended", [False, True])
 def test_deleted_by_a_stop_in_good_order_only(topic: Topic, suspended: bool) -> None:
     """W33."""
-    topic.subscriber().run(idle_for=IDLE)
+    topic.subscribed()
     topic.publish("1", "2")
     broken_off = threading.Event()
     asked = topic.subscriber(lambda _: broken_off.set(), durable_subscription_deletion=True)
@@ -191,16 +198,16 @@ def test_deleted_by_a_stop_in_good_order_only(topic: Topic, suspended: bool) -> 
 )
 def test_the_client_id_names_the_subscription(topic: Topic, fields: dict[str, Any], client_id: str) -> None:
     """J49, W30: without one in the spec the other names are it."""
-    topic.subscriber(**fields).run(idle_for=IDLE)
+    topic.subscribed(client_id=client_id)
     topic.publish("1")
-    assert topic.kept(client_id=client_id, durable_subscription_deletion=True) == ["1"]
+    assert topic.kept(durable_subscription_deletion=True, **fields) == ["1"]
 
 
 def test_unique_client_ids_give_each_instance_a_copy(topic: Topic) -> None:
     """W31."""
     unique: dict[str, Any] = {"generate_unique_client_id": True, "durable_subscription_deletion": True}
     for instance in ("dag.task.0", "dag.task.1"):
-        topic.subscriber(instance=instance, generate_unique_client_id=True).run(idle_for=IDLE)
+        topic.subscribed(client_id=f"{topic.name}-{instance}")
     topic.publish("1")
     for instance in ("dag.task.0", "dag.task.1"):
         topic.subscriber(instance=instance, **unique).run(idle_for=IDLE)
@@ -210,6 +217,7 @@ def test_unique_client_ids_give_each_instance_a_copy(topic: Topic) -> None:
 def test_a_second_instance_stands_by_or_shares(topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
     """J204, W31: ActiveMQ refuses it while the first is there, the others let both have their share."""
     caplog.set_level(logging.INFO)
+    topic.subscribed()
     first, second = topic.subscriber(), topic.subscriber()
     first.start()
     until(lambda: first.state == "Up")
@@ -233,6 +241,7 @@ def test_a_second_instance_stands_by_or_shares(topic: Topic, caplog: pytest.LogC
 
 def test_the_nodes_share_a_distributed_subscription(topic: Topic) -> None:
     """J204, J205, J209, J211: each message reaches one of them, once."""
+    topic.subscribed("s")
     nodes = [topic.node(concurrency_mode="cc", endpoint_pool_max_size=3) for _ in range(2)]
     nodes[0].start()
     until(lambda: nodes[0].active)
@@ -252,6 +261,7 @@ def test_the_nodes_share_a_distributed_subscription(topic: Topic) -> None:
 
 def test_a_standby_takes_over(topic: Topic) -> None:
     """J204."""
+    topic.subscribed("s")
     nodes = [topic.node() for _ in range(2)]
     for node in nodes:
         node.start()
@@ -270,7 +280,7 @@ def test_a_standby_takes_over(topic: Topic) -> None:
 def test_the_move_keeps_the_message(topic: Topic) -> None:
     """J211: what the topic's subscriber would have seen, and a first attempt."""
     seen: list[tuple[JmsMessage, int]] = []
-    topic.subscriber(subscription_name="s").run(idle_for=IDLE)
+    topic.subscribed("s")
     expires = int(time.time() * 1000) + 600_000
     before = int(time.time() * 1000) - 60_000
     topic.publish(
@@ -310,7 +320,7 @@ def test_two_subscriptions_may_share_a_queue(topic: Topic) -> None:
     names = [f"jmsjca://?distribution=1&subscribername={name}&queue={topic.name}.q" for name in "ab"]
     clients = [f"{topic.name}-{name}" for name in "ab"]
     for name, client in zip("ab", clients, strict=True):
-        topic.subscriber(subscription_name=name, client_id=client).run(idle_for=IDLE)
+        topic.subscribed(name, client)
     topic.publish("1", "2")
     for name, client in zip(names, clients, strict=True):
         spec = ActivationSpec(

@@ -28,7 +28,13 @@ from airflow_provider_jmsjca.engine.load_balancing import (
 )
 from airflow_provider_jmsjca.errors import AuthenticationError, CapabilityError
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Capabilities, Connection, ConnectionSettings, Outgoing
+from airflow_provider_jmsjca.transports.base import (
+    Capabilities,
+    Connection,
+    ConnectionSettings,
+    Outgoing,
+    Subscription,
+)
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from tests.unit.engine.brokers import LesserConnection
 from tests.unit.engine.listening import until
@@ -87,12 +93,12 @@ class Cluster:
         self.nodes.append(made)
         return made
 
-    def subscribed(self) -> None:
-        """Have a node subscribe, and leave."""
-        node = self.node()
-        node.topic_side.start()
-        until(lambda: node.active)
-        assert node.topic_side.stop(SOON)
+    def subscribed(self, selector: str | None = None) -> None:
+        """Make the durable subscription: from now on it keeps what is published."""
+        connection = connect(replace(self.settings, client_id="c1"))
+        subscription = Subscription(destination=TOPIC, durable_name="s", selector=selector)
+        connection.consume(subscription, lambda _: None)
+        connection.close()
 
     def publish(self, *bodies: str, **properties: Any) -> None:
         connection = connect(self.settings)
@@ -160,6 +166,7 @@ def test_a_plain_name_is_not_balanced_j211() -> None:
 
 
 def test_every_message_reaches_one_of_the_nodes_j204_j205(cluster: Cluster) -> None:
+    cluster.subscribed()
     first, second = cluster.node(), cluster.node()
     first.start()
     until(lambda: first.active)
@@ -179,6 +186,7 @@ def test_every_message_reaches_one_of_the_nodes_j204_j205(cluster: Cluster) -> N
 def test_the_other_node_takes_over_j204(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     """It waits quietly, and consumes the queue meanwhile."""
     caplog.set_level(logging.INFO)
+    cluster.subscribed()
     first, second = cluster.node(), cluster.node()
     first.start()
     until(lambda: first.active)
@@ -267,7 +275,9 @@ def test_a_parked_message_keeps_its_origin(cluster: Cluster) -> None:
 
 def test_the_selector_is_applied_once(cluster: Cluster) -> None:
     """It may name what a copy doesn't keep."""
-    node = cluster.node(message_selector="JMSTimestamp < 9000000000000 AND region = 'eu'")
+    selector = "JMSTimestamp < 9000000000000 AND region = 'eu'"
+    cluster.subscribed(selector)
+    node = cluster.node(message_selector=selector)
     node.start()
     until(lambda: node.active)
     cluster.publish("us", region="us")
@@ -323,6 +333,7 @@ def test_what_cannot_be_sent_on_is_a_dead_letter(cluster: Cluster) -> None:
 
 def test_a_broker_that_dies_loses_nothing(cluster: Cluster) -> None:
     """J13."""
+    cluster.subscribed()
     node = cluster.node()
     node.start()
     until(lambda: node.active)
