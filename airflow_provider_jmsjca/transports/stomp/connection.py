@@ -230,11 +230,8 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             self._ended = True
             callbacks, self._on_lost = self._on_lost, []
         self._answered.set()
-        self.replies.lost(
-            reason
-            if isinstance(reason, ConnectionLostError)
-            else ConnectionLostError(str(reason or "closed"))
-        )
+        closed = ConnectionLostError(str(reason or "closed"))
+        self.replies.lost(reason if isinstance(reason, ConnectionLostError) else closed)
         if self._state is not ConnectionState.LOST or self._connected is None or reason is None:
             return
         _log.warning("The connection to %s is lost: %s", self._broker, reason)
