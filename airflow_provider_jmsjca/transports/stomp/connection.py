@@ -10,6 +10,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from time import monotonic
 from typing import Final, assert_never
 
@@ -145,7 +146,9 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             if _IN_USE.search(self._last_error):
                 return ClientIdInUseError(f"the client id is in use: {self._last_error}")
             if _CREDENTIALS.search(self._last_error):
-                return AuthenticationError(f"the broker refuses the credentials: {self._last_error}")
+                return AuthenticationError(
+                    f"the broker refuses the credentials: {self._last_error}; check user and password"
+                )
             return TransientBrokerError(f"the broker refuses the connection: {self._last_error}")
         if self._end_reason is not None:
             if isinstance(self._end_reason, ConnectionLostError):
@@ -159,9 +162,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             self.wire.end(None)
             raise PermanentBrokerError(f"the broker speaks STOMP {headers.get('version', '1.0')}, not 1.2")
         self.dialect, product, version = recognise(headers.get("server", ""))
-        self._broker = BrokerInfo(
-            product=product, version=version, address=f"{self._host[0]}:{self._host[1]}"
-        )
+        self._broker = replace(self._broker, product=product, version=version)
         self.wire.parser.end = self.dialect.frame_end
         send, receive = calculate_heartbeats(tuple(headers.get("heart-beat", "0,0").split(",")), beats)
         self.wire.heart_beats(send / 1000, receive / 1000)
@@ -270,8 +271,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
     def _message(self, frame: Frame) -> None:
         self.orphans.came(frame)
         key = frame.first(SUBSCRIPTION) or b""
-        route = self._routes.get(key)
-        if route is not None:
+        if (route := self._routes.get(key)) is not None:
             route(frame, key)
 
     # --- for consumers, units and browsers

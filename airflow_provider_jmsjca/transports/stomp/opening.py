@@ -57,7 +57,9 @@ class StompTransport:
             raise PermanentBrokerError(f"no broker can be used: {text}")
         if any(isinstance(error, ClientIdInUseError) for _, error in problems):
             raise ClientIdInUseError(text)
-        raise TransientBrokerError(f"no broker could be reached: {text}")
+        raise TransientBrokerError(
+            f"no broker could be reached: {text}; check host and port, and that it takes STOMP there"
+        )
 
 
 def _open(settings: ConnectionSettings, address: tuple[str, int]) -> StompConnection:

@@ -138,8 +138,9 @@ class ActiveMqDialect(Dialect):
             headers.append(("content-length", str(len(body))))
         return body
 
-    def check_headers(self, headers: Headers) -> None:
+    def check_headers(self, headers: Headers, body: bytes) -> None:
         """Refuse what the broker would answer with an ERROR and the end of the connection."""
+        del body
         for name, value in headers:
             # One character takes up to four bytes, or two where it is escaped.
             if len(name) + len(value) > LONGEST_HEADER_LINE // 4:

@@ -224,7 +224,7 @@ class Dialect(ABC):
             raise ConfigurationError(
                 f"the text holds half a surrogate pair at character {error.start}: no Unicode text"
             ) from error
-        self.check_headers(headers)
+        self.check_headers(headers, body)
         return frames.encode("SEND", headers, body)
 
     def reply_to(self, destination: Destination) -> str:
@@ -257,9 +257,9 @@ class Dialect(ABC):
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
         """Return the body, and add the headers that say what it is."""
 
-    def check_headers(self, headers: Headers) -> None:
+    def check_headers(self, headers: Headers, body: bytes) -> None:
         """Refuse headers the broker would choke on. Most brokers take any."""
-        del headers
+        del headers, body
 
     # --- messages in
 

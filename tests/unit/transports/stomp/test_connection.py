@@ -386,3 +386,38 @@ def test_settings_that_cannot_work(settings: dict[str, Any], match: str) -> None
     with pytest.raises(ConfigurationError, match=match) as refused:
         TRANSPORT.connect(ConnectionSettings(**(base | settings)))
     assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_the_last_words_of_a_broker_that_hangs_up_on_a_large_message_are_heard(
+    pair: Pair, attempt: int
+) -> None:
+    """Issue 5: whichever thread notices first that the connection is gone."""
+    connection = pair.up(b"ActiveMQ/6.3.1")
+    large = Outgoing(destination=QUEUE, message=JmsMessage.bytes(b"x" * 4_000_000))
+    thread, raised = pair.in_background(connection.send, [large])
+    for _ in range(attempt + 1):
+        pair.peer.hear_bytes()
+    pair.peer.say(b"ERROR\nmessage:The maximum data length was exceeded\n\n\0\n")
+    pair.peer.close()
+    thread.join(10)
+    (error,) = raised
+    assert isinstance(error, PermanentBrokerError), error
+    assert "maxDataLength" in str(error)
+
+
+def test_a_broker_that_takes_a_large_message_slowly_is_waited_for(pair: Pair) -> None:
+    """The reply timeout is for a broker that takes nothing."""
+    connection = pair.up(reply_timeout=timedelta(seconds=1))
+    size = 4_000_000
+    large = Outgoing(destination=QUEUE, message=JmsMessage.bytes(b"x" * size))
+    thread, raised = pair.in_background(connection.send, [large])
+    taken, began = b"", time.monotonic()
+    while len(taken) < size:
+        taken += pair.peer.hear_bytes()
+        time.sleep(0.03)  # the slowness is what is tested: 2 s and more altogether
+    assert time.monotonic() - began > 1.5
+    receipt = taken.partition(b"receipt:")[2].partition(b"\n")[0].decode()
+    pair.peer.receipt({"receipt": receipt})
+    thread.join(10)
+    assert raised == []

@@ -161,6 +161,24 @@ def test_activemq_names_the_property_that_is_too_long() -> None:
         sent(ACTIVEMQ, JmsMessage.text("x", {f"p{n}": "" for n in range(1000)}))
 
 
+def test_artemis_names_what_its_record_cannot_hold() -> None:
+    """Measured on 2.56.0: 250,322 characters pass beside a small body, 50,751 beside one of 100 KiB."""
+    large = "x" * 51_200
+    sent(ARTEMIS, JmsMessage.text("x", {f"p{n}": "v" * 62_500 for n in range(4)}))
+    sent(ARTEMIS, JmsMessage.text(large, {"p": "v" * 50_000}))
+    sent(ARTEMIS, JmsMessage.text("x" * 51_000, {"p": "v" * 60_000}))
+    sent(ARTEMIS, JmsMessage.bytes(b"x" * 102_000, {"p": "v" * 60_000}))
+    with pytest.raises(ConfigurationError, match=r"Artemis takes 500800 in a message.*journal-buffer-size"):
+        sent(ARTEMIS, JmsMessage.text("x", {f"p{n}": "v" * 63_000 for n in range(4)}))
+    for message in (
+        JmsMessage.text(large, {"p": "v" * 51_000}),
+        JmsMessage.text(large, {"p": "\N{GRINNING FACE}" * 25_500}),
+        JmsMessage.bytes(b"x" * 102_400, {"p": "v" * 51_000}),
+    ):
+        with pytest.raises(ConfigurationError, match=r"beside a body of 100 KiB.*stompMinLargeMessageSize"):
+            sent(ARTEMIS, message)
+
+
 # --- in: heads as the brokers wrote them
 
 
