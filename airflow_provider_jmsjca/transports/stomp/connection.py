@@ -10,6 +10,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from time import monotonic
 from typing import Final, assert_never
 
@@ -162,9 +163,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             self.wire.end(None)
             raise PermanentBrokerError(f"the broker speaks STOMP {headers.get('version', '1.0')}, not 1.2")
         self.dialect, product, version = recognise(headers.get("server", ""))
-        self._broker = BrokerInfo(
-            product=product, version=version, address=f"{self._host[0]}:{self._host[1]}"
-        )
+        self._broker = replace(self._broker, product=product, version=version)
         self.wire.parser.end = self.dialect.frame_end
         send, receive = calculate_heartbeats(tuple(headers.get("heart-beat", "0,0").split(",")), beats)
         self.wire.heart_beats(send / 1000, receive / 1000)
@@ -233,11 +232,8 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             self._ended = True
             callbacks, self._on_lost = self._on_lost, []
         self._answered.set()
-        self.replies.lost(
-            reason
-            if isinstance(reason, ConnectionLostError)
-            else ConnectionLostError(str(reason or "closed"))
-        )
+        closed = ConnectionLostError(str(reason or "closed"))
+        self.replies.lost(reason if isinstance(reason, ConnectionLostError) else closed)
         if self._state is not ConnectionState.LOST or self._connected is None or reason is None:
             return
         _log.warning("The connection to %s is lost: %s", self._broker, reason)
@@ -276,8 +272,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
     def _message(self, frame: Frame) -> None:
         self.orphans.came(frame)
         key = frame.first(SUBSCRIPTION) or b""
-        route = self._routes.get(key)
-        if route is not None:
+        if (route := self._routes.get(key)) is not None:
             route(frame, key)
 
     # --- for consumers, units and browsers
