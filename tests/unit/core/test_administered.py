@@ -143,3 +143,10 @@ def test_look_ups_that_fail_say_what_to_define_j88() -> None:
 def test_any_text_is_read_or_refused(text: str, kind: DestinationKind | None) -> None:
     with contextlib.suppress(ConfigurationError):
         assert DestinationReference.parse(text, kind).name
+
+
+def test_a_name_in_the_providers_own_jndi_stays_as_it_is_j86() -> None:
+    """What `jndi://` names is the provider's to find: it is no name of ours to look up."""
+    reference = DestinationReference.parse("jndi://queues/q1234", QUEUE)
+    assert not reference.lookup
+    assert reference.resolve({}) == Destination.queue("jndi://queues/q1234")
