@@ -32,6 +32,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     StopAsked,
     Tick,
 )
+from airflow_provider_jmsjca.core.delivery.refusals import Refusals
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.parking import unparked
@@ -61,6 +62,8 @@ class Dispatcher:
         machine: Fresh; nobody else touches it.
         connect: Opens one connection, or raises `JmsError`.
         clock: Seconds, monotonic.
+        takes_all: Tell the machine of every message as it comes, for one that has a choice to make or keeps
+            the limit itself. Otherwise a message stays outside until a thread has time for it.
 
     Attributes:
         lock: Guards the machine and everything here.
@@ -79,6 +82,8 @@ class Dispatcher:
         machine: DeliveryMachine,
         connect: ConnectFunction,
         clock: Callable[[], float],
+        *,
+        takes_all: bool = False,
     ) -> None:
         self.settings = settings
         self.machine = machine
@@ -89,6 +94,7 @@ class Dispatcher:
         self.stop_reason = ""
         self.fault: JmsError | None = None
         self.limit: int | None = None
+        self.takes_all = takes_all
         self.last_activity = clock()
         self.perform: Callable[[Work], list[Work]] = lambda _: []
         self._connect = connect
@@ -96,22 +102,34 @@ class Dispatcher:
         self._numbers = itertools.count(1)
         self._lines: deque[Log] = deque()
         self._rollbacks: deque[UnitOfWork] = deque()
+        self._repeated: deque[Received] = deque()
         self._rolling_back = threading.Lock()
         self._unit_sizes: dict[int, int] = {}
         self._ended = False
         self.settled_ids: deque[str | None] = deque(maxlen=_REMEMBERED)
         self._known: frozenset[str | None] = frozenset()
-        self.link = Link(settings, connect, self)
+        self.refusals = Refusals()
+        self._sources = {each: number for number, each in enumerate(settings.delivery.sources)}
+        self.link = self._new_link()
         self._intake = Intake(self.link)
         self._intake.open = False
         self.workers = Workers(settings, self._admit, self._do)
         self._alarm = _FAR
         self._alarm_set = threading.Event()
 
+    def _new_link(self) -> Link:
+        return Link(self.settings, self._connect, self, self.refusals)
+
     @property
     def state(self) -> ActivationState:
         """As JMSJCA reports it."""
         return self.machine.state
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """What the broker says of each destination that it refuses while others are consumed."""
+        sources = self.settings.delivery.sources
+        return tuple(f"{sources[number]}: {reason}" for number, reason in self.refusals.reasons.items())
 
     def start(self) -> None:
         """Start the threads."""
@@ -136,6 +154,8 @@ class Dispatcher:
         self.last_activity = now
         todo: list[Work] = []
         handle = self.machine.handle
+        if self.takes_all and self._intake.arrivals:
+            events = (*self._take_all(), *events)
         for event in events:
             for decision in handle(event, now):
                 kind = decision.__class__
@@ -160,6 +180,8 @@ class Dispatcher:
             except IndexError:  # another thread was quicker
                 break
             _log.log(_LEVELS[line.level], "%s: %s", self.settings.name, line.text)
+        if self._repeated:
+            self._settle_again()
         if self._ended:
             self.stopped.set()
 
@@ -190,31 +212,49 @@ class Dispatcher:
         with self.lock:
             if intake is not self._intake or not intake.open or not intake.arrivals:
                 return []
-            if self.limit is not None and self.tally.settled + self.machine.in_hand >= self.limit:
-                return []
-            received = intake.arrivals.popleft()
-            if received.generation != received.consumer.generation:
-                return []
-            event, message = _arrival(received, next(self._numbers))
-            repeated = event.redelivered and event.parked is None and event.message_id in self._known
-            if repeated:
-                self.tally.repeated += 1
-                todo = []
+            if self.takes_all:
+                todo = self.handle(())
             else:
-                intake.held[event.delivery] = received, message
-                todo = self.handle((event,))
-        if repeated:
-            self._settle_again(received)
-        if self._lines or self._ended:
+                if self.limit is not None and self.tally.settled + self.machine.in_hand >= self.limit:
+                    return []
+                event = self._take_in(intake)
+                todo = [] if event is None else self.handle((event,))
+        if self._lines or self._repeated or self._ended:
             self.speak()
         return todo
 
-    def _settle_again(self, received: Received) -> None:
+    def _take_all(self) -> list[Event]:
+        """Take everything in that has come, so that the machine can choose among the destinations."""
+        intake, taken = self._intake, []
+        while intake.open and intake.ready and intake.arrivals:
+            if (event := self._take_in(intake)) is not None:
+                taken.append(event)
+        return taken
+
+    def _take_in(self, intake: Intake) -> Event | None:
+        received = intake.arrivals.popleft()
+        if received.generation != received.consumer.generation:
+            return None
+        source = 0 if len(self._sources) == 1 else self._sources[received.consumer.subscription.destination]
+        event, message = _arrival(received, next(self._numbers), source)
+        if event.redelivered and event.parked is None and event.message_id in self._known:
+            self.tally.repeated += 1
+            self._repeated.append(received)
+            return None
+        intake.held[event.delivery] = received, message
+        return event
+
+    def _settle_again(self) -> None:
         """Settle what this listener settled before the broker, or the way to it, broke down."""
-        try:
-            received.consumer.acknowledge((received,))
-        except JmsError as error:
-            _log.debug("%s: it comes once more: %s", self.settings.name, error)
+        while self._repeated:
+            try:
+                received = self._repeated.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            try:
+                received.consumer.acknowledge((received,))
+            except JmsError as error:
+                _log.debug("%s: it comes once more: %s", self.settings.name, error)
 
     def admit_more(self) -> None:
         """A message went without being settled: the limit has room again. Under the lock."""
@@ -235,7 +275,7 @@ class Dispatcher:
                     self._rollbacks.append(work)
                     todo.append((self._intake, decision))
             case Connect():
-                self.link = Link(self.settings, self._connect, self)
+                self.link = self._new_link()
                 self.link.start()
             case OpenConsumer():
                 self._intake = Intake(self.link)
@@ -305,7 +345,7 @@ class Dispatcher:
         self.feed(event)
 
 
-def _arrival(received: Received, number: int) -> tuple[MessageArrived, JmsMessage | None]:
+def _arrival(received: Received, number: int, source: int) -> tuple[MessageArrived, JmsMessage | None]:
     try:
         message, parked = received.message, None
         if message.properties:
@@ -315,6 +355,7 @@ def _arrival(received: Received, number: int) -> tuple[MessageArrived, JmsMessag
         event = MessageArrived(
             delivery=number,
             message_id=None if salvaged is None else salvaged.message_id,
+            source=source,
             undecodable=Failure.of(error),
         )
         return event, salvaged
@@ -322,6 +363,7 @@ def _arrival(received: Received, number: int) -> tuple[MessageArrived, JmsMessag
     event = MessageArrived(
         delivery=number,
         message_id=message.message_id,
+        source=source,
         group=None if group is None else str(group),
         redelivered=message.redelivered,
         delivery_count=message.delivery_count,

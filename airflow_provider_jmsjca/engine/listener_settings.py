@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
@@ -27,7 +27,8 @@ class ListenerSettings:
     Attributes:
         delivery: The rules for its messages.
         subscription: What it receives.
-        receivers: How many consumers share the work (`sync`); one otherwise.
+        further: What it receives besides, from the further destinations of `delivery`.
+        receivers: How many consumers share the work on each queue (`sync`); one otherwise.
         pool_initial: Threads kept ready, at most one for each unit of work at once.
         pool_idle_timeout: A thread above those ends after so long without work; `None`: never.
         confirm: Wait after each message until the broker has confirmed its acknowledgement. Otherwise
@@ -44,6 +45,7 @@ class ListenerSettings:
 
     delivery: DeliverySettings
     subscription: Subscription
+    further: tuple[Subscription, ...] = ()
     receivers: int = 1
     pool_initial: int = 1
     pool_idle_timeout: timedelta | None = None
@@ -56,12 +58,14 @@ class ListenerSettings:
     principal: str | None = None
     client_id: str | None = None
     threads: int = field(init=False)
+    subscriptions: tuple[Subscription, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         delivery = self.delivery
         # A batch keeps its thread; one more receives, moves and records meanwhile.
         threads = delivery.concurrency + (delivery.batch_size > 1)
         object.__setattr__(self, "threads", threads)
+        object.__setattr__(self, "subscriptions", (self.subscription, *self.further))
 
 
 def listener_settings(
@@ -88,13 +92,21 @@ def listener_settings(
 
     Source: J46-J63, J81-J84, W21-W26.
     """
-    destination = _destination(spec)
-    concurrency = spec.concurrency_for(destination.kind)
+    destination, *further = _destinations(spec)
+    concurrency = max(spec.concurrency_for(each.kind) for each in (destination, *further))
     receivers = concurrency if spec.concurrency_mode is ConcurrencyMode.SYNC else 1
     confirmed = confirm or not (spec.transacted or spec.acknowledge_mode is AcknowledgeMode.DUPS_OK)
+    subscription = Subscription(
+        destination=destination,
+        selector=spec.selector_for(),
+        durable_name=spec.durable_name,
+        prefetch=_prefetch(spec, concurrency, receivers),
+    )
     return ListenerSettings(
         delivery=DeliverySettings(
             destination=destination,
+            further=tuple(further),
+            quantity=spec.poll_quantity,
             handling=spec.redelivery,
             redirect=spec.redelivery_redirect,
             non_retryable=frozenset(spec.non_retryable),
@@ -111,12 +123,8 @@ def listener_settings(
             transaction_timeout=spec.effective_transaction_timeout if spec.transacted else None,
             outage=_outage(spec),
         ),
-        subscription=Subscription(
-            destination=destination,
-            selector=spec.selector_for(),
-            durable_name=spec.durable_name,
-            prefetch=_prefetch(spec, concurrency, receivers),
-        ),
+        subscription=subscription,
+        further=tuple(replace(subscription, destination=each) for each in further),
         receivers=receivers,
         pool_initial=min(spec.pool_initial_size, concurrency),
         pool_idle_timeout=spec.pool_idle_timeout,
@@ -131,17 +139,17 @@ def listener_settings(
     )
 
 
-def _destination(spec: ActivationSpec) -> Destination:
+def _destinations(spec: ActivationSpec) -> tuple[Destination, ...]:
     faults = []
     destinations = spec.destinations
-    if len(destinations) > 1:
-        names = ", ".join(map(str, destinations))
-        faults.append(f"destination: got {len(destinations)} ({names}), expected one for each listener")
+    twice = sorted({str(each) for each in destinations if destinations.count(each) > 1})
+    if twice:
+        faults.append(f"destination: got {', '.join(twice)} more than once, expected each once")
     if spec.subscription is not None and spec.subscription.distributed:
         faults.append("subscription_name: a distributed durable subscription is not available to a listener")
     if faults:
         raise ConfigurationError(faults)
-    return destinations[0]
+    return destinations
 
 
 def _outage(spec: ActivationSpec) -> OutageSettings:

@@ -11,11 +11,13 @@ from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 from airflow_provider_jmsjca.core.delivery.events import ConnectFailed, ConnectionLost, ConnectionUp, Event
+from airflow_provider_jmsjca.core.delivery.refusals import Refusals
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
+from airflow_provider_jmsjca.engine.receivers import Receivers
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PermanentBrokerError
-from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received
+from airflow_provider_jmsjca.transports.base import Connection, Received
 
 _log = logging.getLogger(__name__)
 
@@ -28,16 +30,18 @@ class Intake:
     Attributes:
         link: The connection it came over.
         open: Whether it can still be settled.
+        ready: Whether every destination has had its chance to give something.
         arrivals: Received and not yet looked at, in order.
         held: Received and known to the machine, by delivery number; the message is `None` if nothing of it
             can be decoded.
     """
 
-    __slots__ = ("arrivals", "held", "link", "open")
+    __slots__ = ("arrivals", "held", "link", "open", "ready")
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.open = True
+        self.ready = False
         self.arrivals: deque[Received] = deque()
         self.held: dict[int, tuple[Received, JmsMessage | None]] = {}
 
@@ -59,13 +63,15 @@ class Link:
     connects is left alone; its connection is closed when it comes.
     """
 
-    def __init__(self, settings: ListenerSettings, connect: Connect, listener: Listener) -> None:
+    def __init__(
+        self, settings: ListenerSettings, connect: Connect, listener: Listener, refusals: Refusals
+    ) -> None:
         self._settings = settings
         self._connect = connect
         self._listener = listener
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._connection: Connection | None = None
-        self._consumers: list[Consumer] = []
+        self._receivers = Receivers(settings, refusals)
         self._unwanted = False
         self.closed = threading.Event()
         self.fault: JmsError | None = None
@@ -103,7 +109,7 @@ class Link:
     def _run(self) -> None:
         try:
             self._open()
-            while (work := self._work.get()) is not None:
+            while (work := self._next_work()) is not None:
                 work()
         except Exception:  # noqa: BLE001 - the outermost edge of this thread: nobody else would see it
             _log.exception("Keeping the connection of %s failed", self._settings.name)
@@ -112,6 +118,13 @@ class Link:
             if self._connection is not None:
                 self._connection.close()
             self.closed.set()
+
+    def _next_work(self) -> Callable[[], None] | None:
+        while True:
+            try:
+                return self._work.get(timeout=self._receivers.next_try)
+            except queue.Empty:
+                self._receivers.try_again()
 
     def _open(self) -> None:
         try:
@@ -135,36 +148,35 @@ class Link:
             append(received)
             arrived(intake)
 
-        settings, connection = self._settings, self.connection
         try:
-            self._check(connection)
-            for _ in range(settings.receivers):
-                self._consumers.append(connection.consume(settings.subscription, on_received))
+            self._check(self.connection)
+            self._receivers.open(self.connection, on_received)
         except JmsError as error:
             self._failed(error)
+            return
+        intake.ready = True
+        arrived(intake)
 
     def _check(self, connection: Connection) -> None:
         delivery, capabilities, broker = self._settings.delivery, connection.capabilities, connection.broker
         if delivery.park:
             capabilities.require(broker, "delayed_delivery", purpose="leaving delays to the broker")
-        if self._settings.subscription.durable_name is not None:
+        subscription = self._settings.subscription
+        if subscription.durable_name is not None:
             capabilities.require(broker, "durable_subscription", purpose="the durable subscription")
-        if self._settings.subscription.selector:
+        if subscription.selector:
             capabilities.require(broker, "selector", purpose="the message selector")
 
     def _stop_consuming(self) -> None:
-        consumers, self._consumers = self._consumers, []
         try:
-            for consumer in consumers:
-                consumer.close()
+            self._receivers.close()
         except JmsError as error:
             # Lost on the way: that has handed everything back too.
             _log.debug("Closing a consumer of %s: %s", self._settings.name, error)
 
     def _delete_durable(self) -> None:
         try:
-            for consumer in self._consumers:
-                consumer.close(delete_durable=True)
+            self._receivers.close(delete_durable=True)
         except JmsError as error:
             _log.warning(
                 "The durable subscription of %s could not be deleted: %s", self._settings.name, error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TypeAlias, assert_never
 
 from airflow_provider_jmsjca.core.dead_letter import Origin, PropertyPrefix, copy_of, redirect_of
@@ -28,7 +29,7 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     TransientBrokerError,
 )
-from airflow_provider_jmsjca.transports.base import Outgoing, UnitOfWork
+from airflow_provider_jmsjca.transports.base import Outgoing, Received, UnitOfWork
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ class Settler:
         if not intake.open:
             raise ConnectionLostError("the connection was lost: the message will come again")
         received, message = intake.held[decision.delivery]
-        outgoing = self._outgoing(intake, decision, message)
+        outgoing = self._outgoing(intake, decision, received, message)
         unit = intake.link.connection.unit()
         try:
             unit.acknowledge(received)
@@ -137,7 +138,7 @@ class Settler:
         unit.commit()
 
     def _outgoing(
-        self, intake: Intake, decision: Move | Delete | Park, message: JmsMessage | None
+        self, intake: Intake, decision: Move | Delete | Park, received: Received, message: JmsMessage | None
     ) -> list[Outgoing]:
         match decision:
             case Delete():
@@ -145,7 +146,7 @@ class Settler:
             case _ if message is None:
                 raise PermanentBrokerError("nothing of the message can be read, so nothing can be sent")
             case Park(pause=pause, seen=seen):
-                target = self._dispatcher.settings.delivery.destination
+                target = received.consumer.subscription.destination
                 return [Outgoing(destination=target, message=parked_copy(message, seen), delay=pause)]
             case Move(redirect=True):
                 copy = redirect_of(message)
@@ -153,7 +154,7 @@ class Settler:
                 limit = intake.link.connection.capabilities.max_property_characters
                 copy = copy_of(
                     message,
-                    self._origin,
+                    replace(self._origin, destination=received.consumer.subscription.destination),
                     decision.state,
                     prefix=self._prefix,
                     max_property_characters=limit,

@@ -6,6 +6,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -44,8 +45,8 @@ class JmsListenOperator(BaseOperator):
     sent twice. Counts of attempts last as long as the task holds its worker.
 
     Args:
-        spec: An `ActivationSpec`, or its fields: destination, concurrency_mode, redelivery_handling ...
-            Templated if it is a mapping.
+        spec: An `ActivationSpec`, or its fields: destination (one, or several that take turns),
+            concurrency_mode, redelivery_handling ... Templated if it is a mapping.
         on_message: Called with each `Delivery`, in a thread of its own, in the task's context.
         jms_conn_id: The Airflow connection; `None`: that of the spec. Templated.
         max_messages: End when so many messages are settled, never more.
@@ -142,7 +143,7 @@ class JmsListenOperator(BaseOperator):
                 confirm=self.confirm,
                 park=self.park,
             )
-            idle, defers = self._idle(listener.subscription.destination.kind)
+            idle, defers = self._idle({each.kind for each in listener.delivery.sources})
             activation = Activation(listener, functools.partial(connect, settings), self._handle)
             counts = so_far + activation.run(
                 max_messages=None if self.max_messages is None else self.max_messages - so_far.settled,
@@ -165,11 +166,11 @@ class JmsListenOperator(BaseOperator):
         self._conn_id = self.jms_conn_id or spec.jms_conn_id
         return JmsHook(self._conn_id).activation(spec)
 
-    def _idle(self, kind: DestinationKind) -> tuple[timedelta | None, bool]:
+    def _idle(self, kinds: AbstractSet[DestinationKind]) -> tuple[timedelta | None, bool]:
         """Return after how long without messages to leave the worker, and whether by deferring."""
         end = self.idle_for
         # A topic holds nothing that could be looked at, and a deferred subscriber would miss its messages.
-        if kind is DestinationKind.TOPIC or self.defer_after is None:
+        if DestinationKind.TOPIC in kinds or self.defer_after is None:
             return None if end is None else timedelta(seconds=end), False
         if end is not None and end <= self.defer_after:
             return timedelta(seconds=end), False
@@ -190,6 +191,7 @@ class JmsListenOperator(BaseOperator):
             trigger=JmsListenTrigger(
                 jms_conn_id=self._conn_id,
                 destination=str(spec.destinations[0]),
+                further=[str(each) for each in spec.destinations[1:]],
                 message_selector=selector,
                 poll_interval=self.poll_interval,
                 deadline=min(moments, default=None),

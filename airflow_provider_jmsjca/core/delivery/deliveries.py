@@ -21,7 +21,9 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     Wait,
 )
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
+from airflow_provider_jmsjca.core.delivery.filling import Filling
 from airflow_provider_jmsjca.core.delivery.line import Line
+from airflow_provider_jmsjca.core.delivery.room import Share
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.delivery.sightings import Sightings
 from airflow_provider_jmsjca.core.delivery.steps import (
@@ -66,15 +68,18 @@ class Deliveries:
         timers: Timers,
         chance: Callable[[], float],
         decide: Callable[[Decision], None],
+        *,
+        room: Share | None = None,
     ) -> None:
         self.gate = Gate()
+        self._settled = 0
         self._settings = settings
         self._sightings = Sightings(tracker)
         self._timers = timers
         self._chance = chance
         self._decide = decide
         self._non_retryable = settings.non_retryable | {_POISON}
-        self._line = Line()
+        self._line = Line(len(settings.sources), settings.quantity)
         self._units = UnitTable()
         self._completion = Completion(
             settings=settings,
@@ -84,6 +89,15 @@ class Deliveries:
             sightings=self._sightings,
             timers=timers,
             decide=decide,
+        )
+        self._filling = Filling(
+            settings=settings,
+            gate=self.gate,
+            line=self._line,
+            units=self._units,
+            timers=timers,
+            room=room,
+            take=self._take,
         )
         self._settling: dict[int, tuple[Unit, InHand, Move | Delete | Park]] = {}
         self._warned_of_missing_id = False
@@ -107,17 +121,7 @@ class Deliveries:
 
     def fill(self) -> None:
         """Give waiting messages to the units that can take them."""
-        if not self.gate.open or not len(self._line):
-            return
-        if self._settings.batch_size > 1:
-            for unit in self._units:
-                if unit.phase is Phase.COLLECTING and (message := self._line.take(unit.number)) is not None:
-                    self._timers.clear(TimerKind.IDLE, unit.number)
-                    self._take(unit, message)
-        while len(self._units) < self._settings.concurrency:
-            if (message := self._line.take(None)) is None:
-                return
-            self._take(self._units.open(), message)
+        self._filling.fill(self._settled)
 
     def drop_waiting(self) -> None:
         """Let go of messages that no unit has taken: the broker has them back."""
@@ -290,9 +294,11 @@ class Deliveries:
         if number in self._settling:
             unit, message, decision = self._settling.pop(number)
             if not isinstance(decision, Park):
+                self._settled += 1
                 self._sightings.forget([message])
             self._leave(unit)
         elif (found := self._units.committing(number)) is not None:
+            self._settled += len(found.members)
             self._sightings.forget(found.members)
             self._completion.end(found)
 

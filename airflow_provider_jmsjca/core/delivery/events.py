@@ -51,6 +51,7 @@ class MessageArrived:
     Attributes:
         message_id: Stable over redelivery and unique in this activation; `None` if the message has none: its
             count then lasts only as long as it stays in our hands.
+        source: Which of the destinations it came from, by its place in `DeliverySettings.sources`.
         group: Its JMSXGroupID: messages of a group are delivered one by one, in order.
         redelivered: The broker's flag.
         delivery_count: The broker's count, this time included; `None` where it doesn't count.
@@ -60,6 +61,7 @@ class MessageArrived:
 
     delivery: int
     message_id: str | None
+    source: int = 0
     group: str | None = None
     redelivered: bool = False
     delivery_count: int | None = None

@@ -37,6 +37,8 @@ class DeliverySettings:
 
     Attributes:
         destination: Where messages come from, as the activation names it.
+        further: Destinations that take turns with it, in their order (I5).
+        quantity: Most messages of each in a cycle of turns (I4).
         handling: Redelivery handling.
         redirect: Move messages unchanged instead of as a copy.
         non_retryable: Exception classes (dotted names) after which a message is moved at once.
@@ -50,14 +52,17 @@ class DeliverySettings:
         park: Delays above 5 seconds don't hold the message: the broker delivers a copy later. Messages of a
             group and of batches are held all the same, for their order.
         transaction_timeout: A unit that lasts longer is rolled back; `None` for no limit.
+        sources: Every destination, in the order of their turns.
 
     Raises:
         ConfigurationError: Every rule that can't hold.
 
-    Source: J81-J84, J94, J95, J183-J203; W22.
+    Source: J81-J84, J94, J95, J183-J203; W22; I4, I5.
     """
 
     destination: Destination
+    further: tuple[Destination, ...] = ()
+    quantity: int = 1
     handling: RedeliveryHandling = RedeliveryHandling.DEFAULT
     redirect: bool = False
     non_retryable: frozenset[str] = frozenset()
@@ -71,13 +76,15 @@ class DeliverySettings:
     park: bool = False
     transaction_timeout: timedelta | None = timedelta(seconds=30)
     outage: OutageSettings = field(default_factory=OutageSettings)
+    sources: tuple[Destination, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "sources", (self.destination, *self.further))
         if faults := tuple(self._faults()):
             raise ConfigurationError(faults)
 
     def _faults(self) -> Iterator[str]:
-        for name in ("concurrency", "batch_size"):
+        for name in ("concurrency", "batch_size", "quantity"):
             if getattr(self, name) < 1:
                 yield f"{name} is {getattr(self, name)}; expected at least 1"
         for name in ("batch_idle", "batch_flush", "transaction_timeout"):

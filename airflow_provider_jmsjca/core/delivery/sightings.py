@@ -43,6 +43,7 @@ class Sightings:
             served=served,
             poison=event.undecodable is not None,
             undecodable=event.undecodable is not None,
+            source=event.source,
         )
 
     def count(self, message: InHand) -> None:

@@ -56,12 +56,13 @@ def next_step(
 
     Source: J129, J134, J137, J171; poison first.
     """
-    if message.poison and (targets := dead_letter_targets(state, settings)):
+    origin = settings.sources[message.source]
+    if message.poison and (targets := dead_letter_targets(state, settings, origin)):
         return Transfer(targets)
     action = (state.handling or settings.handling).action_for(message.seen)
     match action:
         case Move():
-            return Transfer(action.targets(settings.destination))
+            return Transfer(action.targets(origin))
         case Delete():
             return Discard()
         case _ if message.undecodable:
@@ -73,13 +74,15 @@ def next_step(
     return HAND_OVER
 
 
-def dead_letter_targets(state: MessageState, settings: DeliverySettings) -> tuple[Destination, ...]:
-    """Return where poison goes; empty if nothing says where."""
+def dead_letter_targets(
+    state: MessageState, settings: DeliverySettings, origin: Destination
+) -> tuple[Destination, ...]:
+    """Return where poison from a destination goes; empty if nothing says where."""
     if settings.dead_letter:
-        return tuple(target.destination(settings.destination) for target in settings.dead_letter)
+        return tuple(target.destination(origin) for target in settings.dead_letter)
     for handling in (state.handling, settings.handling):
         if handling is not None and handling.actions and isinstance(handling.actions[-1], Move):
-            return handling.actions[-1].targets(settings.destination)
+            return handling.actions[-1].targets(origin)
     return ()
 
 

@@ -28,6 +28,7 @@ class InHand:
 
     Attributes:
         key: Its message id, or something that stands for it.
+        source: Which of the destinations it came from.
         flagged: It was delivered before, so the sighting counts (J129).
         counted: This sighting has been counted already.
         served: Its delay has been served already.
@@ -43,6 +44,7 @@ class InHand:
     served: bool
     poison: bool
     undecodable: bool
+    source: int = 0
     seen: int = 0
     counted: bool = False
 

@@ -138,9 +138,9 @@ WBIA = (
         default=1,
         minimum=1,
         wbia=("PollQuantity",),
-        meaning="Messages taken from a destination before the next one has its turn.",
+        meaning="Most messages of each destination in a cycle of turns, where there are several.",
         source="I4-I6, I49, I51",
-        missing="a listener consumes one destination",
+        acts="core.delivery.turns",
     ),
     _destination(
         "in_progress_destination",
