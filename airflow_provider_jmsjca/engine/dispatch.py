@@ -28,20 +28,17 @@ from airflow_provider_jmsjca.core.delivery.events import (
     ConnectionLost,
     ConnectionUp,
     Event,
-    MessageArrived,
     StopAsked,
     Tick,
 )
 from airflow_provider_jmsjca.core.delivery.refusals import Refusals
-from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.parking import unparked
+from airflow_provider_jmsjca.engine.arrival import arrival
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.outage import Connect as ConnectFunction
 from airflow_provider_jmsjca.engine.outage import Intake, Link
 from airflow_provider_jmsjca.engine.statistics import Tally
 from airflow_provider_jmsjca.engine.workers import Work, Workers
-from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
+from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.transports.base import Received, UnitOfWork
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
@@ -236,7 +233,7 @@ class Dispatcher:
         if received.generation != received.consumer.generation:
             return None
         source = 0 if len(self._sources) == 1 else self._sources[received.consumer.subscription.destination]
-        event, message = _arrival(received, next(self._numbers), source)
+        event, message = arrival(received, next(self._numbers), source, self.settings.subscribes)
         if event.redelivered and event.parked is None and event.message_id in self._known:
             self.tally.repeated += 1
             self._repeated.append(received)
@@ -343,30 +340,3 @@ class Dispatcher:
     def ask_stop(self, event: StopAsked) -> None:
         """Stop; from any thread, but not from a signal handler."""
         self.feed(event)
-
-
-def _arrival(received: Received, number: int, source: int) -> tuple[MessageArrived, JmsMessage | None]:
-    try:
-        message, parked = received.message, None
-        if message.properties:
-            message, parked = unparked(message)
-    except PoisonMessageError as error:
-        salvaged = received.salvaged
-        event = MessageArrived(
-            delivery=number,
-            message_id=None if salvaged is None else salvaged.message_id,
-            source=source,
-            undecodable=Failure.of(error),
-        )
-        return event, salvaged
-    group = message.properties.get("JMSXGroupID")
-    event = MessageArrived(
-        delivery=number,
-        message_id=message.message_id,
-        source=source,
-        group=None if group is None else str(group),
-        redelivered=message.redelivered,
-        delivery_count=message.delivery_count,
-        parked=parked,
-    )
-    return event, message

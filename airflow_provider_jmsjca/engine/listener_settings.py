@@ -12,7 +12,7 @@ from airflow_provider_jmsjca.core.delivery import DeliverySettings, OutageSettin
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME
 from airflow_provider_jmsjca.core.options.choices import AcknowledgeMode, ConcurrencyMode
-from airflow_provider_jmsjca.core.redelivery import MoveKind, MoveTarget
+from airflow_provider_jmsjca.engine.fates import Fates, Subscribes
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Subscription
 
@@ -41,6 +41,10 @@ class ListenerSettings:
         context_name: Stands in the log context of each delivery; `None`: none (J62).
         principal: Who consumes.
         client_id: JMS client id, for dead letters.
+        archive: Gets a copy of each message that was handled, in the unit of work that settles it (I26).
+        subscribes: Says of each message whether somebody wants it; `None`: all are wanted (I30). It is called
+            while others wait, so it must be quick and wait for nothing; a message at which it raises is
+            poison.
     """
 
     delivery: DeliverySettings
@@ -57,6 +61,8 @@ class ListenerSettings:
     context_name: str | None = None
     principal: str | None = None
     client_id: str | None = None
+    archive: Destination | None = None
+    subscribes: Subscribes | None = None
     threads: int = field(init=False)
     subscriptions: tuple[Subscription, ...] = field(init=False)
 
@@ -76,6 +82,7 @@ def listener_settings(
     confirm: bool = False,
     park: bool = False,
     retry_permanent: bool = False,
+    subscribes: Subscribes | None = None,
 ) -> ListenerSettings:
     """Return what an activation spec asks of a listener.
 
@@ -86,19 +93,22 @@ def listener_settings(
         confirm: As the attribute of `ListenerSettings`.
         park: Delays above 5 seconds are the broker's to keep (`DeliverySettings.park`).
         retry_permanent: As the attribute of `ListenerSettings`.
+        subscribes: The listener's own word on which messages are wanted, besides the selector.
 
     Raises:
         ConfigurationError: The spec asks for what a listener doesn't do.
 
     Source: J46-J63, J81-J84, W21-W26.
     """
+    spec.refuse_without_effect()
     destination, *further = _destinations(spec)
+    fates = Fates.of(spec, subscribes)
     concurrency = max(spec.concurrency_for(each.kind) for each in (destination, *further))
     receivers = concurrency if spec.concurrency_mode is ConcurrencyMode.SYNC else 1
     confirmed = confirm or not (spec.transacted or spec.acknowledge_mode is AcknowledgeMode.DUPS_OK)
     subscription = Subscription(
         destination=destination,
-        selector=spec.selector_for(),
+        selector=fates.broker_selector,
         durable_name=spec.durable_name,
         prefetch=_prefetch(spec, concurrency, receivers),
     )
@@ -107,13 +117,11 @@ def listener_settings(
             destination=destination,
             further=tuple(further),
             quantity=spec.poll_quantity,
-            handling=spec.redelivery,
+            handling=fates.handling,
             redirect=spec.redelivery_redirect,
-            non_retryable=frozenset(spec.non_retryable),
-            dead_letter=tuple(
-                MoveTarget(MoveKind(target.kind.value), target.name)
-                for target in spec.dead_letter_destinations
-            ),
+            non_retryable=fates.non_retryable,
+            dead_letter=fates.dead_letter,
+            unsubscribed=fates.unsubscribed,
             concurrency=concurrency,
             batch_size=spec.batch_size,
             batch_idle=spec.batch_idle_timeout,
@@ -136,6 +144,8 @@ def listener_settings(
         context_name=spec.context_name or None,
         principal=principal,
         client_id=client_id,
+        archive=fates.archive,
+        subscribes=fates.subscribes,
     )
 
 

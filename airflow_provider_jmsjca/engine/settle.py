@@ -110,7 +110,8 @@ class Settler:
     def _commit(self, intake: Intake, decision: CommitUnit) -> None:
         unit = self._dispatcher.units.pop(decision.unit, None)
         held = [intake.held[number][0] for number in decision.acknowledge]
-        if unit is None and not self._confirm:
+        archive = self._dispatcher.settings.archive
+        if unit is None and not self._confirm and archive is None:
             for received in held:
                 received.consumer.acknowledge((received,))
             return
@@ -119,6 +120,11 @@ class Settler:
         if self._dispatcher.settings.delivery.batch_size == 1:  # those of a batch are in already
             for received in held:
                 unit.acknowledge(received)
+        if archive is not None:
+            for number in decision.acknowledge:
+                message = intake.held[number][1]
+                if message is not None:
+                    unit.send(Outgoing(destination=archive, message=redirect_of(message)))
         unit.commit()
 
     def _take_out(self, intake: Intake, decision: Move | Delete | Park) -> None:

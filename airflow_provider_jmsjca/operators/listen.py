@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.fates import Subscribes
 from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.engine.listener_settings import listener_settings
 from airflow_provider_jmsjca.engine.statistics import Counts
@@ -57,6 +58,8 @@ class JmsListenOperator(BaseOperator):
         stop_timeout: Seconds that running calls get at the end; after that they are rolled back.
         confirm: Wait for the broker after each message (`ListenerSettings.confirm`).
         park: Leave delays above 5 seconds to the broker, where it can.
+        subscribes: Says of each message whether it is wanted; the others move to the spec's
+            `unsubscribed_destination`. It must be quick: other messages wait for it.
 
     Returns:
         `{"delivered": 12, "redelivered": 2, "committed": 10, "rolled_back": 2, "moved": 0, "deleted": 0, ...,
@@ -82,6 +85,7 @@ class JmsListenOperator(BaseOperator):
         stop_timeout: float = 30,
         confirm: bool = False,
         park: bool = False,
+        subscribes: Subscribes | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -96,6 +100,7 @@ class JmsListenOperator(BaseOperator):
         self.stop_timeout = stop_timeout
         self.confirm = confirm
         self.park = park
+        self.subscribes = subscribes
         self._stop = threading.Event()
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -142,6 +147,7 @@ class JmsListenOperator(BaseOperator):
                 principal=settings.username,
                 confirm=self.confirm,
                 park=self.park,
+                subscribes=self.subscribes,
             )
             idle, defers = self._idle({each.kind for each in listener.delivery.sources})
             activation = Activation(listener, functools.partial(connect, settings), self._handle)

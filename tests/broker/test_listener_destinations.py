@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.calls import Handler
 from airflow_provider_jmsjca.engine.delivery import Delivery
 from airflow_provider_jmsjca.engine.listener import Activation
@@ -101,3 +102,34 @@ def test_all_are_consumed_over_one_connection(broker: Broker, queue_name: str, m
         assert len(dead) == count
         assert all(message.body.startswith(f"{name} ") for message in dead)
         assert bodies(settings, name) == []
+
+
+def test_archive_error_and_unsubscribed(broker: Broker, queue_name: str) -> None:
+    """I26-I30: each message is in one place and the successes also in the archive."""
+    settings = broker.settings()
+    send(settings, queue_name, *(f"good {number}" for number in range(20)), region="eu")
+    send(settings, queue_name, "bad", region="eu")
+    send(settings, queue_name, "other", region="us")
+
+    def handle(delivery: Delivery) -> None:
+        delivery.send(f"queue://{queue_name}.out", JmsMessage.text(delivery.body))
+        if delivery.body == "bad":
+            raise ValueError("no stock")
+
+    listener = activation(
+        settings,
+        handle,
+        destination=f"queue://{queue_name}",
+        message_selector="region = 'eu'",
+        archive_destination=f"queue://{queue_name}.done",
+        error_destination=f"queue://{queue_name}.errors",
+        unsubscribed_destination=f"queue://{queue_name}.others",
+    )
+    counts = listener.run(max_messages=22)
+    assert (counts.committed, counts.moved) == (20, 2)
+    good = [f"good {number}" for number in range(20)]
+    assert bodies(settings, f"{queue_name}.done") == good
+    assert bodies(settings, f"{queue_name}.out") == good
+    assert bodies(settings, f"{queue_name}.errors") == ["bad"]
+    assert bodies(settings, f"{queue_name}.others") == ["other"]
+    assert bodies(settings, queue_name) == []

@@ -170,7 +170,9 @@ class Deliveries:
                 number = self._units.next_number()
                 self._settle(unit, message, settling(step, number, message, state, self._settings))
             case Keep():
-                self._log(Level.ERROR, f"message {message.key!r} can't be decoded nor moved: it stays")
+                self._log(
+                    Level.ERROR, f"message {message.key!r} can neither be delivered nor moved: it stays"
+                )
                 self._leave(unit)
             case _:
                 assert_never(step)

@@ -57,6 +57,7 @@ class MessageArrived:
         delivery_count: The broker's count, this time included; `None` where it doesn't count.
         parked: The count with which it was parked (`Park`) before it came back; `None` if it wasn't.
         undecodable: Why it can't be decoded: it is moved and never delivered.
+        unsubscribed: Nobody subscribes to it: it is moved and never delivered.
     """
 
     delivery: int
@@ -67,6 +68,7 @@ class MessageArrived:
     delivery_count: int | None = None
     parked: int | None = None
     undecodable: Failure | None = None
+    unsubscribed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,7 @@ class DeliverySettings:
         redirect: Move messages unchanged instead of as a copy.
         non_retryable: Exception classes (dotted names) after which a message is moved at once.
         dead_letter: Where those messages go; empty: to the target of the handling's move.
+        unsubscribed: Where messages go that nobody subscribes to.
         concurrency: How many units of work at once: 1 for serial.
         batch_size: Messages in one unit of work; above 1 an EndOfBatch message ends each batch.
         batch_idle: A batch ends when no message came for so long.
@@ -57,7 +58,7 @@ class DeliverySettings:
     Raises:
         ConfigurationError: Every rule that can't hold.
 
-    Source: J81-J84, J94, J95, J183-J203; W22; I4, I5.
+    Source: J81-J84, J94, J95, J183-J203; W22; I4, I5, I30.
     """
 
     destination: Destination
@@ -67,6 +68,7 @@ class DeliverySettings:
     redirect: bool = False
     non_retryable: frozenset[str] = frozenset()
     dead_letter: tuple[MoveTarget, ...] = ()
+    unsubscribed: Destination | None = None
     concurrency: int = 1
     batch_size: int = 1
     batch_idle: timedelta = timedelta(milliseconds=100)

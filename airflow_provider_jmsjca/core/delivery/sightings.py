@@ -43,6 +43,7 @@ class Sightings:
             served=served,
             poison=event.undecodable is not None,
             undecodable=event.undecodable is not None,
+            unsubscribed=event.unsubscribed,
             source=event.source,
         )
 

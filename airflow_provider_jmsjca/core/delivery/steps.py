@@ -47,6 +47,7 @@ class Keep:
 
 Step: TypeAlias = HandOver | Pause | Transfer | Discard | Keep
 HAND_OVER = HandOver()
+KEEP = Keep()
 
 
 def next_step(
@@ -54,9 +55,11 @@ def next_step(
 ) -> Step:
     """Return what to do with a message whose turn it is.
 
-    Source: J129, J134, J137, J171; poison first.
+    Source: J129, J134, J137, J171; I30; poison first.
     """
     origin = settings.sources[message.source]
+    if message.unsubscribed:
+        return KEEP if settings.unsubscribed is None else Transfer((settings.unsubscribed,))
     if message.poison and (targets := dead_letter_targets(state, settings, origin)):
         return Transfer(targets)
     action = (state.handling or settings.handling).action_for(message.seen)
@@ -66,7 +69,7 @@ def next_step(
         case Delete():
             return Discard()
         case _ if message.undecodable:
-            return Keep()
+            return KEEP
         case Delay() | Backoff() if not message.served:
             pause = action.pause(message.seen, chance())
             held = message.group is not None or settings.batch_size > 1 or pause <= SLICE
@@ -95,8 +98,8 @@ def step_after_failure(
 
     Source: J142.
     """
-    if message.undecodable:
-        return Keep()
+    if message.undecodable or message.unsubscribed:
+        return KEEP
     for action in reversed((state.handling or settings.handling).actions):
         if isinstance(action, Delay | Backoff):
             return Pause(action.pause(message.seen, chance()), park=False)

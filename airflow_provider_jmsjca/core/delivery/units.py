@@ -34,6 +34,7 @@ class InHand:
         served: Its delay has been served already.
         poison: It goes to the dead-letter destination.
         undecodable: It can't be delivered.
+        unsubscribed: It is not to be delivered.
     """
 
     delivery: int
@@ -44,6 +45,7 @@ class InHand:
     served: bool
     poison: bool
     undecodable: bool
+    unsubscribed: bool = False
     source: int = 0
     seen: int = 0
     counted: bool = False
