@@ -32,10 +32,11 @@ from airflow_provider_jmsjca.core.delivery.events import (
     Tick,
 )
 from airflow_provider_jmsjca.core.delivery.refusals import Refusals
-from airflow_provider_jmsjca.engine.arrival import arrival
+from airflow_provider_jmsjca.engine.arrival import ArrivalReader
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.outage import Connect as ConnectFunction
 from airflow_provider_jmsjca.engine.outage import Intake, Link
+from airflow_provider_jmsjca.engine.receivers import InDoubt, Receivers
 from airflow_provider_jmsjca.engine.statistics import Tally
 from airflow_provider_jmsjca.engine.workers import Work, Workers
 from airflow_provider_jmsjca.errors import JmsError
@@ -106,7 +107,8 @@ class Dispatcher:
         self.settled_ids: deque[str | None] = deque(maxlen=_REMEMBERED)
         self._known: frozenset[str | None] = frozenset()
         self.refusals = Refusals()
-        self._sources = {each: number for number, each in enumerate(settings.delivery.sources)}
+        self._in_doubt = InDoubt()
+        self._reader = ArrivalReader(settings)
         self.link = self._new_link()
         self._intake = Intake(self.link)
         self._intake.open = False
@@ -115,7 +117,8 @@ class Dispatcher:
         self._alarm_set = threading.Event()
 
     def _new_link(self) -> Link:
-        return Link(self.settings, self._connect, self, self.refusals)
+        receivers = Receivers(self.settings, self.refusals, self._in_doubt)
+        return Link(self.settings, self._connect, self, receivers)
 
     @property
     def state(self) -> ActivationState:
@@ -232,13 +235,18 @@ class Dispatcher:
         received = intake.arrivals.popleft()
         if received.generation != received.consumer.generation:
             return None
-        source = 0 if len(self._sources) == 1 else self._sources[received.consumer.subscription.destination]
-        event, message = arrival(received, next(self._numbers), source, self.settings.subscribes)
-        if event.redelivered and event.parked is None and event.message_id in self._known:
+        event, message, origin = self._reader.read(received, next(self._numbers))
+        if event.left and not self._reader.takes_left:
+            _log.error("%s: message %s was left in progress: it stays", self.settings.name, event.message_id)
+            return None
+        counts = event.parked is None or event.in_progress
+        if event.redelivered and counts and event.message_id in self._known:
             self.tally.repeated += 1
             self._repeated.append(received)
             return None
         intake.held[event.delivery] = received, message
+        if origin is not None:
+            intake.origins[event.delivery] = origin
         return event
 
     def _settle_again(self) -> None:

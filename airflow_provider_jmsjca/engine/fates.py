@@ -19,6 +19,12 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 
 Subscribes: TypeAlias = Callable[[JmsMessage], bool]
 
+_DESTINATIONS = (
+    "archive_destination",
+    "error_destination",
+    "unsubscribed_destination",
+    "in_progress_destination",
+)
 _EVERY_EXCEPTION = "builtins.BaseException"
 
 
@@ -95,7 +101,7 @@ def _refuse_circles(spec: ActivationSpec) -> None:
     own = spec.destinations
     faults = [
         f"{name}: got {target}, which is consumed itself, expected another destination"
-        for name in ("archive_destination", "error_destination", "unsubscribed_destination")
+        for name in _DESTINATIONS
         if (target := _destination(getattr(spec, name))) in own
     ]
     if faults:

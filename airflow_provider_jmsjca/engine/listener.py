@@ -95,7 +95,7 @@ class Activation:
     def _new_dispatcher(self, limit: int | None) -> Dispatcher:
         settings, delivery = self._settings, self._settings.delivery
         room = None
-        if delivery.further:
+        if delivery.further or delivery.in_progress:
             # Which message is next is the machine's choice, so the limit has to be its too.
             room = Room(delivery.concurrency, limit).join(lambda: None)
         machine = DeliveryMachine(delivery, self._tracker, self._chance, room)

@@ -13,6 +13,7 @@ from airflow_provider_jmsjca.core.destination import Destination, DestinationKin
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME
 from airflow_provider_jmsjca.core.options.choices import AcknowledgeMode, ConcurrencyMode
 from airflow_provider_jmsjca.engine.fates import Fates, Subscribes
+from airflow_provider_jmsjca.engine.in_progress import InProgress, in_progress_of
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Subscription
 
@@ -45,6 +46,7 @@ class ListenerSettings:
         subscribes: Says of each message whether somebody wants it; `None`: all are wanted (I30). It is called
             while others wait, so it must be quick and wait for nothing; a message at which it raises is
             poison.
+        in_progress: The queue in which messages stand while they are handled; `None`: they stay in their own.
     """
 
     delivery: DeliverySettings
@@ -63,6 +65,7 @@ class ListenerSettings:
     client_id: str | None = None
     archive: Destination | None = None
     subscribes: Subscribes | None = None
+    in_progress: InProgress | None = None
     threads: int = field(init=False)
     subscriptions: tuple[Subscription, ...] = field(init=False)
 
@@ -112,6 +115,7 @@ def listener_settings(
         durable_name=spec.durable_name,
         prefetch=_prefetch(spec, concurrency, receivers),
     )
+    in_progress = in_progress_of(spec, subscription.prefetch)
     return ListenerSettings(
         delivery=DeliverySettings(
             destination=destination,
@@ -122,6 +126,7 @@ def listener_settings(
             non_retryable=fates.non_retryable,
             dead_letter=fates.dead_letter,
             unsubscribed=fates.unsubscribed,
+            in_progress=in_progress is not None,
             concurrency=concurrency,
             batch_size=spec.batch_size,
             batch_idle=spec.batch_idle_timeout,
@@ -146,6 +151,7 @@ def listener_settings(
         client_id=client_id,
         archive=fates.archive,
         subscribes=fates.subscribes,
+        in_progress=in_progress,
     )
 
 

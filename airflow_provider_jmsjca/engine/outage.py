@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 from airflow_provider_jmsjca.core.delivery.events import ConnectFailed, ConnectionLost, ConnectionUp, Event
-from airflow_provider_jmsjca.core.delivery.refusals import Refusals
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
@@ -32,11 +32,12 @@ class Intake:
         open: Whether it can still be settled.
         ready: Whether every destination has had its chance to give something.
         arrivals: Received and not yet looked at, in order.
+        origins: The destinations of messages that came by way of the in-progress queue, by delivery number.
         held: Received and known to the machine, by delivery number; the message is `None` if nothing of it
             can be decoded.
     """
 
-    __slots__ = ("arrivals", "held", "link", "open", "ready")
+    __slots__ = ("arrivals", "held", "link", "open", "origins", "ready")
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -44,6 +45,11 @@ class Intake:
         self.ready = False
         self.arrivals: deque[Received] = deque()
         self.held: dict[int, tuple[Received, JmsMessage | None]] = {}
+        self.origins: dict[int, Destination] = {}
+
+    def origin(self, number: int) -> Destination:
+        """Return the destination that a message was sent to, as the activation names it."""
+        return self.origins.get(number) or self.held[number][0].consumer.subscription.destination
 
 
 class Listener(Protocol):
@@ -64,14 +70,14 @@ class Link:
     """
 
     def __init__(
-        self, settings: ListenerSettings, connect: Connect, listener: Listener, refusals: Refusals
+        self, settings: ListenerSettings, connect: Connect, listener: Listener, receivers: Receivers
     ) -> None:
         self._settings = settings
         self._connect = connect
         self._listener = listener
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._connection: Connection | None = None
-        self._receivers = Receivers(settings, refusals)
+        self._receivers = receivers
         self._unwanted = False
         self.closed = threading.Event()
         self.fault: JmsError | None = None

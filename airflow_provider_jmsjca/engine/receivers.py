@@ -6,6 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from airflow_provider_jmsjca.core.delivery.refusals import Refusals
 from airflow_provider_jmsjca.core.destination import DestinationKind
@@ -14,6 +15,17 @@ from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionState, Consumer, OnReceived
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
+
+
+@dataclass(slots=True)
+class InDoubt:
+    """Whether a run has dealt with what an earlier one left in the in-progress queue (I9).
+
+    Attributes:
+        checked: It has, on its first connection.
+    """
+
+    checked: bool = False
 
 
 class Receivers:
@@ -25,6 +37,7 @@ class Receivers:
     Args:
         settings: What to receive.
         refusals: What was refused so far, on this and earlier connections.
+        in_doubt: Whether this run has looked at what an earlier one left.
         clock: Seconds, monotonic.
         chance: A random number, 0 up to but not including 1.
 
@@ -35,11 +48,14 @@ class Receivers:
         self,
         settings: ListenerSettings,
         refusals: Refusals,
+        in_doubt: InDoubt,
+        *,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._settings = settings
         self._refusals = refusals
+        self._in_doubt = in_doubt
         self._clock = clock
         self._chance = chance
         self._connection: Connection | None = None
@@ -53,11 +69,22 @@ class Receivers:
             JmsError: The one destination there is was refused, or all were.
         """
         self._connection, self._on_received = connection, on_received
+        in_progress = self._settings.in_progress
+        if in_progress is not None:
+            # The first, and not to be done without: what is put there must come back.
+            if not self._in_doubt.checked:
+                in_progress.check(connection, self._settings.name)
+                self._in_doubt.checked = True
+            self._consumers.append(connection.consume(in_progress.subscription(connection), on_received))
         error: JmsError | None = None
         for source in range(len(self._settings.subscriptions)):
             if connection.state is ConnectionState.UP and self._refusals.may_try(source, self._clock()):
                 error = self._try(source) or error
-        if error is not None and not self._consumers and connection.state is ConnectionState.UP:
+        if (
+            error is not None
+            and len(self._consumers) == (in_progress is not None)
+            and connection.state is ConnectionState.UP
+        ):
             raise error
 
     def close(self, *, delete_durable: bool = False) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.in_progress import RUN, SOURCE
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.calls import Handler
 from airflow_provider_jmsjca.engine.delivery import Delivery
 from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.errors import CapabilityError, PermanentBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
     Connection,
@@ -133,3 +136,63 @@ def test_archive_error_and_unsubscribed(broker: Broker, queue_name: str) -> None
     assert bodies(settings, f"{queue_name}.errors") == ["bad"]
     assert bodies(settings, f"{queue_name}.others") == ["other"]
     assert bodies(settings, queue_name) == []
+
+
+@pytest.mark.parametrize("mode", ["serial", "cc"])
+def test_in_progress(broker: Broker, queue_name: str, mode: str) -> None:
+    """I9, I11: each message stands there while it is handled; what a killed run left is handled too."""
+    settings = broker.settings()
+    work = f"{queue_name}.work"
+    send(settings, work, "left", **{RUN: "killed", SOURCE: f"queue://{queue_name}"})
+    send(settings, queue_name, *map(str, range(30)), region="eu")
+    doubts: dict[str, bool] = {}
+
+    def handle(delivery: Delivery) -> None:
+        doubts[delivery.body] = delivery.context.in_doubt
+        assert delivery.context.destination.name == queue_name
+        assert RUN not in delivery.properties
+        if delivery.body == "7":
+            raise ValueError("no stock")
+
+    counts = activation(
+        settings,
+        handle,
+        destination=f"queue://{queue_name}",
+        in_progress_destination=f"queue://{work}",
+        redelivery_handling="1:move(queue:$.dlq)",
+        concurrency_mode=mode,
+        endpoint_pool_max_size=3,
+    ).run(max_messages=31)
+    assert (counts.committed, counts.moved) == (30, 1)
+    assert doubts == {str(number): False for number in range(30)} | {"left": True}
+    assert bodies(settings, f"{queue_name}.dlq") == ["7"]
+    assert bodies(settings, work) == []
+    assert bodies(settings, queue_name) == []
+
+
+@pytest.mark.parametrize("events", ["fail_on_startup", "log_error", "ignore"])
+def test_in_doubt(broker: Broker, queue_name: str, events: str) -> None:
+    """I10, I12, I13: it fails, or leaves them; where a broker can't select that is refused."""
+    settings = broker.settings()
+    work = f"{queue_name}.work"
+    send(settings, work, "left", **{RUN: "killed", SOURCE: f"queue://{queue_name}"})
+    send(settings, queue_name, "new")
+    got: list[str] = []
+    listener = activation(
+        settings,
+        lambda delivery: got.append(delivery.body),
+        destination=f"queue://{queue_name}",
+        in_progress_destination=f"queue://{work}",
+        in_doubt_events=events,
+    )
+    connection = connect(settings)
+    selects = connection.capabilities.selector
+    connection.close()
+    if events == "fail_on_startup" or not selects:
+        with pytest.raises((PermanentBrokerError, CapabilityError)):
+            listener.run(run_for=timedelta(seconds=20))
+        assert (got, bodies(settings, queue_name)) == ([], ["new"])
+    else:
+        listener.run(max_messages=1)
+        assert got == ["new"]
+    assert bodies(settings, work) == ["left"]

@@ -56,6 +56,8 @@ class MessageArrived:
         redelivered: The broker's flag.
         delivery_count: The broker's count, this time included; `None` where it doesn't count.
         parked: The count with which it was parked (`Park`) before it came back; `None` if it wasn't.
+        in_progress: It came from the in-progress queue.
+        left: It was put there by an earlier run: its outcome is in doubt.
         undecodable: Why it can't be decoded: it is moved and never delivered.
         unsubscribed: Nobody subscribes to it: it is moved and never delivered.
     """
@@ -67,6 +69,8 @@ class MessageArrived:
     redelivered: bool = False
     delivery_count: int | None = None
     parked: int | None = None
+    in_progress: bool = False
+    left: bool = False
     undecodable: Failure | None = None
     unsubscribed: bool = False
 
@@ -130,7 +134,7 @@ class StateSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitCommitted:
-    """`CommitUnit`, `Move`, `Delete` or `Park` is done and durable."""
+    """`CommitUnit`, `Move`, `Delete`, `Park` or `Stage` is done and durable."""
 
     unit: int
 

@@ -35,8 +35,8 @@ class Line:
         return len(self._front) + sum(map(len, self._lines))
 
     def append(self, message: InHand) -> None:
-        """Put a message at the end of its line."""
-        self._lines[message.source].append(message)
+        """Put a message at the end of its line; one that is in progress has had its turn."""
+        (self._front if message.in_progress else self._lines[message.source]).append(message)
 
     def push_front(self, messages: Iterable[InHand]) -> None:
         """Put messages back in front, in their order."""
@@ -48,6 +48,11 @@ class Line:
         for line in self._lines:
             line.clear()
 
+    @property
+    def in_front(self) -> int:
+        """How many messages are taken before those whose turn it is."""
+        return len(self._front)
+
     def take(self, number: int | None) -> InHand | None:
         """Remove and return the first message that this unit may take; `None` for a unit yet to be."""
         if self._front and (message := self._take_from(self._front, number)) is not None:
@@ -57,9 +62,13 @@ class Line:
         source = self._turns.take(lambda each: self._find(self._lines[each], number) is not None)
         return None if source is None else self._take_from(self._lines[source], number)
 
-    def offers(self, number: int | None) -> bool:
-        """Say whether there is a message that this unit may take."""
-        return any(self._find(line, number) is not None for line in (self._front, *self._lines))
+    def offers_front(self, number: int | None) -> bool:
+        """Say whether this unit may take a message without asking for a turn."""
+        return self._find(self._front, number) is not None
+
+    def offers_turn(self, number: int | None) -> bool:
+        """Say whether a destination has a message that this unit may take."""
+        return any(self._find(line, number) is not None for line in self._lines)
 
     def _take_from(self, line: deque[InHand], number: int | None) -> InHand | None:
         index = self._find(line, number)

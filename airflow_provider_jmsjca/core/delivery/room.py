@@ -35,9 +35,9 @@ class Room:
         self._shares.append(share)
         return share
 
-    def admit(self, share: Share, *, unit: bool) -> bool:
-        """Count a message of the share as under way, if there is room for it."""
-        if self._limit is not None and self._messages() >= self._limit:
+    def admit(self, share: Share, *, unit: bool, message: bool = True) -> bool:
+        """Count something of the share as under way, if there is room for it."""
+        if message and self._limit is not None and self._messages() >= self._limit:
             return False
         if unit:
             free = self._places - sum(each.units for each in self._shares)
@@ -47,7 +47,7 @@ class Room:
                 return False
             self._waiting.remove(share)
         share.units += unit
-        share.taken += 1
+        share.taken += message
         return True
 
     def report(self, share: Share, *, units: int, taken: int, settled: int) -> bool:
@@ -81,7 +81,7 @@ class Share:
         room: Of which it is a share.
         wake: Called when there may be room after it was refused.
         units: Units of work under way.
-        taken: Messages in them.
+        taken: Messages in them, and those on their way through the in-progress queue.
         settled: Messages settled since the start.
     """
 
@@ -91,13 +91,14 @@ class Share:
     taken: int = 0
     settled: int = 0
 
-    def admit(self, *, unit: bool) -> bool:
-        """Count one more message as under way, if there is room for it.
+    def admit(self, *, unit: bool, message: bool = True) -> bool:
+        """Count something more as under way, if there is room for it.
 
         Args:
-            unit: It begins a unit of work.
+            unit: A unit of work begins.
+            message: A message is taken that isn't counted yet.
         """
-        return self.room.admit(self, unit=unit)
+        return self.room.admit(self, unit=unit, message=message)
 
     def report(self, *, units: int, taken: int, settled: int) -> bool:
         """Say what is under way now; return whether that is less than was counted."""

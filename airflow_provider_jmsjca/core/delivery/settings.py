@@ -44,6 +44,8 @@ class DeliverySettings:
         non_retryable: Exception classes (dotted names) after which a message is moved at once.
         dead_letter: Where those messages go; empty: to the target of the handling's move.
         unsubscribed: Where messages go that nobody subscribes to.
+        in_progress: Each message is first put into a queue of its own, and handled when it comes back from
+            there.
         concurrency: How many units of work at once: 1 for serial.
         batch_size: Messages in one unit of work; above 1 an EndOfBatch message ends each batch.
         batch_idle: A batch ends when no message came for so long.
@@ -69,6 +71,7 @@ class DeliverySettings:
     non_retryable: frozenset[str] = frozenset()
     dead_letter: tuple[MoveTarget, ...] = ()
     unsubscribed: Destination | None = None
+    in_progress: bool = False
     concurrency: int = 1
     batch_size: int = 1
     batch_idle: timedelta = timedelta(milliseconds=100)
@@ -89,6 +92,8 @@ class DeliverySettings:
         for name in ("concurrency", "batch_size", "quantity"):
             if getattr(self, name) < 1:
                 yield f"{name} is {getattr(self, name)}; expected at least 1"
+        if self.in_progress and self.park:
+            yield "park is on with an in-progress queue: a parked message would stand in neither queue"
         for name in ("batch_idle", "batch_flush", "transaction_timeout"):
             value = getattr(self, name)
             if value is not None and value <= _NONE:

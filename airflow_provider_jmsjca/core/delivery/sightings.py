@@ -44,6 +44,7 @@ class Sightings:
             poison=event.undecodable is not None,
             undecodable=event.undecodable is not None,
             unsubscribed=event.unsubscribed,
+            in_progress=event.in_progress,
             source=event.source,
         )
 

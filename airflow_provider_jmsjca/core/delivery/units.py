@@ -35,6 +35,7 @@ class InHand:
         poison: It goes to the dead-letter destination.
         undecodable: It can't be delivered.
         unsubscribed: It is not to be delivered.
+        in_progress: It stands in the in-progress queue.
     """
 
     delivery: int
@@ -46,9 +47,15 @@ class InHand:
     poison: bool
     undecodable: bool
     unsubscribed: bool = False
+    in_progress: bool = False
     source: int = 0
     seen: int = 0
     counted: bool = False
+
+    @property
+    def is_to_be_staged(self) -> bool:
+        """Whether it goes to the in-progress queue before it is handled, if there is one."""
+        return not (self.in_progress or self.undecodable or self.unsubscribed)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
