@@ -9,6 +9,7 @@ from airflow_provider_jmsjca.core.delivery.events import MessageArrived
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.in_progress import unstaged
+from airflow_provider_jmsjca.core.load_balancing import published
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.core.parking import unparked
@@ -78,7 +79,7 @@ class ArrivalReader:
         try:
             message, parked = received.message, None
             if message.properties:
-                message, parked = unparked(message)
+                message, parked = unparked(published(message))
             subscribes = self._subscribes if ask else None
             unsubscribed = subscribes is not None and not subscribes(message)
         except PoisonMessageError as error:

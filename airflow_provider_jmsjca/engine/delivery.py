@@ -14,6 +14,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.transports.base import Outgoing
 
 ENTER_LOGGER = "com.stc.EnterContext"
 EXIT_LOGGER = "com.stc.ExitContext"
@@ -108,7 +109,7 @@ class HandlerEngine:
         destination: Destination,
         transacted: bool,
         principal: str | None,
-        send: Callable[[Delivery, Destination, JmsMessage, timedelta | None], None],
+        send: Callable[[Delivery, Outgoing], None],
         acknowledge: Callable[[DeliveredMessage], None] | None,
     ) -> None:
         self.destination = destination
@@ -191,5 +192,13 @@ class Delivery(DeliveredMessage):
             ConnectionLostError: The connection is gone, and this delivery will come again.
             PermanentBrokerError: The broker refuses it.
         """
-        target = destination if isinstance(destination, Destination) else Destination.parse(destination)
-        self.engine.send(self, target, message, None if delay is None else timedelta(seconds=delay))
+        self.engine.send(
+            self,
+            Outgoing(
+                destination=(
+                    destination if isinstance(destination, Destination) else Destination.parse(destination)
+                ),
+                message=message,
+                delay=None if delay is None else timedelta(seconds=delay),
+            ),
+        )

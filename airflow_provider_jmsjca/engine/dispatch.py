@@ -43,10 +43,16 @@ from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.transports.base import Received, UnitOfWork
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
-_LEVELS = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING, Level.ERROR: logging.ERROR}
+_LEVELS = {
+    Level.DEBUG: logging.DEBUG,
+    Level.INFO: logging.INFO,
+    Level.WARNING: logging.WARNING,
+    Level.ERROR: logging.ERROR,
+}
 _FAR = float("inf")
-_REMEMBERED = 5000
-"""Ids of settled messages that are known again after an outage. Source: J129, whose cache has this size."""
+_REMEMBERED = 32_768
+"""Ids of settled messages that are known again after an outage: as many acknowledgements as a busy queue of
+RabbitMQ keeps from the disk (its `queue_index_max_journal_entries`)."""
 
 
 class Dispatcher:
@@ -104,6 +110,7 @@ class Dispatcher:
         self._rolling_back = threading.Lock()
         self._unit_sizes: dict[int, int] = {}
         self._ended = False
+        self._delete_durable = False
         self.settled_ids: deque[str | None] = deque(maxlen=_REMEMBERED)
         self._known: frozenset[str | None] = frozenset()
         self.refusals = Refusals()
@@ -208,6 +215,14 @@ class Dispatcher:
         """A message came; called by the connection's reader."""
         self.workers.arrived(intake)
 
+    def idle_for(self) -> float:
+        """For how many seconds there has been nothing to do; 0 while there is, and while not connected."""
+        with self.lock:
+            machine = self.machine
+            if machine.state is not ActivationState.UP or machine.suspended or machine.in_hand:
+                return 0.0
+            return self._clock() - self.last_activity if machine.idle else 0.0
+
     def _admit(self, intake: Intake) -> list[Work]:
         with self.lock:
             if intake is not self._intake or not intake.open or not intake.arrivals:
@@ -290,7 +305,7 @@ class Dispatcher:
                 self.link.stop_consuming()
             case CloseConnection():
                 self._intake.open = False
-                self.link.close(delete_durable=self.settings.delete_durable and not self.link.is_lost)
+                self.link.close(delete_durable=self._may_delete())
             case Stopped(reason=reason):
                 self.stop_reason = reason
                 self._end()
@@ -345,6 +360,17 @@ class Dispatcher:
             if due:
                 self.feed(Tick())
 
-    def ask_stop(self, event: StopAsked) -> None:
-        """Stop; from any thread, but not from a signal handler."""
+    def ask_stop(self, event: StopAsked, *, delete_durable: bool) -> None:
+        """Stop; from any thread, but not from a signal handler.
+
+        Args:
+            event: For the machine.
+            delete_durable: Whether the durable subscription may go, if that is asked for.
+        """
+        self._delete_durable = delete_durable
         self.feed(event)
+
+    def _may_delete(self) -> bool:
+        """Whether the subscription goes with the connection: never when messages come back to it. W33."""
+        wanted = self._delete_durable and self.settings.delete_durable
+        return wanted and not self.link.is_lost and self.tally.active == 0

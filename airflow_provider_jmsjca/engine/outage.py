@@ -5,18 +5,25 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 from airflow_provider_jmsjca.core.delivery.events import ConnectFailed, ConnectionLost, ConnectionUp, Event
-from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.backlog_watch import BacklogWatch
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.receivers import Receivers
-from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PermanentBrokerError
+from airflow_provider_jmsjca.errors import (
+    ClientIdInUseError,
+    ConfigurationError,
+    JmsError,
+    PermanentBrokerError,
+)
 from airflow_provider_jmsjca.transports.base import Connection, Received
 
 _log = logging.getLogger(__name__)
@@ -61,6 +68,9 @@ class Listener(Protocol):
     def arrived(self, intake: Intake) -> None:
         """A message was appended to the intake's arrivals."""
 
+    def idle_for(self) -> float:
+        """For how many seconds there has been nothing to do; 0 while there is."""
+
 
 class Link:
     """One attempt to connect, and the connection that comes of it.
@@ -82,6 +92,7 @@ class Link:
         self.closed = threading.Event()
         self.fault: JmsError | None = None
         self.is_lost = False
+        self._watches: list[BacklogWatch] = []
         self._thread = threading.Thread(target=self._run, name=f"jms-link {settings.name}", daemon=True)
 
     @property
@@ -90,6 +101,16 @@ class Link:
         if self._connection is None:
             raise AssertionError("nothing is asked of a link before it is up")
         return self._connection
+
+    @property
+    def server_type(self) -> str:
+        """The product it is connected to; empty without a connection."""
+        return "" if self._connection is None else self._connection.broker.product
+
+    @property
+    def address(self) -> str:
+        """`host:port` it is connected to; empty without a connection."""
+        return "" if self._connection is None else self._connection.broker.address
 
     def start(self) -> None:
         """Connect; `ConnectionUp` or `ConnectFailed` is reported."""
@@ -106,6 +127,7 @@ class Link:
     def close(self, *, delete_durable: bool = False) -> None:
         """Close the connection, or give up connecting; `closed` is set when that is done."""
         self._unwanted = True
+        self._stop_watching()
         if delete_durable:
             self._work.put(self._delete_durable)
         self._work.put(None)
@@ -162,6 +184,33 @@ class Link:
             return
         intake.ready = True
         arrived(intake)
+        self._watch_backlog(self.connection)
+
+    def _watch_backlog(self, connection: Connection) -> None:
+        if self._watches or not connection.capabilities.backlog:
+            return
+        settings = self._settings
+        self._watches = [
+            BacklogWatch(
+                name=settings.name,
+                queue=subscription.destination,
+                filtered=bool(subscription.selector),
+                consumers=settings.receivers,
+                connect=self._connect,
+                idle_for=self._listener.idle_for,
+                clock=time.monotonic,
+            )
+            for subscription in settings.subscriptions
+            if subscription.destination.kind is DestinationKind.QUEUE
+        ]
+        for watch in self._watches:
+            watch.start()
+        if self._unwanted:  # closed meanwhile
+            self._stop_watching()
+
+    def _stop_watching(self) -> None:
+        for watch in self._watches:
+            watch.stop()
 
     def _check(self, connection: Connection) -> None:
         delivery, capabilities, broker = self._settings.delivery, connection.capabilities, connection.broker
@@ -181,8 +230,12 @@ class Link:
             _log.debug("Closing a consumer of %s: %s", self._settings.name, error)
 
     def _delete_durable(self) -> None:
+        name, destination = self._settings.subscription.durable_name, self._settings.subscription.destination
+        if name is None or self._connection is None:
+            return
         try:
-            self._receivers.close(delete_durable=True)
+            self._receivers.close()
+            self._connection.delete_durable(name, destination)
         except JmsError as error:
             _log.warning(
                 "The durable subscription of %s could not be deleted: %s", self._settings.name, error
@@ -192,7 +245,11 @@ class Link:
         self.fault = error
         permanent = isinstance(error, (PermanentBrokerError, ConfigurationError))
         failure = replace(Failure.of(error), stack_trace="")
-        event = ConnectFailed(failure=failure, permanent=permanent and not self._settings.retry_permanent)
+        event = ConnectFailed(
+            failure=failure,
+            permanent=permanent and not self._settings.retry_permanent,
+            standby=isinstance(error, ClientIdInUseError),
+        )
         self._listener.report(self, event)
 
     def _lost(self, error: JmsError) -> None:

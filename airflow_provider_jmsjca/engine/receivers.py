@@ -87,7 +87,7 @@ class Receivers:
         ):
             raise error
 
-    def close(self, *, delete_durable: bool = False) -> None:
+    def close(self) -> None:
         """Close every consumer: what isn't settled goes back.
 
         Raises:
@@ -96,7 +96,7 @@ class Receivers:
         self._connection = None
         consumers, self._consumers = self._consumers, []
         for consumer in consumers:
-            consumer.close(delete_durable=delete_durable)
+            consumer.close()
 
     @property
     def next_try(self) -> float | None:

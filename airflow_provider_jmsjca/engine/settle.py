@@ -17,6 +17,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     UnitLost,
 )
 from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.parking import parked_copy
 from airflow_provider_jmsjca.engine.dispatch import Dispatcher
@@ -164,7 +165,10 @@ class Settler:
                 return [in_progress.outgoing(message, intake.origin(decision.delivery))]
             case Park(pause=pause, seen=seen):
                 target = intake.origin(decision.delivery)
-                return [Outgoing(destination=target, message=parked_copy(message, seen), delay=pause)]
+                copy = parked_copy(message, seen)
+                if message.destination is not None and message.destination != target:
+                    copy = with_origin(copy, message, target)
+                return [Outgoing(destination=target, message=copy, delay=pause)]
             case Move(redirect=True):
                 copy = redirect_of(message)
             case Move():

@@ -16,10 +16,12 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.core.destination_options import reference_text
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.fates import Subscribes
 from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
+from airflow_provider_jmsjca.engine.load_balancing import LoadBalancedActivation, load_balancing
 from airflow_provider_jmsjca.engine.statistics import Counts
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.failures import task_failures
@@ -56,8 +58,8 @@ class JmsListenOperator(BaseOperator):
         defer_after: Leave the worker when nothing came for so many seconds; `None` never does.
         poll_interval: Seconds between two looks while deferred, on brokers that can be browsed.
         stop_timeout: Seconds that running calls get at the end; after that they are rolled back.
-        confirm: Wait for the broker after each message (`ListenerSettings.confirm`).
-        park: Leave delays above 5 seconds to the broker, where it can.
+        confirm: Wait for the broker after each message; also a field of the spec.
+        park: Leave delays above 5 seconds to the broker, where it can; also a field of the spec.
         subscribes: Says of each message whether it is wanted; the others move to the spec's
             `unsubscribed_destination`. It must be quick: other messages wait for it.
 
@@ -136,21 +138,13 @@ class JmsListenOperator(BaseOperator):
     def _listen(self, context: Context, so_far: Counts, until: float | None) -> dict[str, Any]:
         with task_failures():
             spec, settings = self._resolved()
-            instance = context["ti"]
             client_id = spec.client_id_for(
-                factory_client_id=settings.client_id, instance=f"{instance.dag_id}.{instance.task_id}"
+                factory_client_id=settings.client_id, instance=_instance(context["ti"])
             )
-            settings = replace(settings, client_id=client_id)
-            listener = listener_settings(
-                spec,
-                client_id=client_id,
-                principal=settings.username,
-                confirm=self.confirm,
-                park=self.park,
-                subscribes=self.subscribes,
-            )
-            idle, defers = self._idle({each.kind for each in listener.delivery.sources})
-            activation = Activation(listener, functools.partial(connect, settings), self._handle)
+            activation, listener = self._activation(spec, settings, client_id)
+            # A distributed subscription is a topic here: deferred, nobody would move its messages.
+            sources = () if listener is None else listener.delivery.sources
+            idle, defers = self._idle({each.kind for each in sources} or {DestinationKind.TOPIC})
             counts = so_far + activation.run(
                 max_messages=None if self.max_messages is None else self.max_messages - so_far.settled,
                 run_for=None if until is None else timedelta(seconds=max(until - time.time(), 0.001)),
@@ -163,9 +157,31 @@ class JmsListenOperator(BaseOperator):
         self._log_progress(counts)
         if self._stop.is_set():
             raise AirflowException(f"told to stop; {counts.settled} messages are settled, the rest goes back")
-        if activation.ended_by is EndReason.IDLE and defers:
-            self._defer(spec, listener.subscription.selector, counts, until, idle)
-        return _report(counts, activation.ended_by, activation.stop_reason)
+        if activation.ended_by is EndReason.IDLE and defers and listener is not None:
+            self._defer(listener, counts, until, idle)
+        report = _report(counts, activation.ended_by, activation.stop_reason)
+        if isinstance(activation, LoadBalancedActivation):
+            report["moved_to_queue"] = activation.topic_side.counts.committed
+        return report
+
+    def _activation(
+        self, spec: ActivationSpec, settings: ConnectionSettings, client_id: str | None
+    ) -> tuple[Activation, ListenerSettings] | tuple[LoadBalancedActivation, None]:
+        how: dict[str, Any] = {
+            "client_id": client_id,
+            "principal": settings.username,
+            "url": settings.url,
+            "confirm": self.confirm,
+            "park": self.park,
+            "subscribes": self.subscribes,
+        }
+        connect_as = functools.partial(connect, replace(settings, client_id=client_id))
+        balancing = load_balancing(spec, **how)
+        if balancing is None:
+            listener = listener_settings(spec, **how)
+            return Activation(listener, connect_as, self._handle), listener
+        anonymous = functools.partial(connect, replace(settings, client_id=None))
+        return LoadBalancedActivation(balancing, connect_as, anonymous, self._handle), None
 
     def _resolved(self) -> tuple[ActivationSpec, ConnectionSettings]:
         spec = self.spec if isinstance(self.spec, ActivationSpec) else ActivationSpec(**self.spec)
@@ -184,8 +200,7 @@ class JmsListenOperator(BaseOperator):
 
     def _defer(
         self,
-        spec: ActivationSpec,
-        selector: str | None,
+        listener: ListenerSettings,
         counts: Counts,
         until: float | None,
         idle: timedelta | None,
@@ -196,9 +211,9 @@ class JmsListenOperator(BaseOperator):
         self.defer(
             trigger=JmsListenTrigger(
                 jms_conn_id=self._conn_id,
-                destination=str(spec.destinations[0]),
-                further=[str(each) for each in spec.destinations[1:]],
-                message_selector=selector,
+                destination=reference_text(listener.subscription.destination),
+                further=[reference_text(each.destination) for each in listener.further],
+                message_selector=listener.subscription.selector,
                 poll_interval=self.poll_interval,
                 deadline=min(moments, default=None),
                 state={"so_far": counts.as_dict(), "until": until},
@@ -212,6 +227,13 @@ class JmsListenOperator(BaseOperator):
     def _log_progress(self, counts: Counts) -> None:
         shown = ", ".join(f"{name} {count}" for name, count in counts.as_dict().items() if count)
         self.log.info("Listening: %s", shown or "nothing yet")
+
+
+def _instance(task: Any) -> str:
+    """Return what tells this task from others, and stays the same from run to run (W31)."""
+    index = getattr(task, "map_index", -1)
+    name = f"{task.dag_id}.{task.task_id}"
+    return name if index is None or index < 0 else f"{name}.{index}"
 
 
 def _report(counts: Counts, ended_by: EndReason | None, stop_reason: str = "") -> dict[str, Any]:

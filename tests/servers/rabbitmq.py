@@ -72,7 +72,7 @@ class RabbitMQ(Broker):
             if time.monotonic() > end or not self._processes["epmd"].alive:
                 self._end_companions()
                 raise ServerError(
-                    f"{self.name}: epmd does not answer on port {self.ports['epmd']}" + self._log_tail()
+                    f"{self.name}: epmd does not answer on port {self.ports['epmd']}" + self._cause()
                 )
             time.sleep(0.02)
 

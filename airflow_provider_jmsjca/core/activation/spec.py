@@ -199,7 +199,7 @@ class ActivationSpec(ActivationFields):
 
     def destinations_from(self, objects: Mapping[str, AdministeredObject]) -> tuple[Destination, ...]:
         """Return the destinations to consume; `lookup://` names are looked up among the objects."""
-        return tuple(reference.resolve(objects)[0] for reference in self.destination_references)
+        return tuple(reference.resolve(objects) for reference in self.destination_references)
 
     @property
     def dead_letter_destinations(self) -> tuple[Destination, ...]:

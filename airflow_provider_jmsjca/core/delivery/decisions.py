@@ -183,6 +183,7 @@ class Stopped:
 class Level(enum.StrEnum):
     """How loud a log line is."""
 
+    DEBUG = "debug"
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"

@@ -31,10 +31,12 @@ class ConnectFailed:
 
     Attributes:
         permanent: Trying again gives the same answer: wrong credentials, wrong selector.
+        standby: Another client has the subscription, which is nothing to worry about.
     """
 
     failure: Failure
     permanent: bool = False
+    standby: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

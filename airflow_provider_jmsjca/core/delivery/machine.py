@@ -84,6 +84,7 @@ class DeliveryMachine:
         self._running = False
         self._connected = False
         self._consuming = False
+        self._standby = False
         self._stop: StopAsked | None = None
 
     @property
@@ -198,6 +199,7 @@ class DeliveryMachine:
             self._decide(CloseConnection())
             return
         self._connected = True
+        self._standby = False
         self._outage.over()
         self.state = ActivationState.UP
         self._consume()
@@ -218,7 +220,7 @@ class DeliveryMachine:
         if self._connected:
             self._decide(CloseConnection())
         self._disconnected()
-        self._connect_later(event.failure.message)
+        self._connect_later(event.failure.message, standby=event.standby)
 
     def _connection_lost(self, event: ConnectionLost) -> None:
         if not self._connected:
@@ -232,9 +234,13 @@ class DeliveryMachine:
         self._connected = self._consuming = self._deliveries.gate.open = False
         self._deliveries.connection_lost()
 
-    def _connect_later(self, why: str) -> None:
+    def _connect_later(self, why: str, *, standby: bool = False) -> None:
         self.state, pause = self._outage.pause(self._chance())
-        self._log(Level.WARNING, f"{why}; connecting again in {pause.total_seconds():.1f} s")
+        if not standby:
+            self._log(self._outage.level(), f"{why}; connecting again in {pause.total_seconds():.1f} s")
+        elif not self._standby:
+            self._log(Level.INFO, f"{why}; standing by, and trying again until it is free")
+        self._standby = standby
         self._timers.set(TimerKind.CONNECT, 0, pause)
 
     # -- suspend, resume, stop ----------------------------------------------------------------------------

@@ -22,13 +22,15 @@ class OutageSettings:
         backoff: Pauses between attempts.
         init_suspend: Length of each suspension after a connection was lost.
         max_suspend: Length of all suspensions of one outage together; zero never suspends.
+        minimal_logging: The first failure of an outage is an error in the log, the others are for debugging.
 
-    Source: J12, J13, J122; W15, W16, W24-W26.
+    Source: J12, J13, J108, J122; W15, W16, W24-W26.
     """
 
     backoff: Backoff = RECONNECT
     init_suspend: timedelta = _NONE
     max_suspend: timedelta = _NONE
+    minimal_logging: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

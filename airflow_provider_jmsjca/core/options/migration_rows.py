@@ -183,7 +183,7 @@ WBIA = (
         wbia=("DuplicateEventElimination",),
         meaning="Drop a message whose id was seen before.",
         source="I15, I17, I49",
-        missing="there is no store; leave it out: a listener knows the last 5,000 messages it settled, in "
+        missing="there is no store; leave it out: a listener knows the last 32,768 messages it settled, in "
         "memory, and drops those that an outage brings back; JmsCollectOperator drops every repeated id",
     ),
     _destination(

@@ -59,9 +59,10 @@ WEBLOGIC = (
         default=timedelta(seconds=10),
         minimum=0,
         weblogic=("jms-polling-interval-seconds",),
-        meaning="Longest time between two attempts to connect.",
+        meaning="Time between two attempts to connect.",
         source="W14, W16, J122",
         acts=_ENGINE,
+        shown_default="1, 2, 5, 5, then 10 seconds (J122)",
     ),
     Option(
         name="init_suspend",
@@ -73,6 +74,7 @@ WEBLOGIC = (
         meaning="How long deliveries are suspended when an outage is noticed, each time.",
         source="W14, W18, W24, W25",
         acts=_ENGINE,
+        shown_default="never suspended (J13); 60s if max_suspend is set",
     ),
     Option(
         name="max_suspend",
@@ -84,6 +86,7 @@ WEBLOGIC = (
         meaning="How long in total; 0: never suspend.",
         source="W14, W18, W26",
         acts=_ENGINE,
+        shown_default="never suspended (J13); 60s if init_suspend is set",
     ),
     Option(
         name="transaction_timeout",

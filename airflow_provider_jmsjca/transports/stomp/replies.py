@@ -9,7 +9,16 @@ import itertools
 import threading
 from time import monotonic
 
-from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, PermanentBrokerError
+from airflow_provider_jmsjca.errors import (
+    ConnectionLostError,
+    JmsError,
+    PermanentBrokerError,
+    TransientBrokerError,
+)
+
+
+class NoAnswerError(TransientBrokerError):
+    """The broker ended a connection that it had neither taken nor refused."""
 
 
 class ReceiptTimeoutError(ConnectionLostError):

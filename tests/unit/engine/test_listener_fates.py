@@ -206,7 +206,7 @@ def test_subscribes_needs_somewhere_for_the_rest() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "instead"),
     [
-        ("duplicate_event_elimination", True, "the last 5,000 messages it settled"),
+        ("duplicate_event_elimination", True, "the last 32,768 messages it settled"),
         ("limbo_delivery_retry", 3, "a message that can't be moved stays at the broker"),
         ("reply_to_destination", "queue://answers", "reply_to"),
         ("message_response_result_property", "result", "in your function"),
