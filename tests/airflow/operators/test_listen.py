@@ -132,7 +132,11 @@ def test_the_deadline_may_pass_while_deferred(server: Broker) -> None:
 def test_several_queues_are_waited_for_together(server: Broker, publish: Publish) -> None:
     """I5: a message on any of them wakes the task, a fault with one of them doesn't hide the others."""
     operator = listen(
-        lambda _: None, spec={"destination": ["queue://a", "queue://b"]}, defer_after=0.1, idle_for=60
+        lambda _: None,
+        spec={"destination": ["queue://a", "queue://b"]},
+        defer_after=0.1,
+        idle_for=60,
+        max_messages=1,
     )
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(CONTEXT)
