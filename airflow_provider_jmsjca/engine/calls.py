@@ -113,6 +113,7 @@ class Caller:
             with self._dispatcher.lock:
                 self._dispatcher.join_unit(decision.unit)
         delivery = Delivery(message, self._engine, intake, call, decision.unit)
+        delivery.received_from = intake.origin(decision.delivery)
         delivery.redelivery_count = decision.seen
         if self._batch_size is not None:
             delivery.batch_index, delivery.batch_size = decision.batch_index, self._batch_size

@@ -22,6 +22,7 @@ from typing import Protocol
 
 from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.events import ResumeAsked, Start, StopAsked, SuspendAsked
+from airflow_provider_jmsjca.core.delivery.room import Room
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine import management
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
@@ -96,14 +97,19 @@ class Activation:
         self._chance = chance
         self._tracker = RedeliveryTracker()
         self._lock = threading.Lock()
-        self._dispatcher = self._new_dispatcher()
+        self._dispatcher = self._new_dispatcher(None)
         self._started = False
         self.ended_by: EndReason | None = None
 
-    def _new_dispatcher(self) -> Dispatcher:
-        settings = self._settings
-        machine = DeliveryMachine(settings.delivery, self._tracker, self._chance)
-        dispatcher = Dispatcher(settings, machine, self._connect, self._clock)
+    def _new_dispatcher(self, limit: int | None) -> Dispatcher:
+        settings, delivery = self._settings, self._settings.delivery
+        room = None
+        if delivery.further or delivery.in_progress:
+            # Which message is next is the machine's choice, so the limit has to be its too.
+            room = Room(delivery.concurrency, limit).join(lambda: None)
+        machine = DeliveryMachine(delivery, self._tracker, self._chance, room)
+        dispatcher = Dispatcher(settings, machine, self._connect, self._clock, takes_all=room is not None)
+        dispatcher.limit = limit if room is None else None
         caller = Caller(dispatcher, Settler(dispatcher), self._handler, self._record)
         dispatcher.perform = caller.perform
         return dispatcher
@@ -154,7 +160,9 @@ class Activation:
         dispatcher = self._dispatcher
         with dispatcher.lock:
             return dispatcher.tally.statistics(
-                threads=dispatcher.workers.size, in_hand=dispatcher.machine.in_hand
+                threads=dispatcher.workers.size,
+                in_hand=dispatcher.machine.in_hand,
+                refused=dispatcher.refused,
             )
 
     def attributes(self) -> dict[str, object]:
@@ -188,8 +196,7 @@ class Activation:
         with self._lock:
             if self._started and not self._dispatcher.stopped.is_set():
                 return
-            self._dispatcher = self._new_dispatcher()
-            self._dispatcher.limit = limit
+            self._dispatcher = self._new_dispatcher(limit)
             self._started = True
             self._dispatcher.start()
         self._dispatcher.feed(Start())

@@ -12,7 +12,8 @@ from airflow_provider_jmsjca.core.delivery import DeliverySettings, OutageSettin
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.options.choices import AcknowledgeMode, ConcurrencyMode
-from airflow_provider_jmsjca.core.redelivery import MoveKind, MoveTarget
+from airflow_provider_jmsjca.engine.fates import Fates, Subscribes
+from airflow_provider_jmsjca.engine.in_progress import InProgress, in_progress_of
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Subscription
 
@@ -27,7 +28,8 @@ class ListenerSettings:
     Attributes:
         delivery: The rules for its messages.
         subscription: What it receives.
-        receivers: How many consumers share the work (`sync`); one otherwise.
+        further: What it receives besides, from the further destinations of `delivery`.
+        receivers: How many consumers share the work on each queue (`sync`); one otherwise.
         pool_initial: Threads kept ready, at most one for each unit of work at once.
         pool_idle_timeout: A thread above those ends after so long without work; `None`: never.
         confirm: Wait after each message until the broker has confirmed its acknowledgement. Otherwise
@@ -40,12 +42,18 @@ class ListenerSettings:
         context_name: Stands in the log context of each delivery; `None`: none (J62).
         principal: Who consumes.
         client_id: JMS client id, for dead letters.
+        archive: Gets a copy of each message that was handled, in the unit of work that settles it (I26).
+        subscribes: Says of each message whether somebody wants it; `None`: all are wanted (I30). It is called
+            while others wait, so it must be quick and wait for nothing; a message at which it raises is
+            poison.
+        in_progress: The queue in which messages stand while they are handled; `None`: they stay in their own.
         url: Where the broker is, without secrets; for `management.properties`.
         spec: What it was made from.
     """
 
     delivery: DeliverySettings
     subscription: Subscription
+    further: tuple[Subscription, ...] = ()
     receivers: int = 1
     pool_initial: int = 1
     pool_idle_timeout: timedelta | None = None
@@ -57,15 +65,20 @@ class ListenerSettings:
     context_name: str | None = None
     principal: str | None = None
     client_id: str | None = None
+    archive: Destination | None = None
+    subscribes: Subscribes | None = None
+    in_progress: InProgress | None = None
     url: str = ""
     spec: ActivationSpec | None = field(default=None, repr=False)
     threads: int = field(init=False)
+    subscriptions: tuple[Subscription, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         delivery = self.delivery
         # A batch keeps its thread; one more receives, moves and records meanwhile.
         threads = delivery.concurrency + (delivery.batch_size > 1)
         object.__setattr__(self, "threads", threads)
+        object.__setattr__(self, "subscriptions", (self.subscription, *self.further))
 
 
 def listener_settings(
@@ -77,6 +90,7 @@ def listener_settings(
     confirm: bool = False,
     park: bool = False,
     retry_permanent: bool = False,
+    subscribes: Subscribes | None = None,
 ) -> ListenerSettings:
     """Return what an activation spec asks of a listener.
 
@@ -89,28 +103,42 @@ def listener_settings(
         park: Delays above 5 seconds are the broker's to keep (`DeliverySettings.park`); also if the spec says
             so.
         retry_permanent: As the attribute of `ListenerSettings`; also if the spec says so.
+        subscribes: The listener's own word on which messages are wanted, besides the selector.
 
     Raises:
         ConfigurationError: The spec asks for what a listener doesn't do.
 
     Source: J46-J63, J81-J84, W21-W26.
     """
-    destination = _destination(spec)
-    concurrency = spec.concurrency_for(destination.kind)
+    spec.refuse_without_effect()
+    destination, *further = _destinations(spec)
+    fates = Fates.of(spec, subscribes)
+    concurrency = max(spec.concurrency_for(each.kind) for each in (destination, *further))
     receivers = concurrency if spec.concurrency_mode is ConcurrencyMode.SYNC else 1
     confirmed = (
         confirm or spec.confirm or not (spec.transacted or spec.acknowledge_mode is AcknowledgeMode.DUPS_OK)
     )
+    subscriptions = tuple(
+        Subscription(
+            destination=each,
+            selector=fates.broker_selector,
+            durable_name=spec.durable_name,
+            prefetch=_prefetch(spec, each, concurrency, receivers),
+        )
+        for each in (destination, *further)
+    )
+    in_progress = in_progress_of(spec, subscriptions[0].prefetch)
     return ListenerSettings(
         delivery=DeliverySettings(
             destination=destination,
-            handling=spec.redelivery,
+            further=tuple(further),
+            quantity=spec.poll_quantity,
+            handling=fates.handling,
             redirect=spec.redelivery_redirect,
-            non_retryable=frozenset(spec.non_retryable),
-            dead_letter=tuple(
-                MoveTarget(MoveKind(target.kind.value), target.name)
-                for target in spec.dead_letter_destinations
-            ),
+            non_retryable=fates.non_retryable,
+            dead_letter=fates.dead_letter,
+            unsubscribed=fates.unsubscribed,
+            in_progress=in_progress is not None,
             concurrency=concurrency,
             batch_size=spec.batch_size,
             batch_idle=spec.batch_idle_timeout,
@@ -120,12 +148,8 @@ def listener_settings(
             transaction_timeout=spec.effective_transaction_timeout if spec.transacted else None,
             outage=_outage(spec),
         ),
-        subscription=Subscription(
-            destination=destination,
-            selector=spec.selector_for(),
-            durable_name=spec.durable_name,
-            prefetch=_prefetch(spec, destination, concurrency, receivers),
-        ),
+        subscription=subscriptions[0],
+        further=subscriptions[1:],
         receivers=receivers,
         pool_initial=min(spec.pool_initial_size, concurrency),
         pool_idle_timeout=spec.pool_idle_timeout,
@@ -137,17 +161,20 @@ def listener_settings(
         context_name=spec.context_name or None,
         principal=principal,
         client_id=client_id,
+        archive=fates.archive,
+        subscribes=fates.subscribes,
+        in_progress=in_progress,
         url=url,
         spec=spec,
     )
 
 
-def _destination(spec: ActivationSpec) -> Destination:
+def _destinations(spec: ActivationSpec) -> tuple[Destination, ...]:
     faults = []
     destinations = spec.destinations
-    if len(destinations) > 1:
-        names = ", ".join(map(str, destinations))
-        faults.append(f"destination: got {len(destinations)} ({names}), expected one for each listener")
+    twice = sorted({str(each) for each in destinations if destinations.count(each) > 1})
+    if twice:
+        faults.append(f"destination: got {', '.join(twice)} more than once, expected each once")
     if spec.subscription is not None and spec.subscription.distributed:
         faults.append(
             "subscription_name: got a distributed one, expected a plain name for one listener "
@@ -155,7 +182,7 @@ def _destination(spec: ActivationSpec) -> Destination:
         )
     if faults:
         raise ConfigurationError(faults)
-    return destinations[0]
+    return destinations
 
 
 def _outage(spec: ActivationSpec) -> OutageSettings:

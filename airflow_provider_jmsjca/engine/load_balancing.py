@@ -32,6 +32,7 @@ from airflow_provider_jmsjca.core.redelivery import Move, MoveKind, MoveTarget, 
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.calls import Handler
 from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.fates import Subscribes
 from airflow_provider_jmsjca.engine.listener import STOP_WITHIN, Activation, Progress, StopSignal
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
 from airflow_provider_jmsjca.engine.outage import Connect
@@ -68,6 +69,7 @@ def load_balancing(
     confirm: bool = False,
     park: bool = False,
     retry_permanent: bool = False,
+    subscribes: Subscribes | None = None,
 ) -> LoadBalancing | None:
     """Return what a distributed durable subscription asks of its two sides; `None` if the spec has none.
 
@@ -83,6 +85,7 @@ def load_balancing(
         confirm: For the queue side, as the attribute of `ListenerSettings`.
         park: For the queue side: delays above 5 seconds are the broker's to keep.
         retry_permanent: As the attribute of `ListenerSettings`.
+        subscribes: For the queue side: which messages are wanted.
 
     Raises:
         ConfigurationError: The spec asks for what a listener doesn't do.
@@ -111,6 +114,7 @@ def load_balancing(
         principal=principal,
         url=url,
         retry_permanent=retry_permanent,
+        subscribes=subscribes,
     )
     handling = replace(
         moving.delivery,
@@ -118,6 +122,7 @@ def load_balancing(
         redirect=False,
         non_retryable=frozenset(),
         dead_letter=_dead_letter(moving),
+        unsubscribed=None,
         transaction_timeout=spec.effective_transaction_timeout,
     )
     handled = listener_settings(
@@ -136,9 +141,11 @@ def load_balancing(
         confirm=confirm,
         park=park,
         retry_permanent=retry_permanent,
+        subscribes=subscribes,
     )
     return LoadBalancing(
-        topic_side=replace(moving, delivery=handling, transacted=True),
+        # What is archived or unsubscribed is the queue side's to say, once.
+        topic_side=replace(moving, delivery=handling, transacted=True, archive=None, subscribes=None),
         queue_side=replace(handled, subscription=replace(handled.subscription, selector=None)),
         queue=queue,
     )

@@ -67,6 +67,7 @@ class Statistics:
         since_commit: Moves and deletions since the last commit (`BCSLDC`).
         since_move: Commits since the last move or deletion (`DCSLBC`).
         redelivered_messages: Messages delivered more than once (`RM`).
+        refused: What the broker says of each destination that it refuses while others are consumed.
         samples: Seconds from the start to the deliveries of `SAMPLE_POINTS` (`t(s0)` ...).
     """
 
@@ -80,6 +81,7 @@ class Statistics:
     since_move: int
     redelivered_messages: int
     samples: tuple[float, ...]
+    refused: tuple[str, ...] = ()
 
     def as_map(self) -> dict[str, float]:
         """Return the statistics under JMSJCA's keys. Source: J121."""
@@ -170,7 +172,7 @@ class Tally:
             repeated=self.repeated,
         )
 
-    def statistics(self, *, threads: int, in_hand: int) -> Statistics:
+    def statistics(self, *, threads: int, in_hand: int, refused: tuple[str, ...] = ()) -> Statistics:
         """Return a snapshot."""
         return Statistics(
             counts=self.counts() - self._before,
@@ -183,4 +185,5 @@ class Tally:
             since_move=self.since_move,
             redelivered_messages=self.redelivered_messages,
             samples=tuple(self._samples),
+            refused=refused,
         )

@@ -6,6 +6,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.destination_options import reference_text
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.fates import Subscribes
 from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
 from airflow_provider_jmsjca.engine.load_balancing import LoadBalancedActivation, load_balancing
@@ -46,8 +48,8 @@ class JmsListenOperator(BaseOperator):
     sent twice. Counts of attempts last as long as the task holds its worker.
 
     Args:
-        spec: An `ActivationSpec`, or its fields: destination, concurrency_mode, redelivery_handling ...
-            Templated if it is a mapping.
+        spec: An `ActivationSpec`, or its fields: destination (one, or several that take turns),
+            concurrency_mode, redelivery_handling ... Templated if it is a mapping.
         on_message: Called with each `Delivery`, in a thread of its own, in the task's context.
         jms_conn_id: The Airflow connection; `None`: that of the spec. Templated.
         max_messages: End when so many messages are settled, never more.
@@ -58,6 +60,8 @@ class JmsListenOperator(BaseOperator):
         stop_timeout: Seconds that running calls get at the end; after that they are rolled back.
         confirm: Wait for the broker after each message; also a field of the spec.
         park: Leave delays above 5 seconds to the broker, where it can; also a field of the spec.
+        subscribes: Says of each message whether it is wanted; the others move to the spec's
+            `unsubscribed_destination`. It must be quick: other messages wait for it.
 
     Returns:
         `{"delivered": 12, "redelivered": 2, "committed": 10, "rolled_back": 2, "moved": 0, "deleted": 0, ...,
@@ -83,6 +87,7 @@ class JmsListenOperator(BaseOperator):
         stop_timeout: float = 30,
         confirm: bool = False,
         park: bool = False,
+        subscribes: Subscribes | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -97,6 +102,7 @@ class JmsListenOperator(BaseOperator):
         self.stop_timeout = stop_timeout
         self.confirm = confirm
         self.park = park
+        self.subscribes = subscribes
         self._stop = threading.Event()
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -137,8 +143,8 @@ class JmsListenOperator(BaseOperator):
             )
             activation, listener = self._activation(spec, settings, client_id)
             # A distributed subscription is a topic here: deferred, nobody would move its messages.
-            kind = DestinationKind.TOPIC if listener is None else listener.subscription.destination.kind
-            idle, defers = self._idle(kind)
+            sources = () if listener is None else listener.delivery.sources
+            idle, defers = self._idle({each.kind for each in sources} or {DestinationKind.TOPIC})
             counts = so_far + activation.run(
                 max_messages=None if self.max_messages is None else self.max_messages - so_far.settled,
                 run_for=None if until is None else timedelta(seconds=max(until - time.time(), 0.001)),
@@ -167,6 +173,7 @@ class JmsListenOperator(BaseOperator):
             "url": settings.url,
             "confirm": self.confirm,
             "park": self.park,
+            "subscribes": self.subscribes,
         }
         connect_as = functools.partial(connect, replace(settings, client_id=client_id))
         balancing = load_balancing(spec, **how)
@@ -181,11 +188,11 @@ class JmsListenOperator(BaseOperator):
         self._conn_id = self.jms_conn_id or spec.jms_conn_id
         return JmsHook(self._conn_id).activation(spec)
 
-    def _idle(self, kind: DestinationKind) -> tuple[timedelta | None, bool]:
+    def _idle(self, kinds: AbstractSet[DestinationKind]) -> tuple[timedelta | None, bool]:
         """Return after how long without messages to leave the worker, and whether by deferring."""
         end = self.idle_for
         # A topic holds nothing that could be looked at, and a deferred subscriber would miss its messages.
-        if kind is DestinationKind.TOPIC or self.defer_after is None:
+        if DestinationKind.TOPIC in kinds or self.defer_after is None:
             return None if end is None else timedelta(seconds=end), False
         if end is not None and end <= self.defer_after:
             return timedelta(seconds=end), False
@@ -205,6 +212,7 @@ class JmsListenOperator(BaseOperator):
             trigger=JmsListenTrigger(
                 jms_conn_id=self._conn_id,
                 destination=reference_text(listener.subscription.destination),
+                further=[reference_text(each.destination) for each in listener.further],
                 message_selector=listener.subscription.selector,
                 poll_interval=self.poll_interval,
                 deadline=min(moments, default=None),

@@ -208,7 +208,8 @@ def _redelivery(spec: ActivationFields) -> Iterator[Fault]:
             yield _fault(names, sentence)
         return
     moves = bool(handling.actions) and isinstance(handling.actions[-1], Move)
-    if spec.non_retryable and not spec.dead_letter_destination and not moves:
+    targets = spec.dead_letter_destination or spec.error_destination
+    if spec.non_retryable and not targets and not moves:
         yield _fault(
             f"non_retryable {names}",
             "dead_letter_destination: missing, expected where to put messages that fail with non_retryable "

@@ -40,6 +40,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     UnitLost,
 )
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState, Outage
+from airflow_provider_jmsjca.core.delivery.room import Share
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.delivery.units import TimerKind, Timers
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
@@ -56,6 +57,7 @@ class DeliveryMachine:
         settings: The rules.
         tracker: Counts and per-message state; shared with nobody else.
         chance: Returns a random number, 0 up to but not including 1, for jitter.
+        room: What else bounds it; `None`: nothing does.
 
     Attributes:
         state: As JMSJCA reports it.
@@ -65,7 +67,11 @@ class DeliveryMachine:
     """
 
     def __init__(
-        self, settings: DeliverySettings, tracker: RedeliveryTracker, chance: Callable[[], float]
+        self,
+        settings: DeliverySettings,
+        tracker: RedeliveryTracker,
+        chance: Callable[[], float],
+        room: Share | None = None,
     ) -> None:
         self.state = ActivationState.DOWN
         self.suspended = False
@@ -74,7 +80,7 @@ class DeliveryMachine:
         self._timers = Timers()
         self._chance = chance
         self._outage = Outage(settings.outage)
-        self._deliveries = Deliveries(settings, tracker, self._timers, chance, self._decide)
+        self._deliveries = Deliveries(settings, tracker, self._timers, chance, self._decide, room=room)
         self._running = False
         self._connected = False
         self._consuming = False

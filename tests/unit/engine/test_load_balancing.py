@@ -157,6 +157,19 @@ def test_what_the_name_says_j206_j207() -> None:
     assert (made.topic_side.name, made.topic_side.delivery.batch_size) == ("mover", 25)
 
 
+def test_archive_and_unsubscribed_are_the_queue_sides() -> None:
+    """I26, I30: a message is archived once, and rejected where it would be handled."""
+    made = balancing(
+        archive_destination="done", unsubscribed_destination="others", message_selector="region = 'eu'"
+    )
+    topic, queue = made.topic_side, made.queue_side
+    assert (topic.archive, topic.subscribes, topic.delivery.unsubscribed) == (None, None, None)
+    assert topic.subscription.selector is None
+    assert queue.archive == Destination.queue("done")
+    assert queue.subscribes is not None
+    assert queue.delivery.unsubscribed == Destination.queue("others")
+
+
 def test_a_plain_name_is_not_balanced_j211() -> None:
     for name in ("s", "jmsjca://?distribution=0&subscribername=s"):
         spec = ActivationSpec(
