@@ -19,7 +19,7 @@ TIERS := $(wildcard tests/contract tests/broker tests/airflow tests/spark tests/
 # Most tests wait more than they work: processes share them, each with brokers of its own.
 PROCESSES ?= 2
 PYTEST := python -m pytest --durations=15
-SHARED := --numprocesses $(PROCESSES) --dist loadgroup --no-loadscope-reorder
+SHARED := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # Real brokers and kills on a busy machine: what fails is run once more by itself, after its first report.
 pytest_twice = bash -c '$(PYTEST) $(SHARED) $(1) || { \
   echo "Once more what failed above. What passes now depends on timing and wants mending all the same."; \

@@ -38,7 +38,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if tier not in TIERS:
             raise pytest.UsageError(f"{item.nodeid}: a test lives in one of tests/{{{','.join(TIERS)}}}")
         item.add_marker(getattr(pytest.mark, tier))
-        # One process has all tests of a file, for their fixtures, and the whole contract, for its report.
-        group = tier if tier == "contract" else str(item.path.relative_to(ROOT))
-        item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: _ORDER.index(item.path.relative_to(ROOT).parts[0]))
