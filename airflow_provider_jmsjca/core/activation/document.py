@@ -11,7 +11,7 @@ import yaml
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 
-_LONGEST_TEXT = 1 << 20
+LONGEST_TEXT = 1 << 20
 
 
 class _Loader(yaml.SafeLoader):
@@ -53,8 +53,8 @@ def read_document(text: str) -> dict[str, object]:
     Raises:
         ConfigurationError: It is neither, or no mapping; with line and column.
     """
-    if len(text) > _LONGEST_TEXT:
-        raise ConfigurationError(f"activation spec: {len(text)} characters, expected at most {_LONGEST_TEXT}")
+    if len(text) > LONGEST_TEXT:
+        raise ConfigurationError(f"activation spec: too long, expected at most {LONGEST_TEXT} characters")
     try:
         found = _read_json(text) if text.lstrip().startswith("{") else _read_yaml(text)
     except RecursionError:

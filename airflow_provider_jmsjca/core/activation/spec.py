@@ -98,11 +98,12 @@ class ActivationSpec(ActivationFields):
         return cls.from_yaml(text)
 
     @classmethod
-    def from_xml(cls, *texts: str, name: str | None = None) -> Self:
+    def from_xml(cls, *texts: str | bytes, name: str | None = None) -> Self:
         """Return an activation in `ejb-jar.xml`, `weblogic-ejb-jar.xml`, `ra.xml` or Patch Bay text.
 
         Args:
-            texts: Whole files or pieces with one root element; those about one bean belong together.
+            texts: Whole files or pieces with one root element; those about one bean belong together. Bytes
+                are read in the encoding they declare.
             name: Name of the bean, needed where there are several.
 
         Raises:
