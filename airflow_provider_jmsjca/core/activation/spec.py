@@ -213,6 +213,12 @@ class ActivationSpec(ActivationFields):
         return redelivery_handling(self)
 
     @property
+    def move_retries(self) -> int | None:
+        """How often a failed move is tried again; `None`: nobody asked for Patch Bay's way (P16)."""
+        asked = self.max_attempts is not None or "limbo_delivery_retry" in self.model_fields_set
+        return self.limbo_delivery_retry if asked else None
+
+    @property
     def durable(self) -> bool:
         """Whether the subscription is durable."""
         return self.subscription_durability is SubscriptionDurability.DURABLE

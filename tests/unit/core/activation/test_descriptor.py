@@ -244,7 +244,8 @@ _PIECES = st.sampled_from(
         "<message-driven>", "</message-driven>", "<activationspec>", "</activationspec>",
         "<message-sink>", "</message-sink>", "<input-destination>", "</input-destination>",
         "<config-property>", "</config-property>", "<config-property-name>", "</config-property-name>",
-        "destination", '<?xml version="1.0" encoding="big5"?>', '<?xml version="1.0" encoding="cp037"?>', "&amp;", "&#0;", "<!--", "-->", "<![CDATA[", "]]>", "<?x?>", "<!DOCTYPE x>",
+        '<?xml version="1.0" encoding="big5"?>', '<?xml version="1.0" encoding="cp037"?>',
+        "destination", "&amp;", "&#0;", "<!--", "-->", "<![CDATA[", "]]>", "<?x?>", "<!DOCTYPE x>",
         "queue://q", " ",
     ]
 )  # fmt: skip
