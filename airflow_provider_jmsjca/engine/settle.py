@@ -205,5 +205,7 @@ class Settler:
                 pass
             case UnitFailed(), _:
                 tally.failed += 1
+                if not isinstance(decision, CommitUnit):
+                    self._dispatcher.admit_more()  # it may stay where it is
             case UnitInDoubt(), _:
                 tally.in_doubt += messages

@@ -1,4 +1,4 @@
-"""The adapter's guaranteed event delivery, over each broker: I15-I17, I39, P16."""
+"""The adapter's guaranteed event delivery, over each broker: I15-I17, I39."""
 
 from __future__ import annotations
 
@@ -74,23 +74,3 @@ def test_answers_find_their_way(broker: Broker, queue_name: str) -> None:
     ).run(max_messages=1)
     (request,) = drained(settings, f"{queue_name}.stock")
     assert request.reply_to == Destination.queue(f"{queue_name}.answers")
-
-
-def test_what_a_broker_will_not_take_stays(activemq: Broker, queue_name: str) -> None:
-    """P16: the move is tried again and again, then the message waits in its queue, and others go on."""
-    settings = activemq.settings()
-    send(settings, queue_name, "bad", "a")
-
-    def fail_bad(delivery: Delivery) -> None:
-        if delivery.body == "bad":
-            raise ValueError("no stock")
-
-    counts = activation(
-        settings,
-        fail_bad,
-        destination=f"queue://{queue_name}",
-        redelivery_handling="1:move(topic:ActiveMQ.Advisory.forbidden)",
-        limbo_delivery_retry=1,
-    ).run(idle_for=IDLE)
-    assert (counts.committed, counts.moved, counts.delivered) == (1, 0, 2)
-    assert bodies(settings, queue_name) == ["bad"]

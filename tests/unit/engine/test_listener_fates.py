@@ -147,6 +147,28 @@ def test_what_the_selector_rejects_is_unsubscribed(site: Site, mode: dict[str, A
     assert site.broker.depth("orders") == 0
 
 
+@every_mode
+def test_what_cannot_be_moved_after_all_attempts_stays_and_is_not_delivered(
+    site: Site, mode: dict[str, Any]
+) -> None:
+    """P15, P16: tried once more, a second later; those behind it go on. The next run tries again."""
+    dlq = Destination.queue("dlq")
+    site.broker.forbid(dlq)
+    site.send("bad", "a")
+
+    def fail_bad(delivery: Delivery) -> None:
+        if delivery.body == "bad":
+            raise ValueError("no stock")
+
+    spec = {"max_attempts": 2, "dead_letter_destination": "dlq", "limbo_delivery_retry": 1} | mode
+    counts = site.activation(fail_bad, **spec).run(max_messages=1, run_for=100 * QUICK)
+    assert sorted(site.got) == ["a", "bad", "bad"]
+    assert (counts.committed, counts.moved, site.bodies("orders")) == (1, 0, ["bad"])
+    site.broker.permit(dlq)
+    assert site.activation(fail_bad, **spec).run(max_messages=1).moved == 1
+    assert (site.bodies("orders"), site.bodies("dlq")) == ([], ["bad"])
+
+
 def test_an_unsubscribed_message_that_cannot_be_moved_is_not_delivered(site: Site) -> None:
     """I30: it stays, and those behind it go on."""
     site.broker.forbid(Destination.queue("others"))

@@ -123,6 +123,12 @@ def test_a_destination_with_a_separator_in_its_name_is_written_as_a_list() -> No
     assert ActivationSpec.from_yaml(spec.to_yaml()).destination == ("queue://a;b",)
 
 
+@pytest.mark.parametrize("break_", ["\x85", "\u2028", "\u2029", "\n", "\r", "\ufeff", "\x7f", "\u00a0"])
+def test_what_yaml_takes_for_a_line_end_is_written_so_that_it_is_read_back(break_: str) -> None:
+    spec = ActivationSpec(destination=[f"queue://a{break_}b"], context_name=f"x{break_}{break_} y")
+    assert ActivationSpec.from_yaml(spec.to_yaml()) == spec
+
+
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
