@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from airflow.cli.simple_table import AirflowConsole
 from rich.markup import escape
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec, read_descriptor
-from airflow_provider_jmsjca.core.activation.document import read_document
+from airflow_provider_jmsjca.core.activation.document import LONGEST_TEXT, read_document
 from airflow_provider_jmsjca.core.explain import display, explain
 from airflow_provider_jmsjca.core.layers import Layer
 from airflow_provider_jmsjca.core.options import Level, option_by_field, read_value
@@ -48,9 +49,11 @@ def explain_command(args: argparse.Namespace) -> None:
 
     What the levels contradict each other in is said after the table.
     """
+    # As `airflow connections get` does it: without, connections in Airflow's database aren't found.
+    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
     activation = None if args.activation is None else _layer(Path(args.activation), args.name)
-    connection = None if args.conn_id is None else JmsHook(args.conn_id)
-    resolved = resolve_levels(connection, activation)
+    conn_id = args.conn_id or _connection_of(activation)
+    resolved = resolve_levels(None if conn_id is None else JmsHook(conn_id), activation)
     AirflowConsole().print_as(
         data=explain(resolved, only_set=args.only_set),
         output=args.output,
@@ -94,15 +97,37 @@ def _write_comments(title: str, fields: Mapping[str, str], *, secrets: bool) -> 
 
 
 def _layer(path: Path, name: str | None) -> Layer:
-    text = _read(path)
-    fields = read_descriptor(text).activation(name) if path.suffix == ".xml" else read_document(text)
+    given = _read(path)
+    fields = (
+        read_descriptor(given).activation(name)
+        if path.suffix == ".xml"
+        else read_document(_text(path, given))
+    )
     return Layer(level=Level.ACTIVATION, source=f"activation {path.name}", fields=fields)
 
 
-def _read(path: Path) -> str:
+def _connection_of(activation: Layer | None) -> str | None:
+    """Return the connection that an activation names; `None` if it names none."""
+    fields = {} if activation is None else activation.fields
+    named = (
+        value
+        for name, value in fields.items()
+        if (found := option_by_field(name)) and found.name == "jms_conn_id"
+    )
+    return next((str(value) for value in named if value), None)
+
+
+def _read(path: Path) -> bytes:
+    """Return what the file holds; of one that is too long just so much that it is refused."""
     try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: not UTF-8 text, byte {error.start} is in the way") from error
+        with path.open("rb") as file:
+            return file.read(LONGEST_TEXT + 1)
     except OSError as error:
         raise ConfigurationError(f"{path}: can't be read: {error.strerror or error}") from error
+
+
+def _text(path: Path, given: bytes) -> str:
+    try:
+        return given.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: not UTF-8 text, byte {error.start} is in the way") from error

@@ -26,12 +26,16 @@ def get_jms_cli_commands() -> list[CLICommand]:
                     name="explain",
                     help="Show each option in force, its value, where it comes from, and its default",
                     description=(
-                        "Resolves the three levels: the section [jmsjca] with environment variables, an "
+                        # Help is printed as rich's markup, in which [jmsjca] would be a style and vanish.
+                        "Resolves the three levels: the section \\[jmsjca] with environment variables, an "
                         "Airflow connection, an activation spec. Secrets are masked."
                     ),
                     func=lazy_load_command(f"{_COMMANDS}.explain_command"),
                     args=(
-                        Arg(("--conn-id",), help="the Airflow connection"),
+                        Arg(
+                            ("--conn-id",),
+                            help="the Airflow connection; without, the one the activation names",
+                        ),
                         Arg(
                             ("--activation",),
                             metavar="FILE",

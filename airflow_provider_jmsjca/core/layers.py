@@ -14,7 +14,7 @@ from airflow_provider_jmsjca.core.options import (
     OptionValue,
     option_by_field,
     option_by_key,
-    parse_options,
+    read_properties,
     read_value,
     shown,
     unknown_field,
@@ -225,7 +225,7 @@ def _read_options(read: ReadLayer, entry: tuple[object, str, Place], faults: lis
     given, spelling, _ = entry
     try:
         text = read_value(OPTIONS_BY_NAME["options"], given, spelling)
-        options = parse_options(text) if isinstance(text, str) else {}
+        options = read_properties(text) if isinstance(text, str) else {}
     except ConfigurationError as error:
         faults.extend(f"{read.layer.title}: {fault}" for fault in error.faults)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 from airflow_provider_jmsjca.core.delivered import DeliveredMessage
@@ -75,6 +76,7 @@ class Caller:
         self._batch_size = delivery.batch_size if delivery.batch_size > 1 else None
         self._handling = str(delivery.handling)
         self._transacted = settings.transacted
+        self._reply_to = settings.reply_to
         self._name = settings.name
         self._engine = HandlerEngine(
             destination=delivery.destination,
@@ -200,6 +202,8 @@ class Caller:
         if not intake.open:
             raise ConnectionLostError("the connection was lost: this delivery is rolled back and comes again")
         connection = intake.link.connection
+        if self._reply_to is not None and outgoing.message.reply_to is None:
+            outgoing = replace(outgoing, message=replace(outgoing.message, reply_to=self._reply_to))
         _check_sendable(connection, outgoing)
         if self._transacted:
             self._settler.unit_of(intake, delivery.unit).send(outgoing)

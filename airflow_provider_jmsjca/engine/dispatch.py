@@ -33,6 +33,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
 )
 from airflow_provider_jmsjca.core.delivery.refusals import Refusals
 from airflow_provider_jmsjca.engine.arrival import ArrivalReader
+from airflow_provider_jmsjca.engine.duplicates import Duplicates
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.outage import Connect as ConnectFunction
 from airflow_provider_jmsjca.engine.outage import Intake, Link
@@ -113,6 +114,7 @@ class Dispatcher:
         self._delete_durable = False
         self.settled_ids: deque[str | None] = deque(maxlen=_REMEMBERED)
         self._known: frozenset[str | None] = frozenset()
+        self.duplicates = Duplicates() if settings.drop_duplicates else None
         self.refusals = Refusals()
         self._in_doubt = InDoubt()
         self._reader = ArrivalReader(settings)
@@ -256,16 +258,30 @@ class Dispatcher:
             return None
         counts = event.parked is None or event.in_progress
         if event.redelivered and counts and event.message_id in self._known:
-            self.tally.repeated += 1
-            self._repeated.append(received)
-            return None
+            return self._drop(received)
+        if self.duplicates is not None and not event.left:
+            if self.duplicates.is_handled(event.message_id):
+                return self._drop(received)
+            if self.duplicates.has_to_wait(intake, event.message_id, received):
+                return None
         intake.held[event.delivery] = received, message
         if origin is not None:
             intake.origins[event.delivery] = origin
         return event
 
+    def _drop(self, received: Received) -> None:
+        self.tally.repeated += 1
+        self._repeated.append(received)
+
+    def out_of_hand(self, intake: Intake, message_id: str | None, *, handled: bool) -> None:
+        """Look again at the messages that waited for one of their own id. Under the lock."""
+        if self.duplicates is not None:
+            for received in reversed(self.duplicates.out_of_hand(intake, message_id, handled=handled)):
+                intake.arrivals.appendleft(received)
+                self.workers.arrived(intake)
+
     def _settle_again(self) -> None:
-        """Settle what this listener settled before the broker, or the way to it, broke down."""
+        """Settle duplicates, and what this listener settled before the way to the broker broke down."""
         while self._repeated:
             try:
                 received = self._repeated.popleft()

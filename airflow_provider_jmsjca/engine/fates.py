@@ -1,6 +1,6 @@
 """Where an activation's messages go that aren't simply delivered and done with, as its spec says it.
 
-Source: I26-I30; J133-J142, W36.
+Source: I15, I16, I26-I30, I39; J133-J142, W36.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME
+from airflow_provider_jmsjca.core.options.choices import ContainerManagedEvents
 from airflow_provider_jmsjca.core.redelivery import Delete, Move, MoveKind, MoveTarget, RedeliveryHandling
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -24,6 +25,7 @@ _DESTINATIONS = (
     "error_destination",
     "unsubscribed_destination",
     "in_progress_destination",
+    "source_queue",
 )
 _EVERY_EXCEPTION = "builtins.BaseException"
 
@@ -38,6 +40,8 @@ class Fates:
             and nothing said about redelivery it is every one: the adapter doesn't try again.
         dead_letter: Where messages go that failed for good; the error destination is one of them.
         archive: Gets a copy of each message that was handled.
+        source_queue: Gets each message that was handled, with container-managed events.
+        reply_to: Where answers to what a handler sends go.
         unsubscribed: Gets the messages that nobody subscribes to.
         subscribes: Says whether somebody does.
         broker_selector: What the broker selects. With `unsubscribed` it is `None`: the selector is evaluated
@@ -48,6 +52,8 @@ class Fates:
     non_retryable: frozenset[str]
     dead_letter: tuple[MoveTarget, ...]
     archive: Destination | None
+    source_queue: Destination | None
+    reply_to: Destination | None
     unsubscribed: Destination | None
     subscribes: Subscribes | None
     broker_selector: str | None
@@ -91,6 +97,12 @@ class Fates:
             non_retryable=non_retryable,
             dead_letter=tuple(dead_letter),
             archive=_destination(spec.archive_destination),
+            source_queue=(
+                _destination(spec.source_queue)
+                if spec.container_managed_events is ContainerManagedEvents.JMS
+                else None
+            ),
+            reply_to=_destination(spec.reply_to_destination),
             unsubscribed=unsubscribed,
             subscribes=wanted,
             broker_selector=selector if unsubscribed is None else None,

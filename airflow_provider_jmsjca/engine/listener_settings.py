@@ -43,6 +43,9 @@ class ListenerSettings:
         principal: Who consumes.
         client_id: JMS client id, for dead letters.
         archive: Gets a copy of each message that was handled, in the unit of work that settles it (I26).
+        source_queue: Gets each message that was handled, in the same way: where events go on to (I16).
+        drop_duplicates: Acknowledge a message whose id was handled before instead of delivering it (I17).
+        reply_to: Where answers go to messages that a handler sends and that don't say it (I39).
         subscribes: Says of each message whether somebody wants it; `None`: all are wanted (I30). It is called
             while others wait, so it must be quick and wait for nothing; a message at which it raises is
             poison.
@@ -66,11 +69,15 @@ class ListenerSettings:
     principal: str | None = None
     client_id: str | None = None
     archive: Destination | None = None
+    source_queue: Destination | None = None
+    drop_duplicates: bool = False
+    reply_to: Destination | None = None
     subscribes: Subscribes | None = None
     in_progress: InProgress | None = None
     url: str = ""
     spec: ActivationSpec | None = field(default=None, repr=False)
     threads: int = field(init=False)
+    copies: tuple[Destination, ...] = field(init=False)
     subscriptions: tuple[Subscription, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,6 +85,8 @@ class ListenerSettings:
         # A batch keeps its thread; one more receives, moves and records meanwhile.
         threads = delivery.concurrency + (delivery.batch_size > 1)
         object.__setattr__(self, "threads", threads)
+        copies = tuple(each for each in (self.archive, self.source_queue) if each is not None)
+        object.__setattr__(self, "copies", copies)
         object.__setattr__(self, "subscriptions", (self.subscription, *self.further))
 
 
@@ -108,7 +117,7 @@ def listener_settings(
     Raises:
         ConfigurationError: The spec asks for what a listener doesn't do.
 
-    Source: J46-J63, J81-J84, W21-W26.
+    Source: J46-J63, J81-J84, W21-W26, I15-I17, I26, I39.
     """
     spec.refuse_without_effect()
     destination, *further = _destinations(spec)
@@ -138,6 +147,7 @@ def listener_settings(
             non_retryable=fates.non_retryable,
             dead_letter=fates.dead_letter,
             unsubscribed=fates.unsubscribed,
+            move_retries=spec.move_retries,
             in_progress=in_progress is not None,
             concurrency=concurrency,
             batch_size=spec.batch_size,
@@ -162,6 +172,9 @@ def listener_settings(
         principal=principal,
         client_id=client_id,
         archive=fates.archive,
+        source_queue=fates.source_queue,
+        drop_duplicates=spec.duplicate_event_elimination,
+        reply_to=fates.reply_to,
         subscribes=fates.subscribes,
         in_progress=in_progress,
         url=url,

@@ -145,7 +145,15 @@ def load_balancing(
     )
     return LoadBalancing(
         # What is archived or unsubscribed is the queue side's to say, once.
-        topic_side=replace(moving, delivery=handling, transacted=True, archive=None, subscribes=None),
+        topic_side=replace(
+            moving,
+            delivery=handling,
+            transacted=True,
+            archive=None,
+            source_queue=None,
+            drop_duplicates=False,
+            subscribes=None,
+        ),
         queue_side=replace(handled, subscription=replace(handled.subscription, selector=None)),
         queue=queue,
     )

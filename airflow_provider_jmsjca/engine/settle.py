@@ -105,6 +105,9 @@ class Settler:
                 intake.origins.pop(number, None)
             if held is not None and held[1] is not None and decision.__class__ not in _COME_BACK:
                 self._dispatcher.settled_ids.append(held[1].message_id)
+            if held is not None and held[1] is not None:
+                handled = decision.__class__ is CommitUnit
+                self._dispatcher.out_of_hand(intake, held[1].message_id, handled=handled)
 
     def unit_of(self, intake: Intake, number: int) -> UnitOfWork:
         """Return the broker's side of a unit of work, begun if it isn't yet."""
@@ -119,8 +122,8 @@ class Settler:
     def _commit(self, intake: Intake, decision: CommitUnit) -> None:
         unit = self._dispatcher.units.pop(decision.unit, None)
         held = [intake.held[number][0] for number in decision.acknowledge]
-        archive = self._dispatcher.settings.archive
-        if unit is None and not self._confirm and archive is None:
+        copies = self._dispatcher.settings.copies
+        if unit is None and not self._confirm and not copies:
             for received in held:
                 received.consumer.acknowledge((received,))
             return
@@ -129,11 +132,12 @@ class Settler:
         if self._dispatcher.settings.delivery.batch_size == 1:  # those of a batch are in already
             for received in held:
                 unit.acknowledge(received)
-        if archive is not None:
+        if copies:
             for number in decision.acknowledge:
                 message = intake.held[number][1]
                 if message is not None:
-                    unit.send(Outgoing(destination=archive, message=redirect_of(message)))
+                    for each in copies:
+                        unit.send(Outgoing(destination=each, message=redirect_of(message)))
         unit.commit()
 
     def _take_out(self, intake: Intake, decision: TakeOut) -> None:
@@ -201,5 +205,7 @@ class Settler:
                 pass
             case UnitFailed(), _:
                 tally.failed += 1
+                if not isinstance(decision, CommitUnit):
+                    self._dispatcher.admit_more()  # it may stay where it is
             case UnitInDoubt(), _:
                 tally.in_doubt += messages

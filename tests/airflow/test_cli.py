@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 from airflow.cli import cli_parser
+from airflow.models.connection import Connection
+from airflow.utils.session import create_session
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 
@@ -39,6 +41,12 @@ DESCRIPTOR = """
   </activation-config>
 </message-driven></enterprise-beans></ejb-jar>
 """
+
+
+@pytest.fixture(autouse=True)
+def _context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands set it for their process; here it must not outlast them."""
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")
 
 
 def run(*arguments: str) -> None:
@@ -97,6 +105,29 @@ def test_explain_shows_the_connection_an_activation_looks_up(
     rows = {row["option"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["connection_url"]["value"].startswith("stomp://a.example:61613")
     assert rows["username"]["value"] == "app"
+
+
+@pytest.mark.usefixtures("metadata")
+def test_explain_finds_connections_of_the_database_and_the_one_an_activation_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """J31, W45: the page, or `airflow connections add`, stores them there."""
+    with create_session() as session:
+        session.add(Connection(conn_id="jms_stored", conn_type="jms", host="stored.example", login="app"))
+    spec = tmp_path / "orders.yaml"
+    spec.write_text("destination: queue://orders\nconnection-factory-jndi-name: jms_stored\n")
+
+    for arguments in (["--conn-id", "jms_stored"], ["--activation", str(spec)]):
+        run("explain", *arguments, "--only-set", "-o", "json")
+        rows = {row["option"]: row for row in json.loads(capsys.readouterr().out)}
+        assert rows["connection_url"]["value"] == "stomp://stored.example"
+        assert rows["username"]["origin"] == "connection 'jms_stored': username"
+
+
+def test_the_help_names_the_section(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run("explain", "--help")
+    assert "the section [jmsjca] with" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.usefixtures("metadata")

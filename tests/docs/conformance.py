@@ -10,6 +10,12 @@ from pathlib import Path
 
 from airflow_provider_jmsjca.core.options import OPTIONS
 
+CONFIGURATION = (
+    "J31-J122, J128-J148, J174-J182, J204-J207, J210-J212, C1-C14, P6-P10, P15, P16, "
+    "W1-W3, W6, W10, W12-W26, W30, W31, W33, W39, W40, W42, W45, "
+    "I3-I6, I9-I17, I19, I25, I26, I28-I30, I39, I45, I46, I48, I49, I51"
+)
+"""What is said about configuration: each number has to be implemented and to have a test."""
 _PACKAGE = "airflow_provider_jmsjca"
 _NUMBER = re.compile(r"\b([JPCWI])(\d{1,3}[a-z]?)\b(?:\s*(?:-|to)\s*\1?(\d{1,3})\b)?")
 _IN_NAME = re.compile(r"(?:^|_)([jpcwi])(\d{1,3}[a-z]?)(?=_|$)")
@@ -62,6 +68,17 @@ def shown_by_tests(root: Path) -> dict[str, set[str]]:
             for number in (*numbers, *numbers_in(docstring)):
                 found[number].add(f"{place} {name}".strip())
     return found
+
+
+def gaps(root: Path) -> list[str]:
+    """Return a sentence for each number of the configuration that lacks an implementation or a test."""
+    where, shown = implemented(root), shown_by_tests(root)
+    return [
+        f"{number}: {what}"
+        for number in numbers_in(CONFIGURATION)
+        for what, found in (("no Source: line or option gives it", where), ("no test names it", shown))
+        if number not in found
+    ]
 
 
 def render_conformance_page(root: Path) -> str:

@@ -13,7 +13,7 @@ from xml.parsers import expat
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 
-_LONGEST_TEXT = 1 << 20
+LONGEST_TEXT = 1 << 20
 _DEEPEST = 64
 _NAMES = ("activation-config-property-name", "config-property-name")
 _VALUES = ("activation-config-property-value", "config-property-value")
@@ -94,16 +94,20 @@ class Descriptor:
         return found[name] if name is not None else next(iter(found.values()))
 
 
-def read_descriptor(*texts: str) -> Descriptor:
+def read_descriptor(*texts: str | bytes) -> Descriptor:
     """Return what the descriptors say together; those about one bean are joined by its `ejb-name`.
 
     A whole `ejb-jar.xml` that states no transaction attribute for a container-managed bean means
-    NotSupported (W21); a piece of one says nothing about it.
+    NotSupported (W21); a piece of one says nothing about it. The EJB 2 element `subscription-durability`
+    comes without a name for the subscription: that is the bean's (W30).
+
+    Args:
+        texts: XML; bytes are read in the encoding they declare.
 
     Raises:
         ConfigurationError: A text is no XML, declares entities, or describes nothing.
 
-    Source: J31, J37, W13, W14, W19, W21, P6-P10.
+    Source: J31, J37, W13, W14, W19, W21, W30, P6-P10.
     """
     activations: dict[str, dict[str, str]] = {}
     connector: dict[str, str] = {}
@@ -112,6 +116,9 @@ def read_descriptor(*texts: str) -> Descriptor:
         root = _parse(text)
         for name, fields in _activations(root):
             activations.setdefault(name, {}).update(fields)
+        for name, fields in activations.items():
+            if name and fields.get("subscription-durability", "").lower() == "durable":
+                fields.setdefault("subscriptionName", name)
         _read_ra(root, connector, factories)
     if not (activations or connector or factories):
         raise ConfigurationError(
@@ -122,8 +129,9 @@ def read_descriptor(*texts: str) -> Descriptor:
 
 
 def _activations(root: _Element) -> Iterator[tuple[str, dict[str, str]]]:
+    attributes = _transaction_attributes(root)
     for bean in root.find("message-driven"):
-        yield bean.value("ejb-name"), _ejb(bean, root)
+        yield bean.value("ejb-name"), _ejb(bean, attributes, is_whole=root.tag == "ejb-jar")
     beans = list(root.find("weblogic-enterprise-bean")) or list(root.find("message-driven-descriptor"))
     for bean in beans:
         if bean.tag == "message-driven-descriptor" or any(bean.find("message-driven-descriptor")):
@@ -136,14 +144,21 @@ def _activations(root: _Element) -> Iterator[tuple[str, dict[str, str]]]:
                 yield "", fields
 
 
-def _ejb(bean: _Element, root: _Element) -> dict[str, str]:
-    name = bean.value("ejb-name")
+def _transaction_attributes(root: _Element) -> dict[str, tuple[int, str]]:
+    """Return the last attribute said for each bean, and for `*`, with its place in the text."""
+    return {
+        transaction.value("ejb-name"): (place, transaction.value("trans-attribute"))
+        for place, transaction in enumerate(root.find("container-transaction"))
+    }
+
+
+def _ejb(bean: _Element, attributes: Mapping[str, tuple[int, str]], *, is_whole: bool) -> dict[str, str]:
     fields = _leaves(bean)
     if fields.get("transaction-type", "").lower() == "container":
-        for transaction in root.find("container-transaction"):
-            if transaction.value("ejb-name") in (name, "*"):
-                fields["trans-attribute"] = transaction.value("trans-attribute")
-        if root.tag == "ejb-jar":
+        said = [attributes[name] for name in (bean.value("ejb-name"), "*") if name in attributes]
+        if said:
+            fields["trans-attribute"] = max(said)[1]
+        if is_whole:
             fields.setdefault("trans-attribute", "NotSupported")
     return fields
 
@@ -207,12 +222,13 @@ def _read_ra(root: _Element, connector: dict[str, str], factories: dict[str, dic
         factories[name] = _properties(definition)
 
 
-def _parse(text: str) -> _Element:
-    if len(text) > _LONGEST_TEXT:
-        raise ConfigurationError(f"descriptor: {len(text)} characters, expected at most {_LONGEST_TEXT}")
+def _parse(text: str | bytes) -> _Element:
+    if len(text) > LONGEST_TEXT:
+        unit = "bytes" if isinstance(text, bytes) else "characters"
+        raise ConfigurationError(f"descriptor: too long, expected at most {LONGEST_TEXT} {unit}")
     top = _Element("")
     stack = [top]
-    parser = expat.ParserCreate("utf-8")
+    parser = expat.ParserCreate(None if isinstance(text, bytes) else "utf-8")
     parser.buffer_text = True
 
     def start(tag: str, _attributes: dict[str, str]) -> None:
@@ -234,7 +250,9 @@ def _parse(text: str) -> _Element:
     parser.StartDoctypeDeclHandler = _refuse_declarations
     parser.SkippedEntityHandler = _refuse_entity
     try:
-        parser.Parse(text.lstrip("\ufeff \t\r\n").encode("utf-8"), True)
+        if isinstance(text, str):
+            text = text.lstrip("\ufeff \t\r\n").encode("utf-8")
+        parser.Parse(text, True)
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         raise ConfigurationError(
@@ -244,6 +262,8 @@ def _parse(text: str) -> _Element:
         raise ConfigurationError(
             "descriptor: it holds half of a surrogate pair, which XML can't carry"
         ) from None
+    except (LookupError, ValueError) as error:
+        raise ConfigurationError(f"descriptor: no XML: its encoding can't be read: {error}") from None
     return top.children[0]
 
 

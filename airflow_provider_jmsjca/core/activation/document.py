@@ -11,7 +11,7 @@ import yaml
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 
-_LONGEST_TEXT = 1 << 20
+LONGEST_TEXT = 1 << 20
 
 
 class _Loader(yaml.SafeLoader):
@@ -47,14 +47,27 @@ _Loader.add_implicit_resolver(
 )
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes what `_Loader` reads back as it was."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # YAML takes these for line ends, and folds them into blanks unless they are escaped.
+    style = '"' if set(text) & set("\x85\u2028\u2029") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
 def read_document(text: str) -> dict[str, object]:
     """Return the mapping in a YAML or JSON text.
 
     Raises:
         ConfigurationError: It is neither, or no mapping; with line and column.
     """
-    if len(text) > _LONGEST_TEXT:
-        raise ConfigurationError(f"activation spec: {len(text)} characters, expected at most {_LONGEST_TEXT}")
+    if len(text) > LONGEST_TEXT:
+        raise ConfigurationError(f"activation spec: too long, expected at most {LONGEST_TEXT} characters")
     try:
         found = _read_json(text) if text.lstrip().startswith("{") else _read_yaml(text)
     except RecursionError:
@@ -69,7 +82,7 @@ def read_document(text: str) -> dict[str, object]:
 def write_yaml(values: Mapping[str, object], left_out: tuple[str, ...] = ()) -> str:
     """Return the values as YAML, in their order; a comment names what was left out."""
     head = f"# left out, because secret: {', '.join(left_out)}\n" if left_out else ""
-    return head + yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=100)
+    return head + yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def _read_json(text: str) -> object:

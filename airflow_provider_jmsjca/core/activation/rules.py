@@ -33,6 +33,7 @@ _SINGLE_DESTINATIONS = (
     "error_destination",
     "unsubscribed_destination",
     "reply_to_destination",
+    "source_queue",
 )
 
 
@@ -241,9 +242,18 @@ def _events(spec: ActivationFields) -> Iterator[Fault]:
             "container_managed_events source_queue",
             "source_queue: missing, expected a queue because container_managed_events is jms",
         )
+    if container_managed and spec.source_queue and _is_a_topic(spec.source_queue):
+        yield _fault("source_queue", f"source_queue: got {spec.source_queue!r}, expected a queue")
     if container_managed and spec.poll_quantity > _MOST_CONTAINER_MANAGED:
         yield _fault(
             "container_managed_events poll_quantity",
             f"poll_quantity: got {spec.poll_quantity}, expected 1 to {_MOST_CONTAINER_MANAGED} because "
             "container_managed_events is jms",
         )
+
+
+def _is_a_topic(text: str) -> bool:
+    try:
+        return Destination.parse(text).kind is DestinationKind.TOPIC
+    except ConfigurationError:
+        return False

@@ -98,11 +98,12 @@ class ActivationSpec(ActivationFields):
         return cls.from_yaml(text)
 
     @classmethod
-    def from_xml(cls, *texts: str, name: str | None = None) -> Self:
+    def from_xml(cls, *texts: str | bytes, name: str | None = None) -> Self:
         """Return an activation in `ejb-jar.xml`, `weblogic-ejb-jar.xml`, `ra.xml` or Patch Bay text.
 
         Args:
-            texts: Whole files or pieces with one root element; those about one bean belong together.
+            texts: Whole files or pieces with one root element; those about one bean belong together. Bytes
+                are read in the encoding they declare.
             name: Name of the bean, needed where there are several.
 
         Raises:
@@ -210,6 +211,12 @@ class ActivationSpec(ActivationFields):
     def redelivery(self) -> RedeliveryHandling:
         """The redelivery handling, whichever way it was said (J59, P6, C14)."""
         return redelivery_handling(self)
+
+    @property
+    def move_retries(self) -> int | None:
+        """How often a failed move is tried again; `None`: nobody asked for Patch Bay's way (P16)."""
+        asked = self.max_attempts is not None or "limbo_delivery_retry" in self.model_fields_set
+        return self.limbo_delivery_retry if asked else None
 
     @property
     def durable(self) -> bool:

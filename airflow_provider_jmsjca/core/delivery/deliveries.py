@@ -255,6 +255,11 @@ class Deliveries:
         if isinstance(decision, Park):
             self._carry_out(unit, message, Pause(decision.pause, park=False))
             return
+        if isinstance(decision, Move) and (retries := self._settings.move_retries) is not None:
+            message.moves_failed += 1
+            if message.moves_failed <= retries:
+                self._wait_a_moment(unit)
+                return
         state = self._sightings.state(message)
         self._carry_out(unit, message, step_after_failure(message, state, self._settings, self._chance))
 
@@ -364,6 +369,8 @@ class Deliveries:
         """A timer of a unit is due."""
         unit = self._units[number]
         match kind:
+            case TimerKind.SLICE if unit.current is not None and unit.current.moves_failed:
+                self._act(unit, unit.current)
             case TimerKind.SLICE if unit.current is not None and unit.current.counted:
                 self._next_slice(unit, unit.current)
             case TimerKind.SLICE if unit.current is not None:

@@ -46,6 +46,8 @@ class DeliverySettings:
         non_retryable: Exception classes (dotted names) after which a message is moved at once.
         dead_letter: Where those messages go; empty: to the target of the handling's move.
         unsubscribed: Where messages go that nobody subscribes to.
+        move_retries: How often a move that failed is tried again, a second later each time; then the message
+            stays, undelivered (P16). `None`: not at all, and the message is delivered (J142).
         in_progress: Each message is first put into a queue of its own, and handled when it comes back from
             there.
         concurrency: How many units of work at once: 1 for serial.
@@ -62,7 +64,7 @@ class DeliverySettings:
     Raises:
         ConfigurationError: Every rule that can't hold.
 
-    Source: J81-J84, J94, J95, J183-J203; W22; I4, I5, I30.
+    Source: J81-J84, J94, J95, J183-J203; W22; I4, I5, I30; P16.
     """
 
     destination: Destination
@@ -73,6 +75,7 @@ class DeliverySettings:
     non_retryable: frozenset[str] = frozenset()
     dead_letter: tuple[MoveTarget, ...] = ()
     unsubscribed: Destination | None = None
+    move_retries: int | None = None
     in_progress: bool = False
     concurrency: int = 1
     batch_size: int = 1

@@ -94,11 +94,14 @@ def step_after_failure(
 ) -> Step:
     """Return what to do with a message that could not be moved or deleted: it stays and is delivered.
 
-    The last delay that stands before the action is served first, so that such a message doesn't spin.
+    The last delay that stands before the action is served first, so that such a message doesn't spin. Where
+    moves are tried again, the message isn't delivered after the last one.
 
-    Source: J142.
+    Source: J142; P16.
     """
     if message.undecodable or message.unsubscribed:
+        return KEEP
+    if message.moves_failed:
         return KEEP
     for action in reversed((state.handling or settings.handling).actions):
         if isinstance(action, Delay | Backoff):

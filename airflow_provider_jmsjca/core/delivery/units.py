@@ -36,6 +36,7 @@ class InHand:
         undecodable: It can't be delivered.
         unsubscribed: It is not to be delivered.
         in_progress: It stands in the in-progress queue.
+        moves_failed: How often it could not be moved, where that is tried again.
     """
 
     delivery: int
@@ -51,6 +52,7 @@ class InHand:
     source: int = 0
     seen: int = 0
     counted: bool = False
+    moves_failed: int = 0
 
     @property
     def is_to_be_staged(self) -> bool:

@@ -15,9 +15,7 @@ from airflow_provider_jmsjca.core.redelivery.actions import MoveKind
 _ENGINE = "engine.listener"
 
 
-def _destination(
-    name: str, wbia: str, meaning: str, source: str, *, acts: str = "", missing: str = ""
-) -> Option:
+def _destination(name: str, wbia: str, meaning: str, source: str, *, acts: str) -> Option:
     return Option(
         name=name,
         value_type=OptionType.TEXT,
@@ -26,7 +24,6 @@ def _destination(
         meaning=meaning,
         source=source,
         acts=acts,
-        missing=missing,
     )
 
 
@@ -59,9 +56,11 @@ PATCH_BAY = (
         default=5,
         minimum=0,
         patch_bay=("limboDeliveryRetry",),
-        meaning="Attempts to publish to the dead-letter destination; then the message stays in the store.",
+        meaning="How often a failed move is tried again, each time a second later; then the message stays "
+        "where it is, undelivered.",
         source="P16",
-        missing="there is no store; leave it out: a message that can't be moved stays at the broker",
+        acts="core.delivery",
+        shown_default="5 with max_attempts; without, such a message is delivered (J142)",
     ),
     accepted(
         "failure_output_port",
@@ -170,10 +169,9 @@ WBIA = (
         choices=ContainerManagedEvents,
         default=ContainerManagedEvents.NONE,
         wbia=("ContainerManagedEvents",),
-        meaning="JMS: events pass from source to destination in one transaction (queues only).",
+        meaning="jms: each message, once handled, goes on to source_queue in one transaction (queues only).",
         source="I15, I16, I49",
-        missing="an activation hands its messages to a function; let that send them on with delivery.send(), "
-        "which commits with the message",
+        acts=_ENGINE,
     ),
     Option(
         name="duplicate_event_elimination",
@@ -181,10 +179,9 @@ WBIA = (
         levels="A",
         default=False,
         wbia=("DuplicateEventElimination",),
-        meaning="Drop a message whose id was seen before.",
+        meaning="Drop a message whose id is one of the last 32,768 that this listener has handled.",
         source="I15, I17, I49",
-        missing="there is no store; leave it out: a listener knows the last 32,768 messages it settled, in "
-        "memory, and drops those that an outage brings back; JmsCollectOperator drops every repeated id",
+        acts="engine.duplicates",
     ),
     _destination(
         "archive_destination",
@@ -210,9 +207,9 @@ WBIA = (
     _destination(
         "reply_to_destination",
         "ReplyToDestination",
-        "Where answers to our requests go.",
+        "Where answers go to what a handler sends; a message's own reply_to goes before it.",
         "I39, I49",
-        missing="there is no request operator; give the message you send its reply_to yourself",
+        acts="engine.calls",
     ),
     Option(
         name="message_response_result_property",
@@ -221,7 +218,7 @@ WBIA = (
         wbia=("MessageResponseResultProperty",),
         meaning="Message property that holds the result of a request.",
         source="I45, I46, I49",
-        missing="there is no request operator; read the property of the answer in your function",
+        why="an activation waits for no answers; a function that consumes them reads the property itself",
     ),
     accepted(
         "configuration_meta_object",
@@ -268,7 +265,13 @@ WBIA = (
         why="polling_interval bounds the time between attempts to connect",
     ),
     accepted("request_queue", "Queue of the broker's requests.", "I48", _BROKER, wbia=("RequestQueue",)),
-    accepted("source_queue", "Queue of events for the broker.", "I16, I48", _BROKER, wbia=("SourceQueue",)),
+    _destination(
+        "source_queue",
+        "SourceQueue",
+        "Where events go on to, with container_managed_events.",
+        "I16, I48",
+        acts=_ENGINE,
+    ),
     accepted(
         "controller_store_and_forward_mode",
         "Whether requests wait for the broker.",

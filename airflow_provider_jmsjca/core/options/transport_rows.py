@@ -1,4 +1,4 @@
-"""Options of the transport: time-outs, TLS, prefetch; and of the store."""
+"""Options of the transport: time-outs, TLS, prefetch."""
 
 from __future__ import annotations
 
@@ -137,14 +137,5 @@ TRANSPORT = (
         acts="engine, hooks.connection_cache, transports",
         shown_default="left to the broker's dialect",
         label="Prefetch",
-    ),
-    Option(
-        name="store_url",
-        value_type=OptionType.TEXT,
-        levels="C",
-        meaning="SQLAlchemy URL of the store of attempts, ids seen and parked messages.",
-        source="ours; P12-P20",
-        missing="there is no store; counts last as long as the process",
-        shown_default="a SQLite file under AIRFLOW_HOME",
     ),
 )

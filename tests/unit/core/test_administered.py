@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 
 import pytest
@@ -150,3 +151,30 @@ def test_a_name_in_the_providers_own_jndi_stays_as_it_is_j86() -> None:
     reference = DestinationReference.parse("jndi://queues/q1234", QUEUE)
     assert not reference.lookup
     assert reference.resolve({}) == Destination.queue("jndi://queues/q1234")
+
+
+_VALUES = (
+    st.text(max_size=6)
+    | st.sampled_from(["queue", "topic", "javax.jms.Queue", "queue://q", "lookup://x", "a=b", "prefetch=0"])
+    | st.integers()
+    | st.none()
+    | st.lists(st.text(max_size=2), max_size=2)
+    | st.dictionaries(st.text(max_size=3), st.text(max_size=3) | st.integers(), max_size=2)
+)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(["type", "name", "options", "Options", "DestinationJndiName", "Name", "Type", "x"])
+        | st.text(max_size=4),
+        _VALUES,
+        max_size=4,
+    ),
+    st.text(max_size=20),
+)
+def test_any_object_is_read_or_refused_j85_j91_j212(fields: dict[str, object], text: str) -> None:
+    """As a mapping, as JSON, and as text, which may be broken JSON."""
+    for form in (fields, json.dumps(fields), json.dumps(fields)[:-1] + text, text, "{" + text):
+        with contextlib.suppress(ConfigurationError):
+            assert AdministeredObject.parse(form).destination.name

@@ -1,4 +1,4 @@
-"""The destinations of the WBIA adapter: archive, error, unsubscribed; and what is refused."""
+"""The destinations of the WBIA adapter: archive, error, unsubscribed, source, reply-to; what is refused."""
 
 from __future__ import annotations
 
@@ -147,6 +147,28 @@ def test_what_the_selector_rejects_is_unsubscribed(site: Site, mode: dict[str, A
     assert site.broker.depth("orders") == 0
 
 
+@every_mode
+def test_what_cannot_be_moved_after_all_attempts_stays_and_is_not_delivered(
+    site: Site, mode: dict[str, Any]
+) -> None:
+    """P15, P16: tried once more, a second later; those behind it go on. The next run tries again."""
+    dlq = Destination.queue("dlq")
+    site.broker.forbid(dlq)
+    site.send("bad", "a")
+
+    def fail_bad(delivery: Delivery) -> None:
+        if delivery.body == "bad":
+            raise ValueError("no stock")
+
+    spec = {"max_attempts": 2, "dead_letter_destination": "dlq", "limbo_delivery_retry": 1} | mode
+    counts = site.activation(fail_bad, **spec).run(max_messages=1, run_for=100 * QUICK)
+    assert sorted(site.got) == ["a", "bad", "bad"]
+    assert (counts.committed, counts.moved, site.bodies("orders")) == (1, 0, ["bad"])
+    site.broker.permit(dlq)
+    assert site.activation(fail_bad, **spec).run(max_messages=1).moved == 1
+    assert (site.bodies("orders"), site.bodies("dlq")) == ([], ["bad"])
+
+
 def test_an_unsubscribed_message_that_cannot_be_moved_is_not_delivered(site: Site) -> None:
     """I30: it stays, and those behind it go on."""
     site.broker.forbid(Destination.queue("others"))
@@ -190,6 +212,10 @@ def test_subscribes_rejects(site: Site) -> None:
             {"error_destination": "queue://orders"},
             r"error_destination: got queue://orders, which is consumed",
         ),
+        (
+            {"container_managed_events": "jms", "source_queue": "queue://orders"},
+            r"source_queue: got queue://orders, which is consumed",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(spec: dict[str, Any], fault: str) -> None:
@@ -203,28 +229,93 @@ def test_subscribes_needs_somewhere_for_the_rest() -> None:
         listener_settings(ActivationSpec(destination="queue://orders"), subscribes=lambda _: True)
 
 
+@every_mode
+@pytest.mark.parametrize("confirm", [False, True])
+def test_container_managed_events_go_on_to_the_source_queue(
+    site: Site, mode: dict[str, Any], confirm: bool
+) -> None:
+    """I15, I16: unchanged, with the commit; what fails doesn't go on; the archive gets its copy too."""
+    site.send("a", region="eu")
+    site.send("bad")
+
+    def fail_bad(delivery: Delivery) -> None:
+        if delivery.body == "bad":
+            raise ValueError("no stock")
+
+    counts = site.activation(
+        fail_bad,
+        confirm=confirm,
+        container_managed_events="jms",
+        source_queue="ADAPTER/SOURCEQUEUE",
+        archive_destination="done",
+        redelivery_handling="1:move(queue:dlq)",
+        **mode,
+    ).run(idle_for=QUICK)
+    (event,) = site.broker.messages("ADAPTER/SOURCEQUEUE")
+    assert (event.body, dict(event.properties)) == ("a", {"region": "eu"})
+    assert (site.bodies("done"), site.bodies("dlq")) == (["a"], ["bad"])
+    assert (counts.committed, counts.moved) == (1, 1)
+
+
+def test_an_event_passes_in_one_transaction(site: Site) -> None:
+    """I16: where the source queue refuses it, it stays in its destination and comes again."""
+    source = Destination.queue("source")
+    site.broker.forbid(source)
+    site.send("a")
+
+    def permit_later(delivery: Delivery) -> None:
+        assert site.bodies("source") == []
+        if delivery.redelivery_count == 1:
+            site.broker.permit(source)
+
+    counts = site.activation(permit_later, container_managed_events="jms", source_queue="queue://source").run(
+        max_messages=1
+    )
+    assert (counts.failed, counts.committed, site.bodies("source")) == (1, 1, ["a"])
+    assert site.broker.depth("orders") == 0
+
+
+def test_a_source_queue_alone_gets_nothing(site: Site) -> None:
+    """I16, I48: its default is in every configuration of the adapter."""
+    site.send("a")
+    site.activation(nothing, source_queue="queue://source").run(max_messages=1)
+    assert site.bodies("source") == []
+
+
+@pytest.mark.parametrize("transaction_type", ["container", "bean"])
+def test_answers_go_where_the_activation_says(site: Site, transaction_type: str) -> None:
+    """I39: it fills the header of what has none."""
+    site.send("a")
+
+    def ask(delivery: Delivery) -> None:
+        delivery.send("queue://stock", JmsMessage.text("how many?"))
+        own = JmsMessage.text("who?", reply_to=Destination.topic("mine"))
+        delivery.send("queue://stock", own)
+
+    site.activation(ask, reply_to_destination="answers", transaction_type=transaction_type).run(
+        max_messages=1
+    )
+    assert [message.reply_to for message in site.broker.messages("stock")] == [
+        Destination.queue("answers"),
+        Destination.topic("mine"),
+    ]
+
+
 @pytest.mark.parametrize(
-    ("option", "value", "instead"),
+    ("option", "value", "why"),
     [
-        ("duplicate_event_elimination", True, "the last 32,768 messages it settled"),
-        ("limbo_delivery_retry", 3, "a message that can't be moved stays at the broker"),
-        ("reply_to_destination", "queue://answers", "reply_to"),
-        ("message_response_result_property", "result", "in your function"),
+        ("distributed_destination_connection", "every_member", "give each its own activation"),
     ],
 )
-def test_an_option_without_effect_is_refused(option: str, value: object, instead: str) -> None:
-    """I15-I17, I39, I45, P16: named, with what to do instead; its default is accepted."""
-    with pytest.raises(ConfigurationError, match=rf"^{option}: got .*not in effect yet: .*{instead}"):
+def test_an_option_without_effect_is_refused(option: str, value: object, why: str) -> None:
+    """W12: named, with what to do instead; its default is accepted."""
+    with pytest.raises(ConfigurationError, match=rf"^{option}: got .*not in effect yet: .*{why}"):
         Site.listener_settings(**{option: value})
-
-
-def test_container_managed_events_are_refused() -> None:
-    """I15, I16."""
-    with pytest.raises(ConfigurationError, match=r"container_managed_events: got jms, .*delivery\.send"):
-        Site.listener_settings(container_managed_events="jms", source_queue="queue://source")
 
 
 def test_defaults_and_what_has_no_meaning_here_are_accepted() -> None:
     Site.listener_settings(
-        duplicate_event_elimination=False, container_managed_events="none", locator_class="x.Y"
+        distributed_destination_connection="local_only",
+        message_response_result_property="result",
+        locator_class="x.Y",
     )

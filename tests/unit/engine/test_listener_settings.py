@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import RECONNECT
-from airflow_provider_jmsjca.core.options import Level
+from airflow_provider_jmsjca.core.options import OPTIONS, Level, Option, OptionType
 from airflow_provider_jmsjca.core.precedence import Layer, resolve
 from airflow_provider_jmsjca.engine.listener_settings import listener_settings
 
@@ -70,3 +71,26 @@ def test_our_own_ways_are_fields_of_a_spec_and_arguments(name: str) -> None:
     assert not found(plain)
     assert found(asked)
     assert found(plain, **{name: True})
+
+
+_NO_MEANING = [option for option in OPTIONS if option.why and option.allowed_at(Level.ACTIVATION)]
+
+
+@pytest.mark.parametrize("option", _NO_MEANING, ids=lambda option: option.name)
+def test_what_has_no_meaning_here_is_accepted_and_changes_nothing(option: Option) -> None:
+    """Under each of its spellings.
+
+    J63, J84, J92, J93, J103, J109-J112; W6, W10, W13, W14, W18-W20, W39, W40, W42; P6, P9, P10; I19, I25,
+    I45, I46, I48, I49.
+    """
+    without = listener_settings(ActivationSpec(destination="queue://q"))
+    value: object = {
+        OptionType.INTEGER: 1,
+        OptionType.DURATION: 1,
+        OptionType.BOOLEAN: True,
+    }.get(option.value_type, "anything")
+    for _, spelling in option.spellings():
+        spec = ActivationSpec(destination="queue://q", **{spelling: value})
+        assert replace(listener_settings(spec), spec=without.spec) == without
+        (said,) = spec.without_effect
+        assert said == f"{option.name}: accepted, no meaning here: {option.why}"

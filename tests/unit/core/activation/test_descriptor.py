@@ -244,6 +244,7 @@ _PIECES = st.sampled_from(
         "<message-driven>", "</message-driven>", "<activationspec>", "</activationspec>",
         "<message-sink>", "</message-sink>", "<input-destination>", "</input-destination>",
         "<config-property>", "</config-property>", "<config-property-name>", "</config-property-name>",
+        '<?xml version="1.0" encoding="big5"?>', '<?xml version="1.0" encoding="cp037"?>',
         "destination", "&amp;", "&#0;", "<!--", "-->", "<![CDATA[", "]]>", "<?x?>", "<!DOCTYPE x>",
         "queue://q", " ",
     ]
@@ -255,6 +256,89 @@ _PIECES = st.sampled_from(
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ConfigurationError):
         assert ActivationSpec.from_xml(text).destination
+
+
+_DURABLE = """<?xml version="1.0" encoding="{encoding}"?>
+<ejb-jar><enterprise-beans><message-driven>
+  <ejb-name>Käufe</ejb-name>
+  <transaction-type>Bean</transaction-type>
+  <message-driven-destination>
+    <destination-type>javax.jms.Topic</destination-type>
+    <subscription-durability>Durable</subscription-durability>
+  </message-driven-destination>
+  <destination-jndi-name>topic://sales</destination-jndi-name>
+</message-driven></enterprise-beans></ejb-jar>"""
+
+
+def test_a_durable_bean_without_a_subscription_name_takes_its_own_w13_w30() -> None:
+    """WebLogic's descriptors have no place for one; where JMSJCA's field could say it, it must (J53)."""
+    spec = ActivationSpec.from_xml(_DURABLE.format(encoding="utf-8"))
+    assert (spec.subscription_name, spec.client_id_for()) == ("Käufe", "Käufe")
+    properties = "".join(
+        f"<activation-config-property><activation-config-property-name>{name}</activation-config-property-name>"
+        f"<activation-config-property-value>{value}</activation-config-property-value>"
+        "</activation-config-property>"
+        for name, value in (("destination", "topic://sales"), ("subscriptionDurability", "Durable"))
+    )
+    with pytest.raises(ConfigurationError, match="subscription_name: missing"):
+        ActivationSpec.from_xml(
+            f"<message-driven><ejb-name>B</ejb-name><activation-config>{properties}</activation-config>"
+            "</message-driven>"
+        )
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-1", "windows-1252"])
+def test_bytes_are_read_in_the_encoding_they_declare(encoding: str) -> None:
+    given = _DURABLE.format(encoding=encoding.removesuffix("-sig")).encode(encoding)
+    assert list(read_descriptor(given).activations) == ["Käufe"]
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        (b'<?xml version="1.0" encoding="no-such"?><a/>', "its encoding can't be read: unknown"),
+        (b'<?xml version="1.0" encoding="zip"?><a/>', "encoding"),
+        (b'<?xml version="1.0"?><a>\xe4</a>', "not well-formed"),
+        (b'<?xml version="1.0" encoding="utf-16"?><a/>', "encoding"),
+        (b'<?xml version="1.0" encoding="utf-7"?><a/>', "its encoding can't be read"),
+        (b" " * (1 << 20) + b"<a/>", "expected at most 1048576 bytes"),
+    ],
+)
+def test_bytes_that_are_no_text_are_refused(given: bytes, fault: str) -> None:
+    with pytest.raises(ConfigurationError, match=fault):
+        read_descriptor(given)
+
+
+def test_the_last_word_on_the_transaction_of_a_bean_holds_w21() -> None:
+    def transaction(name: str, attribute: str) -> str:
+        return (
+            f"<container-transaction><method><ejb-name>{name}</ejb-name></method>"
+            f"<trans-attribute>{attribute}</trans-attribute></container-transaction>"
+        )
+
+    def bean(name: str) -> str:
+        return (
+            f"<message-driven><ejb-name>{name}</ejb-name>"
+            "<transaction-type>Container</transaction-type></message-driven>"
+        )
+
+    transactions = (
+        transaction("b", "NotSupported"),
+        transaction("*", "Required"),
+        transaction("c", "Supports"),
+    )
+    text = f"<ejb-jar>{''.join((*map(bean, 'abc'), *transactions))}</ejb-jar>"
+    found = read_descriptor(text).activations
+    assert {name: fields["trans-attribute"] for name, fields in found.items()} == {
+        "a": "Required", "b": "Required", "c": "Supports",
+    }  # fmt: skip
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.binary() | st.lists(_PIECES, max_size=12).map("".join).map(str.encode))
+def test_any_bytes_are_read_or_refused(given: bytes) -> None:
+    with contextlib.suppress(ConfigurationError):
+        assert ActivationSpec.from_xml(given).destination
 
 
 def test_the_document_type_of_old_descriptors_is_passed_over_w13() -> None:

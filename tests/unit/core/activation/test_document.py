@@ -121,3 +121,33 @@ def test_a_destination_with_a_separator_in_its_name_is_written_as_a_list() -> No
     spec = ActivationSpec(destination=["queue://a;b"])
     assert spec.to_yaml() == "destination:\n- queue://a;b\n"
     assert ActivationSpec.from_yaml(spec.to_yaml()).destination == ("queue://a;b",)
+
+
+@pytest.mark.parametrize("break_", ["\x85", "\u2028", "\u2029", "\n", "\r", "\ufeff", "\x7f", "\u00a0"])
+def test_what_yaml_takes_for_a_line_end_is_written_so_that_it_is_read_back(break_: str) -> None:
+    spec = ActivationSpec(destination=[f"queue://a{break_}b"], context_name=f"x{break_}{break_} y")
+    assert ActivationSpec.from_yaml(spec.to_yaml()) == spec
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(["destination", "BatchSize", "options", "RedeliveryHandling", "HoldUntilAck"]),
+        _JSON,
+        max_size=3,
+    ),
+    st.integers(0, 40),
+    st.sampled_from(["", "", "", ""]) | st.text(alphabet='{}[]",:0123456789eE.-\\u', max_size=4),
+)
+def test_any_json_is_read_or_refused(fields: dict[str, object], place: int, broken: str) -> None:
+    """Whole, and with something put into it."""
+    text = json.dumps(fields)
+    with contextlib.suppress(ConfigurationError):
+        assert ActivationSpec.from_json(text[:place] + broken + text[place:]).destination

@@ -122,6 +122,10 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
             {**QUEUE, "ContainerManagedEvents": "JMS", "SourceQueue": "s", "PollQuantity": 501},
             "poll_quantity: got 501, expected 1 to 500 because container_managed_events is jms",
         ),
+        (
+            {**QUEUE, "ContainerManagedEvents": "JMS", "SourceQueue": "topic://s"},
+            "source_queue: got 'topic://s', expected a queue",
+        ),
         ({**QUEUE, "error_destination": "queue://"}, "a destination needs a name"),
         # spelling
         ({**QUEUE, "bach_size": 2}, "bach_size: unknown option (did you mean batch_size?)"),

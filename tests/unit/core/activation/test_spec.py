@@ -14,6 +14,7 @@ from airflow_provider_jmsjca.core.administered import AdministeredObject
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.precedence import Layer, Level, resolve
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
+from airflow_provider_jmsjca.engine.listener_settings import listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
 
 QUEUE = "queue://orders"
@@ -416,3 +417,21 @@ def test_inside_another_model_no_input_is_shown() -> None:
     assert "bogus: unknown option" in str(caught.value)
     assert "hunter2" not in str(caught.value.errors(include_input=False))
     assert Holder.model_validate({"spec": {"destination": QUEUE}}).spec == ActivationSpec(destination=QUEUE)
+
+
+@pytest.mark.parametrize(
+    ("fields", "retries"),
+    [
+        ({}, None),
+        ({"redelivery_handling": "3:move(queue:d)"}, None),
+        ({"max_attempts": 3, "dead_letter_destination": "d"}, 5),
+        ({"max-attempts": 3, "output-destination": "d", "limboDeliveryRetry": 2}, 2),
+        ({"redelivery_handling": "3:move(queue:d)", "limbo_delivery_retry": 5}, 5),
+        ({"limbo_delivery_retry": 0}, 0),
+    ],
+)
+def test_failed_moves_are_tried_again_where_patch_bay_is_meant_p16(
+    fields: dict[str, object], retries: int | None
+) -> None:
+    assert ActivationSpec(destination=QUEUE, **fields).move_retries == retries
+    assert listener_settings(ActivationSpec(destination=QUEUE, **fields)).delivery.move_retries == retries

@@ -152,6 +152,56 @@ def test_j142_j167_copy_then_redirect_then_delivered_where_it_is() -> None:
     assert [type(decision) for decision in fail(run, delivered)] == [d.Move]
 
 
+def test_p16_a_failed_move_is_tried_again_and_then_the_message_stays() -> None:
+    """It isn't handled any more, and those behind it go on."""
+    run = Run(handling="1:1000; 2:move(queue:dlq)", settings=replace(SETTINGS, move_retries=2))
+    (move,) = run.arrive("m", delivery_count=3)
+    for _ in range(2):
+        assert isinstance(move, d.Move)
+        assert not move.redirect
+        redirect = run.only(d.Move, e.UnitFailed(unit=move.unit, failure=FAILURE))
+        assert run.send(e.UnitFailed(unit=redirect.unit, failure=FAILURE)) == []
+        before = run.now
+        (move,) = run.tick()
+        assert run.now == before + 1.0
+    assert isinstance(move, d.Move)
+    redirect = run.only(d.Move, e.UnitFailed(unit=move.unit, failure=FAILURE))
+    assert run.send(e.UnitFailed(unit=redirect.unit, failure=FAILURE)) == []
+    assert run.machine.deadline is None
+    (delivered,) = run.arrive("next")
+    assert isinstance(delivered, d.Deliver)
+    assert delivered.delivery == 2
+
+
+def test_p16_a_move_that_succeeds_in_the_end_is_a_move() -> None:
+    run = Run(handling="1:move(queue:dlq)", settings=replace(SETTINGS, move_retries=5, redirect=True))
+    (move,) = run.arrive("m", redelivered=True)
+    assert isinstance(move, d.Move)
+    assert run.send(e.UnitFailed(unit=move.unit, failure=FAILURE)) == []
+    (again,) = run.tick()
+    assert isinstance(again, d.Move)
+    assert run.send(e.UnitCommitted(unit=again.unit)) == []
+    assert run.machine.idle
+    assert run.machine.in_hand == 0
+
+
+def test_p16_without_retries_it_stays_at_once() -> None:
+    run = Run(handling="1:move(queue:dlq)", settings=replace(SETTINGS, move_retries=0, redirect=True))
+    (move,) = run.arrive("m", redelivered=True)
+    assert isinstance(move, d.Move)
+    assert run.send(e.UnitFailed(unit=move.unit, failure=FAILURE)) == []
+    assert run.machine.deadline is None
+
+
+def test_p16_a_stop_does_not_wait_for_the_next_try() -> None:
+    run = Run(handling="1:move(queue:dlq)", settings=replace(SETTINGS, move_retries=5, redirect=True))
+    (move,) = run.arrive("m", redelivered=True)
+    assert isinstance(move, d.Move)
+    assert run.send(e.UnitFailed(unit=move.unit, failure=FAILURE)) == []
+    decided = run.send(e.StopAsked(reason="told to"))
+    assert [type(decision) for decision in decided] == [d.CloseConnection, d.Stopped]
+
+
 def test_j94_redirect_at_once_where_asked() -> None:
     run = Run(handling="1:move(queue:dlq)", settings=replace(SETTINGS, redirect=True))
     (move,) = run.arrive(redelivered=True)

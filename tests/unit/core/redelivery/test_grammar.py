@@ -227,3 +227,23 @@ def test_j135_j136_j140_move_targets(text: str, original: Destination, targets: 
     assert isinstance(move, Move)
     assert move.target(original) == targets[0]
     assert list(move.targets(original)) == targets
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    st.text(alphabet="0123456789:, ;", max_size=12) | st.text(max_size=8),
+    st.none() | st.integers(-1, 60) | st.just(10**9),
+    st.sampled_from(["", "move", "delete", " Move ", "drop"]) | st.text(max_size=5),
+    st.sampled_from(["auto", "queue", "topic", "same", ""]) | st.text(max_size=5),
+    st.sampled_from(["", "dlq", "dlq$", "a;b", "lookup://x/$"]) | st.text(max_size=5),
+)
+def test_any_client_properties_are_read_or_refused_c14(
+    delay: str, after: int | None, action: str, move_kind: str, move_name: str
+) -> None:
+    try:
+        handling = RedeliveryHandling.from_client_properties(
+            delay=delay, after=after, action=action, move_kind=move_kind, move_name=move_name
+        )
+    except ConfigurationError:
+        return
+    assert RedeliveryHandling.parse(str(handling)) == handling

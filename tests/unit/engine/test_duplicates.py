@@ -1,0 +1,175 @@
+"""Duplicate event elimination: I15, I17."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.load_balancing import with_origin
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.duplicates import Duplicates
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Outgoing, Received
+from tests.unit.engine.listening import MODES, ORDERS, QUICK, Site, until
+
+every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    made = Site()
+    yield made
+    made.close()
+
+
+def send(site: Site, *bodies_and_ids: tuple[str, str]) -> None:
+    """Send messages that come with an id of ours, as copies of a message do."""
+    connection = connect(site.settings)
+    for body, message_id in bodies_and_ids:
+        original = replace(JmsMessage.text(body), message_id=message_id)
+        connection.send([Outgoing(destination=ORDERS, message=with_origin(original, original, ORDERS))])
+    connection.close()
+
+
+def nothing(_: Delivery) -> None:
+    """Handle a message by doing nothing."""
+
+
+@every_mode
+def test_a_message_of_a_known_id_is_acknowledged_and_not_delivered_i17(
+    site: Site, mode: dict[str, Any]
+) -> None:
+    """Also when other messages came in between, which the adapter missed."""
+    activation = site.activation(nothing, duplicate_event_elimination=True, **mode)
+    activation.start()
+    send(site, ("a", "ID:1"), ("b", "ID:2"), ("c", "ID:3"))
+    until(lambda: activation.counts.committed == 3)
+    send(site, ("a again", "ID:1"), ("c again", "ID:3"), ("d", "ID:4"))
+    until(lambda: activation.counts.committed == 4)
+    until(lambda: site.broker.depth("orders") == 0)
+    assert activation.stop()
+    assert sorted(site.got) == ["a", "b", "c", "d"]
+    assert (activation.counts.repeated, activation.counts.delivered) == (2, 4)
+
+
+@every_mode
+def test_one_that_comes_while_its_like_is_in_hand_waits_for_it(site: Site, mode: dict[str, Any]) -> None:
+    """I17: it is dropped when that one was handled."""
+    handled = threading.Event()
+
+    def hold(_: Delivery) -> None:
+        handled.wait(5)
+
+    activation = site.activation(hold, duplicate_event_elimination=True, **mode)
+    send(site, ("a", "ID:1"), ("a again", "ID:1"), ("and again", "ID:1"))
+    activation.start()
+    until(lambda: site.got)
+    handled.set()
+    until(lambda: site.broker.depth("orders") == 0)
+    assert activation.stop()
+    assert (site.got, activation.counts.repeated) == (["a"], 2)
+
+
+def test_a_failure_is_not_handled_and_one_moved_may_come_back(site: Site) -> None:
+    """I17: its failed attempts are no duplicates, nor is what comes back from the dead letters."""
+
+    def fail(delivery: Delivery) -> None:
+        if delivery.body == "bad":
+            raise ValueError("no stock")
+
+    activation = site.activation(
+        fail, duplicate_event_elimination=True, redelivery_handling="2:move(queue:dlq)"
+    )
+    send(site, ("bad", "ID:1"))
+    activation.start()
+    until(lambda: activation.counts.moved == 1)
+    send(site, ("good", "ID:1"))
+    until(lambda: activation.counts.committed == 1)
+    assert activation.stop()
+    assert (site.got, activation.counts.repeated) == (["bad", "bad", "good"], 0)
+
+
+def test_what_waited_for_one_that_was_moved_has_its_turn(site: Site) -> None:
+    """I17: nothing is dropped that was not handled."""
+
+    def fail(delivery: Delivery) -> None:
+        if delivery.body == "bad":
+            raise ValueError("no stock")
+
+    send(site, ("bad", "ID:1"), ("good", "ID:1"), ("good again", "ID:1"))
+    counts = site.activation(
+        fail, duplicate_event_elimination=True, concurrency_mode="cc", redelivery_handling="2:move(queue:dlq)"
+    ).run(idle_for=QUICK)
+    assert (site.got, site.bodies("dlq")) == (["bad", "bad", "good"], ["bad"])
+    assert (counts.committed, counts.moved, counts.repeated) == (1, 1, 1)
+
+
+def test_an_outage_lets_go_of_what_waited(site: Site) -> None:
+    """I17, J13: all that was in hand comes again, and one of each id is handled."""
+
+    def kill_once(_: Delivery) -> None:
+        if len(site.got) == 1:
+            site.broker.restart()
+
+    send(site, ("a", "ID:1"), ("a again", "ID:1"), ("b", "ID:2"))
+    counts = site.activation(kill_once, duplicate_event_elimination=True).run(idle_for=QUICK)
+    assert site.got == ["a", "a", "b"]
+    assert (counts.committed, counts.repeated, site.broker.depth("orders")) == (2, 1, 0)
+
+
+def test_in_batches_and_in_progress(site: Site) -> None:
+    """I9, I17, J183."""
+    send(site, ("a", "ID:1"), ("a again", "ID:1"), ("b", "ID:2"))
+    counts = site.activation(
+        nothing,
+        duplicate_event_elimination=True,
+        in_progress_destination="working",
+        concurrency_mode="cc",
+        endpoint_pool_max_size=1,
+        batch_size=2,
+    ).run(idle_for=QUICK)
+    assert sorted(body for body in site.got if body != "END") == ["a", "b"]
+    assert (counts.committed, counts.repeated) == (2, 1)
+    assert site.broker.depth("orders") == site.broker.depth("working") == 0
+
+
+def test_without_it_every_message_is_delivered(site: Site) -> None:
+    """I15: the broker gives no reason to think that it is the same."""
+    send(site, ("a", "ID:1"), ("a again", "ID:1"))
+    assert site.activation(nothing).run(idle_for=QUICK).committed == 2
+
+
+def test_the_oldest_are_forgotten_first_and_no_id_is_no_duplicate() -> None:
+    """I17."""
+    intake, received = object(), object()
+    duplicates = Duplicates(remembered=2)
+
+    def handle(message_id: str | None) -> None:
+        assert not duplicates.has_to_wait(intake, message_id, _received(received))
+        assert duplicates.out_of_hand(intake, message_id, handled=True) == []
+
+    for message_id in ("ID:1", "ID:2", None, None, "ID:3"):
+        handle(message_id)
+    assert [duplicates.is_handled(each) for each in ("ID:1", "ID:2", "ID:3", None)] == [
+        False, True, True, False,
+    ]  # fmt: skip
+
+
+def test_what_waited_with_an_older_intake_is_gone() -> None:
+    """Its consumers are closed, so the broker has it back."""
+    duplicates = Duplicates()
+    assert not duplicates.has_to_wait("old", "ID:1", _received(1))
+    assert duplicates.has_to_wait("old", "ID:1", _received(2))
+    assert not duplicates.has_to_wait("new", "ID:1", _received(3))
+    assert duplicates.out_of_hand("old", "ID:1", handled=False) == []
+    assert duplicates.has_to_wait("new", "ID:1", _received(4))
+    assert duplicates.out_of_hand("new", "ID:1", handled=False) == [4]
+
+
+def _received(stand_in: object) -> Received:
+    return stand_in  # type: ignore[return-value]  # it is only kept
