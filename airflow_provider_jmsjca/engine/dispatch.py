@@ -7,6 +7,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.decisions import (
@@ -16,6 +17,7 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     Connect,
     Decision,
     Deliver,
+    Leave,
     Level,
     Log,
     OpenConsumer,
@@ -262,7 +264,21 @@ class Dispatcher:
             self.finish_rollbacks()
         if work[1].__class__ is RollBackUnit:
             return []
+        if work[1].__class__ is Leave:
+            self._settle_singly(work[0])
+            return []
         return self.perform(work)
+
+    def _settle_singly(self, intake: Intake) -> None:
+        """Consume anew without the promise of order, which a message that stays would break."""
+        with self.lock:
+            settings = self.settings
+            if not settings.subscription.in_order:
+                return
+            subscription = replace(settings.subscription, in_order=False)
+            self.settings = replace(settings, subscription=subscription)
+        failure = Failure(class_names=("ConnectionLostError",), message="a message stays unsettled")
+        self.report(intake.link, ConnectionLost(failure=failure))
 
     def finish_rollbacks(self) -> None:
         """Roll back what was decided to be; before anything else is done with the same messages."""

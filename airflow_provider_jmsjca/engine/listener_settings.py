@@ -116,6 +116,8 @@ def listener_settings(
             selector=spec.selector_for(),
             durable_name=spec.durable_name,
             prefetch=_prefetch(spec, concurrency, receivers),
+            # One message at a time is settled before the next is looked at; batches let members go early.
+            in_order=concurrency == 1 and spec.batch_size == 1,
         ),
         receivers=receivers,
         pool_initial=min(spec.pool_initial_size, concurrency),

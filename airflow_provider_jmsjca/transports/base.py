@@ -160,12 +160,16 @@ class Subscription:
         durable_name: Name of a durable subscription on a topic; `None` for a non-durable one.
         prefetch: How many unsettled messages the broker may have outstanding here, as near as the broker
             can bound it; `None` leaves it to the dialect.
+        in_order: The holder promises to settle in the order of arrival. A transport may then acknowledge many
+            messages at once; what is settled before its turn is acknowledged when everything before it is,
+            and a unit of work can settle only what is next.
     """
 
     destination: Destination
     selector: str | None = None
     durable_name: str | None = None
     prefetch: int | None = None
+    in_order: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

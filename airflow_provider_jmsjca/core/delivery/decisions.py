@@ -161,6 +161,13 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """This delivery stays unsettled at the broker, and those after it are settled all the same."""
+
+    delivery: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
     """The activation has stopped; only `Start` begins again."""
 
@@ -197,6 +204,7 @@ Decision: TypeAlias = (
     | Park
     | Move
     | Delete
+    | Leave
     | Stopped
     | Log
 )

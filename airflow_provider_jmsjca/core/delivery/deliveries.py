@@ -12,6 +12,7 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     Decision,
     Delete,
     Deliver,
+    Leave,
     Level,
     Log,
     Move,
@@ -167,6 +168,7 @@ class Deliveries:
                 self._settle(unit, message, settling(step, number, message, state, self._settings))
             case Keep():
                 self._log(Level.ERROR, f"message {message.key!r} can't be decoded nor moved: it stays")
+                self._decide(Leave(delivery=message.delivery))
                 self._leave(unit)
             case _:
                 assert_never(step)

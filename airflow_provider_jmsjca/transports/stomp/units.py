@@ -62,6 +62,9 @@ class TransactionUnit(_Unit):
     Acknowledgements go out as they come, inside the transaction: a broker that pages in 200 messages at a
     time would otherwise stall. Before COMMIT a receipt makes sure that everything before it went well, for
     the broker reports an acknowledgement it didn't like, and would commit the rest all the same.
+
+    Consumers that promised to settle in order acknowledge with one frame, together with COMMIT. It names the
+    last message, which the broker has delivered to that subscription and knows until it is settled.
     """
 
     def __init__(self, connection: StompConnection) -> None:
@@ -105,9 +108,11 @@ class TransactionUnit(_Unit):
         if not self._begun:
             return
         try:
+            consumers = {_consumer_of(received) for received in self._received}
+            acknowledgements = [consumer.acknowledgement_of(self._header) for consumer in consumers]
             self._prepare()
-            self._commit()
-        except PermanentBrokerError:
+            self._commit(b"".join(acknowledgements))
+        except (ConfigurationError, PermanentBrokerError):
             self._abort()
             self._release()
             raise
@@ -121,11 +126,12 @@ class TransactionUnit(_Unit):
         if self._fault is not None:
             raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
 
-    def _commit(self) -> None:
+    def _commit(self, acknowledgements: bytes) -> None:
         receipts = self._connection.replies.receipts()
         receipt = receipts.ask()
         try:
-            self._wire.append(encode("COMMIT", [("transaction", self._identifier), ("receipt", receipt)]))
+            commit = encode("COMMIT", [("transaction", self._identifier), ("receipt", receipt)])
+            self._wire.append(acknowledgements + commit)
             self._connection.wait(receipts)
         except ConnectionLostError as error:
             raise InDoubtError(

@@ -87,6 +87,8 @@ class Dialect(ABC):
         errors_name_frames: Whether an ERROR says by `receipt-id` which frame it is about. Where it doesn't,
             the sends that wait for their receipts at that moment fail with it.
         frame_end: What ends a body without content-length.
+        cumulative_acknowledgement: Whether `ack:client` acknowledges everything before a message, of its
+            subscription and no other, and goes faster.
         counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
         hidden: Received headers that are no properties of the message.
         taken: Names that no property can have on the wire; such properties travel under another name.
@@ -98,6 +100,7 @@ class Dialect(ABC):
     bulk_transactions: ClassVar[bool] = False
     errors_name_frames: ClassVar[bool] = False
     frame_end: ClassVar[bytes] = b"\0"
+    cumulative_acknowledgement: ClassVar[bool] = False
     counts_messages: ClassVar[bool] = True
     hidden: ClassVar[frozenset[str]] = RESERVED
     taken: ClassVar[frozenset[str]] = RESERVED

@@ -206,10 +206,11 @@ def test_undecodable_messages_are_moved_or_kept_never_delivered() -> None:
     assert isinstance(move, d.Move)
     assert move.state.failure == FAILURE
     redirect = run.only(d.Move, e.UnitFailed(unit=move.unit, failure=FAILURE))
-    assert run.send(e.UnitFailed(unit=redirect.unit, failure=FAILURE)) == []
+    assert run.send(e.UnitFailed(unit=redirect.unit, failure=FAILURE)) == [d.Leave(delivery=move.delivery)]
     assert run.machine.idle
     run = Run(handling="1:5")
-    assert run.arrive(undecodable=FAILURE) == []
+    (left,) = run.arrive(undecodable=FAILURE)
+    assert isinstance(left, d.Leave)
 
 
 def test_j169_j171_what_the_handler_leaves_is_there_next_time() -> None:

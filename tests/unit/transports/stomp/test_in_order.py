@@ -1,0 +1,91 @@
+"""Frames of a consumer that promises to settle in order."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.transports.base import Consumer, Received, Subscription
+from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from tests.unit.transports.stomp.test_connection import (
+    QUEUE,
+    Pair,
+    pair,  # noqa: F401 - a fixture
+    until,
+)
+
+
+def _received(pair: Pair, server: bytes, count: int) -> tuple[StompConnection, Consumer, list[Received]]:
+    connection, inbox, consumers = pair.up(server), list[Received](), list[Consumer]()
+    subscription = Subscription(destination=QUEUE, prefetch=100, in_order=True)
+    thread, _ = pair.in_background(lambda: consumers.append(connection.consume(subscription, inbox.append)))
+    _, headers = pair.peer.hear()
+    assert headers["ack"] == ("client" if server.startswith(b"ActiveMQ/") else "client-individual")
+    pair.peer.receipt(headers)
+    thread.join(5)
+    for number in range(count):
+        pair.peer.say(f"MESSAGE\nsubscription:{headers['id']}\nack:a{number}\n\nx\0".encode())
+    until(lambda: len(inbox) == count)
+    return connection, consumers[0], inbox
+
+
+def _synchronize(pair: Pair) -> None:
+    assert pair.peer.hear()[0] == "BEGIN"
+    command, headers = pair.peer.hear()
+    assert command == "ABORT"
+    pair.peer.receipt(headers)
+
+
+def test_one_frame_acknowledges_all_up_to_a_message(pair: Pair) -> None:  # noqa: F811 - the fixture
+    _, consumer, inbox = _received(pair, b"ActiveMQ/6.3.1", 3)
+    consumer.acknowledge(inbox[:2])
+    consumer.acknowledge(inbox[:2])
+    assert pair.peer.hear() == ("ACK", {"id": "a1"})
+    consumer.acknowledge(inbox[2:])
+    assert pair.peer.hear() == ("ACK", {"id": "a2"})
+
+
+def test_each_is_acknowledged_where_the_broker_knows_no_more(pair: Pair) -> None:  # noqa: F811
+    _, consumer, inbox = _received(pair, b"RabbitMQ/3.10.8", 2)
+    consumer.acknowledge(inbox)
+    assert [pair.peer.hear() for _ in inbox] == [("ACK", {"id": "a0"}), ("ACK", {"id": "a1"})]
+
+
+def test_what_is_settled_early_waits_for_those_before_it(pair: Pair) -> None:  # noqa: F811
+    connection, consumer, inbox = _received(pair, b"ActiveMQ/6.3.1", 3)
+    consumer.acknowledge([inbox[1]])
+    thread, _ = pair.in_background(connection.synchronize)
+    _synchronize(pair)
+    thread.join(5)
+    consumer.acknowledge([inbox[0]])
+    assert pair.peer.hear() == ("ACK", {"id": "a1"})
+
+
+def test_a_unit_acknowledges_right_before_its_commit(pair: Pair) -> None:  # noqa: F811
+    connection, consumer, inbox = _received(pair, b"ActiveMQ/6.3.1", 3)
+    unit = connection.unit()
+    unit.acknowledge(inbox[0])
+    unit.acknowledge(inbox[1])
+    thread, raised = pair.in_background(unit.commit)
+    command, headers = pair.peer.hear()
+    assert command == "BEGIN"
+    _synchronize(pair)
+    assert pair.peer.hear() == ("ACK", {"id": "a1", "transaction": headers["transaction"]})
+    command, commit = pair.peer.hear()
+    assert (command, commit["transaction"]) == ("COMMIT", headers["transaction"])
+    pair.peer.receipt(commit)
+    thread.join(5)
+    assert not raised
+    consumer.acknowledge(inbox)
+    assert pair.peer.hear() == ("ACK", {"id": "a2"})
+
+
+def test_a_unit_never_takes_along_what_is_unsettled(pair: Pair) -> None:  # noqa: F811
+    connection, consumer, inbox = _received(pair, b"ActiveMQ/6.3.1", 2)
+    unit = connection.unit()
+    unit.acknowledge(inbox[1])
+    with pytest.raises(ConfigurationError, match="promised to settle in order"):
+        unit.commit()
+    assert [pair.peer.hear()[0] for _ in range(2)] == ["BEGIN", "ABORT"]
+    consumer.acknowledge(inbox)
+    assert pair.peer.hear() == ("ACK", {"id": "a1"})
