@@ -16,13 +16,13 @@ def _receive(connection: Connection, queue: Destination, count: int) -> tuple[Co
 
 def test_acknowledged_is_gone_and_the_rest_comes_back(connect: Connect, queue: Destination) -> None:
     connection = connect()
-    bodies = publish(connection, queue, 120)
-    consumer, received = _receive(connection, queue, 120)
-    for one in received[:110]:
+    bodies = publish(connection, queue, 90)
+    consumer, received = _receive(connection, queue, 90)
+    for one in received[:80]:
         consumer.acknowledge([one])
     connection.synchronize()
     connection.close()
-    assert_left(connect, queue, bodies[110:])
+    assert_left(connect, queue, bodies[80:])
 
 
 def test_what_is_settled_early_takes_nothing_with_it(connect: Connect, queue: Destination) -> None:

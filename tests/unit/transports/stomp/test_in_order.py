@@ -15,25 +15,25 @@ from tests.unit.transports.stomp.test_connection import (
 )
 
 
-def _received(pair: Pair, server: bytes, count: int) -> tuple[StompConnection, Consumer, list[Received]]:
-    connection, inbox, consumers = pair.up(server), list[Received](), list[Consumer]()
+def _received(ends: Pair, server: bytes, count: int) -> tuple[StompConnection, Consumer, list[Received]]:
+    connection, inbox, consumers = ends.up(server), list[Received](), list[Consumer]()
     subscription = Subscription(destination=QUEUE, prefetch=100, in_order=True)
-    thread, _ = pair.in_background(lambda: consumers.append(connection.consume(subscription, inbox.append)))
-    _, headers = pair.peer.hear()
+    thread, _ = ends.in_background(lambda: consumers.append(connection.consume(subscription, inbox.append)))
+    _, headers = ends.peer.hear()
     assert headers["ack"] == ("client" if server.startswith(b"ActiveMQ/") else "client-individual")
-    pair.peer.receipt(headers)
+    ends.peer.receipt(headers)
     thread.join(5)
     for number in range(count):
-        pair.peer.say(f"MESSAGE\nsubscription:{headers['id']}\nack:a{number}\n\nx\0".encode())
+        ends.peer.say(f"MESSAGE\nsubscription:{headers['id']}\nack:a{number}\n\nx\0\n".encode())
     until(lambda: len(inbox) == count)
     return connection, consumers[0], inbox
 
 
-def _synchronize(pair: Pair) -> None:
-    assert pair.peer.hear()[0] == "BEGIN"
-    command, headers = pair.peer.hear()
+def _synchronize(ends: Pair) -> None:
+    assert ends.peer.hear()[0] == "BEGIN"
+    command, headers = ends.peer.hear()
     assert command == "ABORT"
-    pair.peer.receipt(headers)
+    ends.peer.receipt(headers)
 
 
 def test_one_frame_acknowledges_all_up_to_a_message(pair: Pair) -> None:  # noqa: F811 - the fixture
