@@ -64,11 +64,15 @@ demo: setup  ## The whole way on real flights: queue, DAG, Spark table, dead let
 	@$(IN_VENV) python -m example_dags.demo
 
 .PHONY: bench
-bench: setup  ## Messages per second, ours and a plain loop
+bench: setup  ## Messages per second beside a plain loop and the Java clients, and the goals (10 minutes)
 	@$(IN_VENV) python -m tests.bench
 
+.PHONY: soak
+soak: setup  ## Memory over a million messages
+	@$(IN_VENV) python -m tests.bench --soak 1000000
+
 .PHONY: chaos
-chaos: setup  ## The kill -9 tests at full size
+chaos: setup  ## The kill -9 tests at full size (about an hour on 2 cores)
 	JMSJCA_CHAOS=full $(IN_VENV) python -m pytest tests/chaos --durations=15
 
 .PHONY: docs

@@ -4,6 +4,7 @@ JmsError
 ├── ConfigurationError (also ValueError)   mend the configuration
 │   └── CapabilityError                    or choose a broker that can do it
 ├── TransientBrokerError                   try again later
+│   ├── ClientIdInUseError                 wait until the other client is gone
 │   ├── ConnectionLostError                reconnect; unsettled messages come back
 │   └── InDoubtError                       reconnect; the unit may or may not have been committed
 ├── PermanentBrokerError                   stop: trying again gives the same answer
@@ -45,6 +46,13 @@ class CapabilityError(ConfigurationError):
 
 class TransientBrokerError(JmsError):
     """The broker can't do it now; the same call may succeed later."""
+
+
+class ClientIdInUseError(TransientBrokerError):
+    """Another connection has this JMS client id: this one is a standby until that one is gone.
+
+    Source: J204, W31.
+    """
 
 
 class ConnectionLostError(TransientBrokerError):

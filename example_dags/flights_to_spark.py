@@ -6,6 +6,7 @@ Needs the connections `jms_default` and `spark_default`. `make demo` runs it on 
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 from airflow.sdk import DAG, Asset, AssetWatcher
@@ -23,7 +24,10 @@ waiting = Asset(
     ],
 )
 
-with DAG("flights_to_spark", schedule=[waiting], catchup=False, max_active_runs=1):
+# A retry goes on with the batch of the attempt before.
+retrying = {"retries": 3, "retry_delay": timedelta(seconds=5)}
+
+with DAG("flights_to_spark", schedule=[waiting], catchup=False, max_active_runs=1, default_args=retrying):
     store = JmsToSparkSubmitOperator(
         task_id="store",
         destination="queue://flights",

@@ -12,7 +12,8 @@ import pytest
 from tests.servers.java import spark_java_home
 
 # The same examples in every run, so that a change is judged by what it changed; `make fuzz` tries new ones.
-hypothesis.settings.register_profile("same", derandomize=True, database=None)
+# No deadline for one example: a busy machine is slow, and pytest-timeout ends what hangs.
+hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
 if "JMSJCA_EXAMPLES" not in os.environ:
     hypothesis.settings.load_profile("same")
 

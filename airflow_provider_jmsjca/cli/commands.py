@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from airflow.cli.simple_table import AirflowConsole
+from rich.markup import escape
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec, read_descriptor
 from airflow_provider_jmsjca.core.activation.document import read_document
@@ -17,6 +19,9 @@ from airflow_provider_jmsjca.core.layers import Layer
 from airflow_provider_jmsjca.core.options import Level, option_by_field, read_value
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
+
+# Tables are printed as rich's markup, in which [jmsjca] would be a style and vanish.
+_MARKED_UP = ("table",)
 
 Command = Callable[[argparse.Namespace], None]
 
@@ -50,11 +55,8 @@ def explain_command(args: argparse.Namespace) -> None:
         data=explain(resolved, only_set=args.only_set),
         output=args.output,
         mapper=lambda row: {
-            "option": row.option,
-            "value": row.value,
-            "origin": row.origin,
-            "default": row.default,
-            "status": row.status,
+            name: escape(text) if args.output in _MARKED_UP else text
+            for name, text in dataclasses.asdict(row).items()
         },
     )
     if activation is not None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, check_keys, read_value
+from airflow_provider_jmsjca.core.destination_options import check_options, with_options
+from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, read_value
 from airflow_provider_jmsjca.core.options.properties import read_properties
 from airflow_provider_jmsjca.core.query import read_query
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -83,8 +84,8 @@ class DestinationReference:
             )
         return cls(kind=destination.kind, name=destination.name, options=tuple(options.items()))
 
-    def resolve(self, objects: Mapping[str, AdministeredObject]) -> tuple[Destination, dict[str, str]]:
-        """Return the destination, and the options for it: those of the reference beat the object's.
+    def resolve(self, objects: Mapping[str, AdministeredObject]) -> Destination:
+        """Return the destination with its options: those of the reference beat the object's.
 
         Args:
             objects: Administered objects by name; asked only for the name needed.
@@ -95,7 +96,7 @@ class DestinationReference:
         if not self.lookup:
             if self.kind is None:
                 raise ConfigurationError(f"destination {self.name!r}: is it a queue or a topic?")
-            return Destination(self.kind, self.name), dict(self.options)
+            return Destination(self.kind, self.name, self.options)
         if self.name not in objects:
             raise ConfigurationError(
                 f"destination lookup://{self.name}: there is no such administered object; define an Airflow "
@@ -107,7 +108,7 @@ class DestinationReference:
                 f"destination lookup://{self.name}: the object is a {found.destination.kind} but "
                 f"destination_type says {self.kind}"
             )
-        return found.destination, {**dict(found.options), **dict(self.options)}
+        return with_options(found.destination, {**dict(found.options), **dict(self.options)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +152,7 @@ class AdministeredObject:
             kind = DestinationKind(str(chosen)) if chosen is not None else None
             text = read_value(OPTIONS_BY_NAME["options"], raw_options, "options")
             options = read_properties(text) if isinstance(text, str) else {}
+            faults.extend(check_options(options, "administered object"))
         except ConfigurationError as error:
             faults.extend(f"administered object: {fault}" for fault in error.faults)
         if jndi_name is not None:
@@ -212,7 +214,7 @@ def _read_named(text: str) -> tuple[str, dict[str, str]]:
     name = options.pop("name", "")
     if not name:
         faults.append("destination: name is missing, expected jmsjca://?name=destination")
-    faults.extend(check_keys(options, "destination"))
+    faults.extend(check_options(options, "destination"))
     if faults:
         raise ConfigurationError(faults)
     return name, options

@@ -21,6 +21,8 @@ from airflow_provider_jmsjca.core.shortening import shortened
 from airflow_provider_jmsjca.errors import PermanentBrokerError, PoisonMessageError
 
 TIMESTAMP = "JMSJCATimestamp"
+# Brokers that limit a value limit the headers as a whole too, and the message's own come first.
+_LONGEST_TEXT = 10_000
 KEPT_JMSX = "_JMSJCA_"
 
 _COUNT = "RedeliveryCount"
@@ -111,7 +113,7 @@ def copy_of(
         state: Its count, last exception and user rollback data.
         prefix: How the added properties are spelled.
         max_property_characters: The longest value the broker passes (`Capabilities`). An exception's text
-            that is longer loses its middle; a marker says how much.
+            that is longer, or longer than 10,000, loses its middle; a marker says how much. `None`: no limit.
 
     Raises:
         PermanentBrokerError: A property that isn't ours to shorten is too long for the broker.
@@ -216,6 +218,7 @@ def _added(
         _SENT: message.timestamp,
     }
     if state.failure is not None:
+        limit = None if limit is None else min(limit, _LONGEST_TEXT)
         values[_EXCEPTION_CLASS] = shortened(state.failure.class_name, limit)
         values[_EXCEPTION_MESSAGE] = shortened(state.failure.message, limit)
         # A Spark row that doesn't fit has a reason but no stack.

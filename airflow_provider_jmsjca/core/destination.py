@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import enum
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from airflow_provider_jmsjca.core.masking import MASK
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -25,11 +25,15 @@ class DestinationKind(enum.StrEnum):
 class Destination:
     """A queue or a topic, by its name at the broker (without any prefix).
 
-    Source: JMS 2.0 section 2.4; J50, J51.
+    Attributes:
+        options: How to use it (`core.destination_options`); two that name the same are equal whatever theirs.
+
+    Source: JMS 2.0 section 2.4; J50, J51, J91.
     """
 
     kind: DestinationKind
     name: str
+    options: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 MASK = "***"
 _SECRET_WORDS = re.compile(r"pass(?:word|wd|code|phrase)|secret|token|credential|pwd", re.IGNORECASE)
@@ -21,6 +22,14 @@ def is_secret(name: str) -> bool:
 def masked_text(text: str) -> str:
     """Return text that may hold a URL or options with user information and secret values blotted out."""
     return _SECRET_PAIR.sub(rf"\g<1>{MASK}", _USERINFO.sub(f"{MASK}@", text))
+
+
+def blotted(text: str, secrets: Iterable[str]) -> str:
+    """Return text from elsewhere with these very values blotted out, whatever stands around them."""
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, MASK)
+    return text
 
 
 def masked_value(name: str, value: str) -> str:

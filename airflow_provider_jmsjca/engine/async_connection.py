@@ -10,7 +10,12 @@ from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
 from airflow_provider_jmsjca.engine.pool import ConnectionPool, Lease
 from airflow_provider_jmsjca.engine.threads import in_thread, leave_to_thread
 from airflow_provider_jmsjca.errors import TransientBrokerError
-from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
+from airflow_provider_jmsjca.transports.base import (
+    Connection,
+    ConnectionSettings,
+    ConnectionState,
+    OnLost,
+)
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +31,13 @@ class AsyncConnection:
 
     The connection itself is shared with everybody in the process who has the same settings.
     For one task of one event loop. Nothing in here blocks the loop.
+
+    Args:
+        settings: Which broker, as whom.
+        pool: Whose connections.
+        minimal_logging: The first failure is an error in the log, those that follow are for debugging.
+            Source: J108.
+        backoff: The waits between attempts.
     """
 
     def __init__(
@@ -33,11 +45,13 @@ class AsyncConnection:
         settings: ConnectionSettings,
         *,
         pool: ConnectionPool = _POOL,
+        minimal_logging: bool = False,
         backoff: Backoff = RECONNECT,
     ) -> None:
         self._settings = settings
         self._pool = pool
         self._backoff = backoff
+        self._minimal_logging = minimal_logging
         self._lease: Lease | None = None
         self._opened_at = 0.0
         self._failures = 0
@@ -57,7 +71,9 @@ class AsyncConnection:
             if self._failures:
                 await asyncio.sleep(self._wait())
             try:
-                lease = await in_thread(lambda: self._pool.borrow(self._settings), undo=Lease.release)
+                lease = await in_thread(
+                    lambda: self._pool.borrow(self._settings, listening=True), undo=Lease.release
+                )
             except TransientBrokerError as error:
                 self.failed(error)
                 continue
@@ -65,10 +81,15 @@ class AsyncConnection:
             self._opened_at = asyncio.get_running_loop().time()
             log.info("Connected to %s", lease.connection.broker)
 
+    def on_lost(self, callback: OnLost) -> None:
+        """Call back once if the connection `get` returned last is lost before it is given back."""
+        if self._lease is not None:
+            self._lease.on_lost(callback)
+
     def failed(self, error: TransientBrokerError) -> None:
         """Say that the connection did not do: the next `get` tries again, after a wait."""
         self._failures += 1
-        log.warning("Attempt %d failed, another follows: %s", self._failures, error)
+        log.log(self._level(), "Attempt %d failed, another follows: %s", self._failures, error)
         self._give_back()
 
     def release(self) -> None:
@@ -84,6 +105,11 @@ class AsyncConnection:
         lease, self._lease = self._lease, None
         if lease is not None:
             leave_to_thread(lease.release)
+
+    def _level(self) -> int:
+        if not self._minimal_logging:
+            return logging.WARNING
+        return logging.ERROR if self._failures == 1 else logging.DEBUG
 
     def _wait(self) -> float:
         return self._backoff.wait(self._failures, random.random()).total_seconds()  # noqa: S311  # jitter

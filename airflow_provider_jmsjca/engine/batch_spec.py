@@ -20,7 +20,8 @@ class BatchSpec:
     must be given.
 
     Attributes:
-        subscription: Where from. Without a `prefetch` it asks for one segment's worth.
+        subscription: Where from. Without a `prefetch` it asks for one segment's worth, and never for less
+            where the broker counts what a transaction acknowledges.
         max_messages: How many messages make a batch, those of earlier attempts included.
         max_time: How long this attempt collects, outages included.
         idle_time: How long nothing may come before the batch ends; `None` waits on.

@@ -230,8 +230,8 @@ class _Collection:
             wanted = min(wanted, maximum - self._promised)
         if connection.capabilities.unit_frees_prefetch:
             # More would be delivered only to be given back by the next fresh consumer.
-            wanted = min(wanted, _PREFETCH)
-        return replace(asked, prefetch=asked.prefetch or wanted)
+            return replace(asked, prefetch=asked.prefetch or min(wanted, _PREFETCH))
+        return replace(asked, prefetch=max(asked.prefetch or 0, wanted))  # less would never fill a segment
 
     def _take(self, received: Received, unit: UnitOfWork, *, trusted_ids: bool) -> None:
         self._received += 1

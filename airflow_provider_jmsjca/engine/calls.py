@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import timedelta
 from typing import TypeAlias
 
 from airflow_provider_jmsjca.core.delivered import DeliveredMessage
@@ -20,7 +19,6 @@ from airflow_provider_jmsjca.core.delivery.events import (
     StateSet,
     StopAsked,
 )
-from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
@@ -115,6 +113,7 @@ class Caller:
             with self._dispatcher.lock:
                 self._dispatcher.join_unit(decision.unit)
         delivery = Delivery(message, self._engine, intake, call, decision.unit)
+        delivery.received_from = intake.origin(decision.delivery)
         delivery.redelivery_count = decision.seen
         if self._batch_size is not None:
             delivery.batch_index, delivery.batch_size = decision.batch_index, self._batch_size
@@ -196,15 +195,12 @@ class Caller:
         if isinstance(delivered, Delivery):
             self._dispatcher.feed(*self._wishes(delivered), Acknowledged(call=delivered.call))
 
-    def _send(
-        self, delivery: Delivery, destination: Destination, message: JmsMessage, delay: timedelta | None
-    ) -> None:
+    def _send(self, delivery: Delivery, outgoing: Outgoing) -> None:
         intake: Intake = delivery.intake
         if not intake.open:
             raise ConnectionLostError("the connection was lost: this delivery is rolled back and comes again")
         connection = intake.link.connection
-        _check_sendable(connection, message, delay)
-        outgoing = Outgoing(destination=destination, message=message, delay=delay)
+        _check_sendable(connection, outgoing)
         if self._transacted:
             self._settler.unit_of(intake, delivery.unit).send(outgoing)
         else:
@@ -229,12 +225,12 @@ def _no_record(_message_id: str | None) -> int:
     raise ConfigurationError("attempts are to be recorded, and nothing was given to record them with")
 
 
-def _check_sendable(connection: Connection, message: JmsMessage, delay: timedelta | None) -> None:
+def _check_sendable(connection: Connection, outgoing: Outgoing) -> None:
     capabilities = connection.capabilities
-    if delay is not None:
+    if outgoing.delay is not None:
         capabilities.require(connection.broker, "delayed_delivery", purpose="a delay")
-    if message.body_kind not in capabilities.body_kinds:
+    if outgoing.message.body_kind not in capabilities.body_kinds:
         raise CapabilityError(
-            f"a message with a {message.body_kind} body can't be sent to {connection.broker}:"
+            f"a message with a {outgoing.message.body_kind} body can't be sent to {connection.broker}:"
             " the body would not survive"
         )

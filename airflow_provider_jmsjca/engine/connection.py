@@ -9,8 +9,9 @@ from typing import Self
 
 from airflow_provider_jmsjca.engine.session import AcknowledgeMode, JmsSession
 from airflow_provider_jmsjca.engine.session_rules import SessionRules
+from airflow_provider_jmsjca.engine.usage import Usage
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
-from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Connection
+from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Connection, OnLost
 
 
 class JmsConnection:
@@ -20,6 +21,9 @@ class JmsConnection:
         connection: The transport's connection.
         on_close: Called once instead of closing `connection`, if it belongs to a pool.
         rules: What holds for every session of it.
+        on_lost: Takes the callback for a lost connection, if it belongs to a pool: the connection itself
+            would keep it for life.
+        usage: Where successful and failed uses are noted.
     """
 
     def __init__(
@@ -27,15 +31,19 @@ class JmsConnection:
         connection: Connection,
         on_close: Callable[[], None] | None = None,
         rules: SessionRules | None = None,
+        on_lost: Callable[[OnLost], None] | None = None,
+        *,
+        usage: Usage | None = None,
     ) -> None:
         self._connection = connection
         self._rules = rules or SessionRules()
+        self._usage = usage or Usage()
         self._on_close = connection.close if on_close is None else on_close
         self._sessions: list[JmsSession] = []
         self._loss: JmsError | None = None
         self._lock = threading.Lock()
         self._closed = False
-        connection.on_lost(self._lost)
+        (connection.on_lost if on_lost is None else on_lost)(self._lost)
 
     @property
     def broker(self) -> BrokerInfo:
@@ -82,7 +90,9 @@ class JmsConnection:
         try:
             with self._lock:
                 self._check_open()
-                session = JmsSession(self._connection, mode, prefetch, self._forget, rules.find)
+                session = JmsSession(
+                    self._connection, mode, prefetch, self._forget, rules.find, usage=self._usage
+                )
                 self._sessions.append(session)
                 loss = self._loss
         except BaseException:

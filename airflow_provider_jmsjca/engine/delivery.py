@@ -14,6 +14,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.transports.base import Outgoing
 
 ENTER_LOGGER = "com.stc.EnterContext"
 EXIT_LOGGER = "com.stc.ExitContext"
@@ -53,7 +54,7 @@ class DeliveryContext:
     @property
     def destination(self) -> Destination:
         """Where the message was received, as the activation names it."""
-        return self._delivery.engine.destination
+        return self._delivery.received_from
 
     @property
     def attempt(self) -> int:
@@ -95,7 +96,7 @@ class HandlerEngine:
     """The part of the engine a delivery may use; one for each listener.
 
     Attributes:
-        destination: What is consumed.
+        destination: What is consumed, the first of several.
         transacted: Whether what is sent waits for the commit.
         principal: Who consumes.
     """
@@ -108,7 +109,7 @@ class HandlerEngine:
         destination: Destination,
         transacted: bool,
         principal: str | None,
-        send: Callable[[Delivery, Destination, JmsMessage, timedelta | None], None],
+        send: Callable[[Delivery, Outgoing], None],
         acknowledge: Callable[[DeliveredMessage], None] | None,
     ) -> None:
         self.destination = destination
@@ -125,9 +126,10 @@ class Delivery(DeliveredMessage):
         call: Its number.
         unit: The number of the unit of work it is in.
         in_doubt: An earlier attempt may have been committed.
+        received_from: The destination, as the activation names it; for the end of a batch the first one.
     """
 
-    __slots__ = ("_given_handling", "call", "engine", "in_doubt", "intake", "unit")
+    __slots__ = ("_given_handling", "call", "engine", "in_doubt", "intake", "received_from", "unit")
 
     def __init__(
         self, message: JmsMessage, engine: HandlerEngine, intake: Any, call: int, unit: int, **extras: Any
@@ -143,6 +145,7 @@ class Delivery(DeliveredMessage):
         self.call = call
         self.unit = unit
         self.in_doubt = False
+        self.received_from = engine.destination
         self._given_handling = ""
 
     def initial_handling(self, text: str) -> None:
@@ -189,5 +192,13 @@ class Delivery(DeliveredMessage):
             ConnectionLostError: The connection is gone, and this delivery will come again.
             PermanentBrokerError: The broker refuses it.
         """
-        target = destination if isinstance(destination, Destination) else Destination.parse(destination)
-        self.engine.send(self, target, message, None if delay is None else timedelta(seconds=delay))
+        self.engine.send(
+            self,
+            Outgoing(
+                destination=(
+                    destination if isinstance(destination, Destination) else Destination.parse(destination)
+                ),
+                message=message,
+                delay=None if delay is None else timedelta(seconds=delay),
+            ),
+        )

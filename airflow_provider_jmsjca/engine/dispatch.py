@@ -30,26 +30,32 @@ from airflow_provider_jmsjca.core.delivery.events import (
     ConnectionLost,
     ConnectionUp,
     Event,
-    MessageArrived,
     StopAsked,
     Tick,
 )
+from airflow_provider_jmsjca.core.delivery.refusals import Refusals
 from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.parking import unparked
+from airflow_provider_jmsjca.engine.arrival import ArrivalReader
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.outage import Connect as ConnectFunction
 from airflow_provider_jmsjca.engine.outage import Intake, Link
+from airflow_provider_jmsjca.engine.receivers import InDoubt, Receivers
 from airflow_provider_jmsjca.engine.statistics import Tally
 from airflow_provider_jmsjca.engine.workers import Work, Workers
-from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
+from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.transports.base import Received, UnitOfWork
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
-_LEVELS = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING, Level.ERROR: logging.ERROR}
+_LEVELS = {
+    Level.DEBUG: logging.DEBUG,
+    Level.INFO: logging.INFO,
+    Level.WARNING: logging.WARNING,
+    Level.ERROR: logging.ERROR,
+}
 _FAR = float("inf")
-_REMEMBERED = 5000
-"""Ids of settled messages that are known again after an outage. Source: J129, whose cache has this size."""
+_REMEMBERED = 32_768
+"""Ids of settled messages that are known again after an outage: as many acknowledgements as a busy queue of
+RabbitMQ keeps from the disk (its `queue_index_max_journal_entries`)."""
 
 
 class Dispatcher:
@@ -63,6 +69,8 @@ class Dispatcher:
         machine: Fresh; nobody else touches it.
         connect: Opens one connection, or raises `JmsError`.
         clock: Seconds, monotonic.
+        takes_all: Tell the machine of every message as it comes, for one that has a choice to make or keeps
+            the limit itself. Otherwise a message stays outside until a thread has time for it.
 
     Attributes:
         lock: Guards the machine and everything here.
@@ -81,6 +89,8 @@ class Dispatcher:
         machine: DeliveryMachine,
         connect: ConnectFunction,
         clock: Callable[[], float],
+        *,
+        takes_all: bool = False,
     ) -> None:
         self.settings = settings
         self.machine = machine
@@ -91,6 +101,7 @@ class Dispatcher:
         self.stop_reason = ""
         self.fault: JmsError | None = None
         self.limit: int | None = None
+        self.takes_all = takes_all
         self.last_activity = clock()
         self.perform: Callable[[Work], list[Work]] = lambda _: []
         self._connect = connect
@@ -98,22 +109,37 @@ class Dispatcher:
         self._numbers = itertools.count(1)
         self._lines: deque[Log] = deque()
         self._rollbacks: deque[UnitOfWork] = deque()
+        self._repeated: deque[Received] = deque()
         self._rolling_back = threading.Lock()
         self._unit_sizes: dict[int, int] = {}
         self._ended = False
+        self._delete_durable = False
         self.settled_ids: deque[str | None] = deque(maxlen=_REMEMBERED)
         self._known: frozenset[str | None] = frozenset()
-        self.link = Link(settings, connect, self)
+        self.refusals = Refusals()
+        self._in_doubt = InDoubt()
+        self._reader = ArrivalReader(settings)
+        self.link = self._new_link()
         self._intake = Intake(self.link)
         self._intake.open = False
         self.workers = Workers(settings, self._admit, self._do)
         self._alarm = _FAR
         self._alarm_set = threading.Event()
 
+    def _new_link(self) -> Link:
+        receivers = Receivers(self.settings, self.refusals, self._in_doubt)
+        return Link(self.settings, self._connect, self, receivers)
+
     @property
     def state(self) -> ActivationState:
         """As JMSJCA reports it."""
         return self.machine.state
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """What the broker says of each destination that it refuses while others are consumed."""
+        sources = self.settings.delivery.sources
+        return tuple(f"{sources[number]}: {reason}" for number, reason in self.refusals.reasons.items())
 
     def start(self) -> None:
         """Start the threads."""
@@ -138,6 +164,8 @@ class Dispatcher:
         self.last_activity = now
         todo: list[Work] = []
         handle = self.machine.handle
+        if self.takes_all and self._intake.arrivals:
+            events = (*self._take_all(), *events)
         for event in events:
             for decision in handle(event, now):
                 kind = decision.__class__
@@ -162,6 +190,8 @@ class Dispatcher:
             except IndexError:  # another thread was quicker
                 break
             _log.log(_LEVELS[line.level], "%s: %s", self.settings.name, line.text)
+        if self._repeated:
+            self._settle_again()
         if self._ended:
             self.stopped.set()
 
@@ -188,35 +218,66 @@ class Dispatcher:
         """A message came; called by the connection's reader."""
         self.workers.arrived(intake)
 
+    def idle_for(self) -> float:
+        """For how many seconds there has been nothing to do; 0 while there is, and while not connected."""
+        with self.lock:
+            machine = self.machine
+            if machine.state is not ActivationState.UP or machine.suspended or machine.in_hand:
+                return 0.0
+            return self._clock() - self.last_activity if machine.idle else 0.0
+
     def _admit(self, intake: Intake) -> list[Work]:
         with self.lock:
             if intake is not self._intake or not intake.open or not intake.arrivals:
                 return []
-            if self.limit is not None and self.tally.settled + self.machine.in_hand >= self.limit:
-                return []
-            received = intake.arrivals.popleft()
-            if received.generation != received.consumer.generation:
-                return []
-            event, message = _arrival(received, next(self._numbers))
-            repeated = event.redelivered and event.parked is None and event.message_id in self._known
-            if repeated:
-                self.tally.repeated += 1
-                todo = []
+            if self.takes_all:
+                todo = self.handle(())
             else:
-                intake.held[event.delivery] = received, message
-                todo = self.handle((event,))
-        if repeated:
-            self._settle_again(received)
-        if self._lines or self._ended:
+                if self.limit is not None and self.tally.settled + self.machine.in_hand >= self.limit:
+                    return []
+                event = self._take_in(intake)
+                todo = [] if event is None else self.handle((event,))
+        if self._lines or self._repeated or self._ended:
             self.speak()
         return todo
 
-    def _settle_again(self, received: Received) -> None:
+    def _take_all(self) -> list[Event]:
+        """Take everything in that has come, so that the machine can choose among the destinations."""
+        intake, taken = self._intake, []
+        while intake.open and intake.ready and intake.arrivals:
+            if (event := self._take_in(intake)) is not None:
+                taken.append(event)
+        return taken
+
+    def _take_in(self, intake: Intake) -> Event | None:
+        received = intake.arrivals.popleft()
+        if received.generation != received.consumer.generation:
+            return None
+        event, message, origin = self._reader.read(received, next(self._numbers))
+        if event.left and not self._reader.takes_left:
+            _log.error("%s: message %s was left in progress: it stays", self.settings.name, event.message_id)
+            return None
+        counts = event.parked is None or event.in_progress
+        if event.redelivered and counts and event.message_id in self._known:
+            self.tally.repeated += 1
+            self._repeated.append(received)
+            return None
+        intake.held[event.delivery] = received, message
+        if origin is not None:
+            intake.origins[event.delivery] = origin
+        return event
+
+    def _settle_again(self) -> None:
         """Settle what this listener settled before the broker, or the way to it, broke down."""
-        try:
-            received.consumer.acknowledge((received,))
-        except JmsError as error:
-            _log.debug("%s: it comes once more: %s", self.settings.name, error)
+        while self._repeated:
+            try:
+                received = self._repeated.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            try:
+                received.consumer.acknowledge((received,))
+            except JmsError as error:
+                _log.debug("%s: it comes once more: %s", self.settings.name, error)
 
     def admit_more(self) -> None:
         """A message went without being settled: the limit has room again. Under the lock."""
@@ -237,7 +298,7 @@ class Dispatcher:
                     self._rollbacks.append(work)
                     todo.append((self._intake, decision))
             case Connect():
-                self.link = Link(self.settings, self._connect, self)
+                self.link = self._new_link()
                 self.link.start()
             case OpenConsumer():
                 self._intake = Intake(self.link)
@@ -247,7 +308,7 @@ class Dispatcher:
                 self.link.stop_consuming()
             case CloseConnection():
                 self._intake.open = False
-                self.link.close(delete_durable=self.settings.delete_durable and not self.link.is_lost)
+                self.link.close(delete_durable=self._may_delete())
             case Stopped(reason=reason):
                 self.stop_reason = reason
                 self._end()
@@ -275,8 +336,8 @@ class Dispatcher:
             settings = self.settings
             if not settings.subscription.in_order:
                 return
-            subscription = replace(settings.subscription, in_order=False)
-            self.settings = replace(settings, subscription=subscription)
+            first, *further = (replace(each, in_order=False) for each in settings.subscriptions)
+            self.settings = replace(settings, subscription=first, further=tuple(further))
         failure = Failure(class_names=("ConnectionLostError",), message="a message stays unsettled")
         self.report(intake.link, ConnectionLost(failure=failure))
 
@@ -316,31 +377,17 @@ class Dispatcher:
             if due:
                 self.feed(Tick())
 
-    def ask_stop(self, event: StopAsked) -> None:
-        """Stop; from any thread, but not from a signal handler."""
+    def ask_stop(self, event: StopAsked, *, delete_durable: bool) -> None:
+        """Stop; from any thread, but not from a signal handler.
+
+        Args:
+            event: For the machine.
+            delete_durable: Whether the durable subscription may go, if that is asked for.
+        """
+        self._delete_durable = delete_durable
         self.feed(event)
 
-
-def _arrival(received: Received, number: int) -> tuple[MessageArrived, JmsMessage | None]:
-    try:
-        message, parked = received.message, None
-        if message.properties:
-            message, parked = unparked(message)
-    except PoisonMessageError as error:
-        salvaged = received.salvaged
-        event = MessageArrived(
-            delivery=number,
-            message_id=None if salvaged is None else salvaged.message_id,
-            undecodable=Failure.of(error),
-        )
-        return event, salvaged
-    group = message.properties.get("JMSXGroupID")
-    event = MessageArrived(
-        delivery=number,
-        message_id=message.message_id,
-        group=None if group is None else str(group),
-        redelivered=message.redelivered,
-        delivery_count=message.delivery_count,
-        parked=parked,
-    )
-    return event, message
+    def _may_delete(self) -> bool:
+        """Whether the subscription goes with the connection: never when messages come back to it. W33."""
+        wanted = self._delete_durable and self.settings.delete_durable
+        return wanted and not self.link.is_lost and self.tally.active == 0

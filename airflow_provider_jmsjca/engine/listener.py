@@ -18,10 +18,13 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Protocol
 
 from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.events import ResumeAsked, Start, StopAsked, SuspendAsked
+from airflow_provider_jmsjca.core.delivery.room import Room
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
+from airflow_provider_jmsjca.engine import management
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.calls import Caller, Handler, RecordFunction
 from airflow_provider_jmsjca.engine.dispatch import Dispatcher
@@ -38,6 +41,13 @@ STOP_WITHIN = timedelta(seconds=30)
 _TICK_SECONDS = 0.05
 
 Progress = Callable[[Counts], object]
+
+
+class StopSignal(Protocol):
+    """What tells a run to stop, as `threading.Event` does."""
+
+    def is_set(self) -> bool:
+        """Whether it is time."""
 
 
 class Activation:
@@ -64,7 +74,7 @@ class Activation:
     Raises:
         ConfigurationError: The settings need `record`.
 
-    Source: J9, J10, J12, J13, J81-J84, J116-J122, W15, W24-W27.
+    Source: J9, J10, J12, J13, J81-J84, J116-J122, W15, W24-W27, W33.
     """
 
     def __init__(
@@ -87,17 +97,43 @@ class Activation:
         self._chance = chance
         self._tracker = RedeliveryTracker()
         self._lock = threading.Lock()
-        self._dispatcher = self._new_dispatcher()
+        self._dispatcher = self._new_dispatcher(None)
         self._started = False
         self.ended_by: EndReason | None = None
 
-    def _new_dispatcher(self) -> Dispatcher:
-        settings = self._settings
-        machine = DeliveryMachine(settings.delivery, self._tracker, self._chance)
-        dispatcher = Dispatcher(settings, machine, self._connect, self._clock)
+    def _new_dispatcher(self, limit: int | None) -> Dispatcher:
+        settings, delivery = self._settings, self._settings.delivery
+        room = None
+        if delivery.further or delivery.in_progress:
+            # Which message is next is the machine's choice, so the limit has to be its too.
+            room = Room(delivery.concurrency, limit).join(lambda: None)
+        machine = DeliveryMachine(delivery, self._tracker, self._chance, room)
+        dispatcher = Dispatcher(settings, machine, self._connect, self._clock, takes_all=room is not None)
+        dispatcher.limit = limit if room is None else None
         caller = Caller(dispatcher, Settler(dispatcher), self._handler, self._record)
         dispatcher.perform = caller.perform
         return dispatcher
+
+    @property
+    def settings(self) -> ListenerSettings:
+        """How it consumes."""
+        return self._settings
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and hasn't stopped."""
+        return self._started and not self._dispatcher.stopped.is_set()
+
+    @property
+    def server_type(self) -> str:
+        """Which product the broker is; empty while there was no connection. Source: J115."""
+        return self._dispatcher.link.server_type
+
+    @property
+    def server(self) -> tuple[str, str]:
+        """Host and port of the connection; empty while there was none. Source: J120."""
+        host, _, port = self._dispatcher.link.address.rpartition(":")
+        return (host, port) if host else (port, "")
 
     @property
     def state(self) -> ActivationState:
@@ -124,8 +160,29 @@ class Activation:
         dispatcher = self._dispatcher
         with dispatcher.lock:
             return dispatcher.tally.statistics(
-                threads=dispatcher.workers.size, in_hand=dispatcher.machine.in_hand
+                threads=dispatcher.workers.size,
+                in_hand=dispatcher.machine.in_hand,
+                refused=dispatcher.refused,
             )
+
+    def attributes(self) -> dict[str, object]:
+        """Return what JMSJCA's MBean shows of an activation, under its names. Source: J117."""
+        return management.attributes(self)
+
+    def operate(self, name: str) -> object:
+        """Carry out an operation of JMSJCA's MBean, such as `getStatus`. Source: J116, J118, J120."""
+        return management.operate(self, name)
+
+    def reset_statistics(self) -> None:
+        """Let `statistics` begin anew; `counts` go on. Source: J120."""
+        dispatcher = self._dispatcher
+        with dispatcher.lock:
+            dispatcher.tally.reset(self._clock())
+
+    def restart(self, within: timedelta = STOP_WITHIN) -> None:
+        """Stop, wait for it, and start again. Source: J120."""
+        self.stop(within, reason="told to restart")
+        self.start()
 
     def start(self) -> None:
         """Begin to consume, and return at once; it succeeds also while the broker is down.
@@ -139,8 +196,7 @@ class Activation:
         with self._lock:
             if self._started and not self._dispatcher.stopped.is_set():
                 return
-            self._dispatcher = self._new_dispatcher()
-            self._dispatcher.limit = limit
+            self._dispatcher = self._new_dispatcher(limit)
             self._started = True
             self._dispatcher.start()
         self._dispatcher.feed(Start())
@@ -170,6 +226,9 @@ class Activation:
     def stop(self, within: timedelta = STOP_WITHIN, *, reason: str = "told to stop") -> bool:
         """Stop, and wait for it: delays, back-off and attempts to connect end at once.
 
+        A durable subscription is deleted if the settings say so, everything has ended in good order and the
+        connection is up; otherwise it stays, with what it holds (W33).
+
         Running handlers may return and are committed. Whoever doesn't return in time is left alone: the
         connection is closed, which rolls its delivery back.
 
@@ -187,8 +246,11 @@ class Activation:
 
     def request_stop(self, within: timedelta = STOP_WITHIN, *, reason: str = "told to stop") -> None:
         """Begin to stop, and return at once."""
+        self._request_stop(within, reason, delete_durable=True)
+
+    def _request_stop(self, within: timedelta, reason: str, *, delete_durable: bool) -> None:
         if self._started:
-            self._dispatcher.ask_stop(StopAsked(reason=reason, within=within))
+            self._dispatcher.ask_stop(StopAsked(reason=reason, within=within), delete_durable=delete_durable)
 
     def _await_stop(self, deadline: float) -> bool:
         if not self._started:
@@ -206,7 +268,7 @@ class Activation:
         max_messages: int | None = None,
         run_for: timedelta | None = None,
         idle_for: timedelta | None = None,
-        stop: threading.Event | None = None,
+        stop: StopSignal | None = None,
         within: timedelta = STOP_WITHIN,
         progress: Progress | None = None,
         progress_every: timedelta = timedelta(seconds=5),
@@ -217,7 +279,8 @@ class Activation:
             max_messages: End when so many messages are settled: committed, moved or deleted; never more.
             run_for: End after this long.
             idle_for: End when, with the connection up, nothing came and nothing was in hand for this long.
-            stop: End when it is set.
+            stop: End when it is set: somebody breaks it off. A durable subscription stays then, whatever the
+                settings say, for messages that a later run is to get.
             within: How long running handlers may take at the end.
             progress: Called with the counts now and then.
             progress_every: How often.
@@ -235,6 +298,7 @@ class Activation:
         began = idle_since = self._clock()
         next_progress = began + progress_every.total_seconds()
         ended_by, reason = EndReason.STOPPED, "told to stop"
+        reached = False
         try:
             while not dispatcher.stopped.wait(_TICK_SECONDS) and not (stop is not None and stop.is_set()):
                 now = self._clock()
@@ -250,9 +314,11 @@ class Activation:
                 )
                 if found is not None:
                     ended_by, reason = found
+                    reached = True
                     break
         finally:
-            self.stop(within, reason=reason)
+            self._request_stop(within, reason, delete_durable=reached)
+            self._await_stop(self._clock() + within.total_seconds())
             self.ended_by = ended_by
         if dispatcher.fault is not None:
             raise dispatcher.fault

@@ -5,17 +5,26 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 from airflow_provider_jmsjca.core.delivery.events import ConnectFailed, ConnectionLost, ConnectionUp, Event
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.backlog_watch import BacklogWatch
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
-from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PermanentBrokerError
-from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received
+from airflow_provider_jmsjca.engine.receivers import Receivers
+from airflow_provider_jmsjca.errors import (
+    ClientIdInUseError,
+    ConfigurationError,
+    JmsError,
+    PermanentBrokerError,
+)
+from airflow_provider_jmsjca.transports.base import Connection, Received
 
 _log = logging.getLogger(__name__)
 
@@ -28,18 +37,26 @@ class Intake:
     Attributes:
         link: The connection it came over.
         open: Whether it can still be settled.
+        ready: Whether every destination has had its chance to give something.
         arrivals: Received and not yet looked at, in order.
+        origins: The destinations of messages that came by way of the in-progress queue, by delivery number.
         held: Received and known to the machine, by delivery number; the message is `None` if nothing of it
             can be decoded.
     """
 
-    __slots__ = ("arrivals", "held", "link", "open")
+    __slots__ = ("arrivals", "held", "link", "open", "origins", "ready")
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.open = True
+        self.ready = False
         self.arrivals: deque[Received] = deque()
         self.held: dict[int, tuple[Received, JmsMessage | None]] = {}
+        self.origins: dict[int, Destination] = {}
+
+    def origin(self, number: int) -> Destination:
+        """Return the destination that a message was sent to, as the activation names it."""
+        return self.origins.get(number) or self.held[number][0].consumer.subscription.destination
 
 
 class Listener(Protocol):
@@ -51,6 +68,9 @@ class Listener(Protocol):
     def arrived(self, intake: Intake) -> None:
         """A message was appended to the intake's arrivals."""
 
+    def idle_for(self) -> float:
+        """For how many seconds there has been nothing to do; 0 while there is."""
+
 
 class Link:
     """One attempt to connect, and the connection that comes of it.
@@ -59,17 +79,20 @@ class Link:
     connects is left alone; its connection is closed when it comes.
     """
 
-    def __init__(self, settings: ListenerSettings, connect: Connect, listener: Listener) -> None:
+    def __init__(
+        self, settings: ListenerSettings, connect: Connect, listener: Listener, receivers: Receivers
+    ) -> None:
         self._settings = settings
         self._connect = connect
         self._listener = listener
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._connection: Connection | None = None
-        self._consumers: list[Consumer] = []
+        self._receivers = receivers
         self._unwanted = False
         self.closed = threading.Event()
         self.fault: JmsError | None = None
         self.is_lost = False
+        self._watches: list[BacklogWatch] = []
         self._thread = threading.Thread(target=self._run, name=f"jms-link {settings.name}", daemon=True)
 
     @property
@@ -78,6 +101,16 @@ class Link:
         if self._connection is None:
             raise AssertionError("nothing is asked of a link before it is up")
         return self._connection
+
+    @property
+    def server_type(self) -> str:
+        """The product it is connected to; empty without a connection."""
+        return "" if self._connection is None else self._connection.broker.product
+
+    @property
+    def address(self) -> str:
+        """`host:port` it is connected to; empty without a connection."""
+        return "" if self._connection is None else self._connection.broker.address
 
     def start(self) -> None:
         """Connect; `ConnectionUp` or `ConnectFailed` is reported."""
@@ -94,6 +127,7 @@ class Link:
     def close(self, *, delete_durable: bool = False) -> None:
         """Close the connection, or give up connecting; `closed` is set when that is done."""
         self._unwanted = True
+        self._stop_watching()
         if delete_durable:
             self._work.put(self._delete_durable)
         self._work.put(None)
@@ -103,7 +137,7 @@ class Link:
     def _run(self) -> None:
         try:
             self._open()
-            while (work := self._work.get()) is not None:
+            while (work := self._next_work()) is not None:
                 work()
         except Exception:  # noqa: BLE001 - the outermost edge of this thread: nobody else would see it
             _log.exception("Keeping the connection of %s failed", self._settings.name)
@@ -112,6 +146,13 @@ class Link:
             if self._connection is not None:
                 self._connection.close()
             self.closed.set()
+
+    def _next_work(self) -> Callable[[], None] | None:
+        while True:
+            try:
+                return self._work.get(timeout=self._receivers.next_try)
+            except queue.Empty:
+                self._receivers.try_again()
 
     def _open(self) -> None:
         try:
@@ -135,36 +176,66 @@ class Link:
             append(received)
             arrived(intake)
 
-        settings, connection = self._settings, self.connection
         try:
-            self._check(connection)
-            for _ in range(settings.receivers):
-                self._consumers.append(connection.consume(settings.subscription, on_received))
+            self._check(self.connection)
+            self._receivers.open(self.connection, on_received)
         except JmsError as error:
             self._failed(error)
+            return
+        intake.ready = True
+        arrived(intake)
+        self._watch_backlog(self.connection)
+
+    def _watch_backlog(self, connection: Connection) -> None:
+        if self._watches or not connection.capabilities.backlog:
+            return
+        settings = self._settings
+        self._watches = [
+            BacklogWatch(
+                name=settings.name,
+                queue=subscription.destination,
+                filtered=bool(subscription.selector),
+                consumers=settings.receivers,
+                connect=self._connect,
+                idle_for=self._listener.idle_for,
+                clock=time.monotonic,
+            )
+            for subscription in settings.subscriptions
+            if subscription.destination.kind is DestinationKind.QUEUE
+        ]
+        for watch in self._watches:
+            watch.start()
+        if self._unwanted:  # closed meanwhile
+            self._stop_watching()
+
+    def _stop_watching(self) -> None:
+        for watch in self._watches:
+            watch.stop()
 
     def _check(self, connection: Connection) -> None:
         delivery, capabilities, broker = self._settings.delivery, connection.capabilities, connection.broker
         if delivery.park:
             capabilities.require(broker, "delayed_delivery", purpose="leaving delays to the broker")
-        if self._settings.subscription.durable_name is not None:
+        subscription = self._settings.subscription
+        if subscription.durable_name is not None:
             capabilities.require(broker, "durable_subscription", purpose="the durable subscription")
-        if self._settings.subscription.selector:
+        if subscription.selector:
             capabilities.require(broker, "selector", purpose="the message selector")
 
     def _stop_consuming(self) -> None:
-        consumers, self._consumers = self._consumers, []
         try:
-            for consumer in consumers:
-                consumer.close()
+            self._receivers.close()
         except JmsError as error:
             # Lost on the way: that has handed everything back too.
             _log.debug("Closing a consumer of %s: %s", self._settings.name, error)
 
     def _delete_durable(self) -> None:
+        name, destination = self._settings.subscription.durable_name, self._settings.subscription.destination
+        if name is None or self._connection is None:
+            return
         try:
-            for consumer in self._consumers:
-                consumer.close(delete_durable=True)
+            self._receivers.close()
+            self._connection.delete_durable(name, destination)
         except JmsError as error:
             _log.warning(
                 "The durable subscription of %s could not be deleted: %s", self._settings.name, error
@@ -174,7 +245,11 @@ class Link:
         self.fault = error
         permanent = isinstance(error, (PermanentBrokerError, ConfigurationError))
         failure = replace(Failure.of(error), stack_trace="")
-        event = ConnectFailed(failure=failure, permanent=permanent and not self._settings.retry_permanent)
+        event = ConnectFailed(
+            failure=failure,
+            permanent=permanent and not self._settings.retry_permanent,
+            standby=isinstance(error, ClientIdInUseError),
+        )
         self._listener.report(self, event)
 
     def _lost(self, error: JmsError) -> None:

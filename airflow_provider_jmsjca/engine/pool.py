@@ -11,13 +11,21 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from airflow_provider_jmsjca.engine.connector import Connect
+from airflow_provider_jmsjca.engine.losses import Losses
+from airflow_provider_jmsjca.engine.usage import Usage
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
+from airflow_provider_jmsjca.transports.base import (
+    Connection,
+    ConnectionSettings,
+    ConnectionState,
+    OnLost,
+)
 
 DEFAULT_IDLE_TIMEOUT = timedelta(seconds=30)
 DEFAULT_SIZE = 50
@@ -28,23 +36,46 @@ _log = logging.getLogger(__name__)
 class _Shared:
     """One connection, or the attempt to open it."""
 
+    usage: Usage
     opening: Future[Connection] = field(default_factory=Future)
+    losses: Losses | None = None
     users: int = 0
     idle_since: float = 0.0
 
 
 class Lease:
-    """The right to use a shared connection until released. Use it as a context manager, or call `release`."""
+    """The right to use a shared connection until released. Use it as a context manager, or call `release`.
 
-    def __init__(self, connection: Connection, release: Callable[[], None]) -> None:
+    Attributes:
+        connection: The connection.
+        usage: Where to note what it was used for, and how that went.
+    """
+
+    def __init__(
+        self, connection: Connection, release: Callable[[], None], losses: Losses, usage: Usage
+    ) -> None:
         self.connection = connection
+        self.usage = usage
         self._release: Callable[[], None] | None = release
+        self._losses = losses
+        self._callbacks: list[OnLost] = []
         self._lock = threading.Lock()
+
+    def on_lost(self, callback: OnLost) -> None:
+        """Call back once if the connection is lost while it is leased (at once if it already is)."""
+        with self._lock:
+            if self._release is None:
+                return
+            self._callbacks.append(callback)
+        self._losses.watch(callback)
 
     def release(self) -> None:
         """Give the connection back; releasing twice is harmless."""
         with self._lock:
             release, self._release = self._release, None
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            self._losses.forget(callback)
         if release is not None:
             release()
 
@@ -63,11 +94,13 @@ class Lease:
 class ConnectionPool:
     """Connections by their settings, counted by their users.
 
-    A connection that was lost is never lent again; one that nobody used for the idle timeout is closed, by
-    a thread that exists only while something is idle. After a fork the child starts with an empty pool.
+    A connection is valid until it is lost, the broker refuses something on it, or its last successful use is
+    longer ago than the idle timeout (`Usage`). One that isn't valid is never lent again, and closed as soon
+    as nobody has it: by a thread that exists only while something is idle. Time passes for those in use too;
+    only those somebody listens on have no idle timeout. After a fork the child starts with an empty pool.
 
     Args:
-        idle_timeout: How long an unused connection stays open. Source: J43.
+        idle_timeout: How long a connection that wasn't used successfully stays valid. Source: J14, J43.
         size: How many connections are kept; beyond it those unused for longest are closed. More are open
             only while they are in use. Source: J80.
         connect: Opens one connection.
@@ -89,10 +122,14 @@ class ConnectionPool:
         self._reset()
         _pools.add(self)
 
-    def borrow(self, settings: ConnectionSettings) -> Lease:
-        """Return the shared connection for these settings, opened if there is none that is up.
+    def borrow(self, settings: ConnectionSettings, *, listening: bool = False) -> Lease:
+        """Return the shared connection for these settings, opened if there is none that is valid.
 
         Threads that ask at the same moment wait for the same attempt and share its outcome.
+
+        Args:
+            settings: Which broker, as whom.
+            listening: It will be listened on: until its release it doesn't become invalid by quiet hours.
 
         Raises:
             TransientBrokerError: As `Transport.connect`; so are `AuthenticationError` and
@@ -107,7 +144,7 @@ class ConnectionPool:
             opens = shared is None or stale is not None
             surplus: list[_Shared] = []
             if shared is None or stale is not None:
-                shared = self._shared[key] = _Shared()
+                shared = self._shared[key] = _Shared(Usage(self._clock))
             shared.users += 1
             if opens:
                 surplus = self._take_surplus()
@@ -124,8 +161,12 @@ class ConnectionPool:
             with self._lock:
                 shared.users -= 1
             raise
-        found = shared
-        return Lease(connection, lambda: self._give_back(key, found))
+        if shared.losses is None:
+            raise AssertionError("a connection that is open has its watchers")
+        if listening:
+            shared.usage.listen()
+        give_back = partial(self._give_back, key, shared, listening=listening)
+        return Lease(connection, give_back, shared.losses, shared.usage)
 
     def __len__(self) -> int:
         """How many connections are open or being opened."""
@@ -175,8 +216,10 @@ class ConnectionPool:
                     del self._shared[key]
             shared.opening.set_exception(failure)
         else:
+            shared.usage.succeeded()
             with self._lock:
                 wanted = not self._closed
+                shared.losses = Losses(connection)
                 shared.opening.set_result(connection)
             if not wanted:
                 _close(shared)
@@ -186,10 +229,12 @@ class ConnectionPool:
             return True
         if shared.opening.exception() is not None:
             return False
-        expired = shared.users == 0 and self._clock() - shared.idle_since >= self._idle_seconds
-        return not expired and shared.opening.result().state is ConnectionState.UP
+        valid = shared.usage.left(self._idle_seconds) > 0
+        return valid and shared.opening.result().state is ConnectionState.UP
 
-    def _give_back(self, key: Hashable, shared: _Shared) -> None:
+    def _give_back(self, key: Hashable, shared: _Shared, *, listening: bool) -> None:
+        if listening:
+            shared.usage.unlisten()
         with self._lock:
             shared.users -= 1
             shared.idle_since = self._clock()
@@ -216,8 +261,8 @@ class ConnectionPool:
                     if not idle:
                         self._reaper = None
                         return
-                    soonest = min(shared.idle_since for shared in idle.values()) + self._idle_seconds
-                    self._wake.wait(max(soonest - self._clock(), 0.001))
+                    soonest = min(shared.usage.left(self._idle_seconds) for shared in idle.values())
+                    self._wake.wait(max(soonest, 0.001))
             for shared in expired.values():
                 _close(shared)
 

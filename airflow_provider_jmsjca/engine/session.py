@@ -5,16 +5,18 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.engine.inbox import Inbox
+from airflow_provider_jmsjca.engine.usage import Usage
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
     ConfigurationError,
@@ -71,14 +73,17 @@ class JmsSession:
         prefetch: int | None,
         on_close: Callable[[JmsSession], None],
         find: Callable[[str], Destination] = Destination.parse,
+        *,
+        usage: Usage | None = None,
     ) -> None:
         self._connection = connection
         self._mode = acknowledge_mode
         self._prefetch = prefetch
         self._on_close = on_close
         self._find = find
+        self._usage = usage or Usage()
         self._lock = threading.Condition()
-        self._inboxes: dict[tuple[Destination, str | None, str | None], Inbox] = {}
+        self._inboxes: dict[Hashable, Inbox] = {}
         self._unsettled: list[tuple[Inbox, Received]] = []
         self._unit: UnitOfWork | None = None
         self._loss: JmsError | None = None
@@ -141,8 +146,10 @@ class JmsSession:
         )
         if self.transacted:
             self._open_unit().send(outgoing)
-        else:
+            return
+        with self._usage:
             self._connection.send([outgoing])
+        self._usage.succeeded()
 
     def receive(
         self,
@@ -175,9 +182,11 @@ class JmsSession:
         """
         self._check_open()
         inbox = self._inbox(self._destination(destination), selector, subscription_name)
-        received = inbox.take(timeout)
+        with self._usage:
+            received = inbox.take(timeout)
         if received is None:
             return None
+        self._usage.succeeded()
         self._unsettled.append((inbox, received))
         if self.transacted:
             # At once: some brokers hand out no more while too much is unacknowledged.
@@ -235,10 +244,12 @@ class JmsSession:
         if unit is None:
             return
         try:
-            unit.commit()
+            with self._usage:
+                unit.commit()
         except PermanentBrokerError:
             self._hand_back()
             raise
+        self._usage.succeeded()
         unsettled, self._unsettled = self._unsettled, []
         for inbox, _ in unsettled:
             inbox.settled(1)
@@ -309,13 +320,13 @@ class JmsSession:
         self.close()
 
     def _inbox(self, destination: Destination, selector: str | None, durable_name: str | None) -> Inbox:
-        key = (destination, selector or None, durable_name)
+        key = (destination, destination.options, selector or None, durable_name)
         found = self._inboxes.get(key)
         if found is None:
             self._check_selector(selector)
             if durable_name is not None:
                 self._require("durable_subscription", purpose=f"the durable subscription {durable_name!r}")
-            prefetch = self._prefetch
+            prefetch = prefetch_of(destination) or self._prefetch
             if prefetch is None:
                 prefetch = self._default_prefetch(destination)
             subscription = Subscription(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TypeAlias, assert_never
 
 from airflow_provider_jmsjca.core.dead_letter import Origin, PropertyPrefix, copy_of, redirect_of
-from airflow_provider_jmsjca.core.delivery.decisions import CommitUnit, Delete, Move, Park
+from airflow_provider_jmsjca.core.delivery.decisions import CommitUnit, Delete, Move, Park, Stage
 from airflow_provider_jmsjca.core.delivery.events import (
     ConnectionLost,
     Event,
@@ -16,6 +17,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     UnitLost,
 )
 from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.parking import parked_copy
 from airflow_provider_jmsjca.engine.dispatch import Dispatcher
@@ -32,7 +34,10 @@ from airflow_provider_jmsjca.transports.base import Outgoing, UnitOfWork
 
 _log = logging.getLogger(__name__)
 
-Settling: TypeAlias = CommitUnit | Move | Delete | Park
+TakeOut: TypeAlias = Move | Delete | Park | Stage
+Settling: TypeAlias = CommitUnit | TakeOut
+
+_COME_BACK = {Park, Stage}
 
 
 class Settler:
@@ -85,16 +90,21 @@ class Settler:
         with dispatcher.lock:
             self._count(decision, outcome, len(numbers))
             if outcome.__class__ is UnitCommitted:
-                for number in numbers:
-                    held = intake.held.pop(number, None)
-                    if held is not None and held[1] is not None and decision.__class__ is not Park:
-                        dispatcher.settled_ids.append(held[1].message_id)
+                self._let_go(intake, decision, numbers)
             todo = dispatcher.handle((outcome,))
         if lost:
             failure = Failure(class_names=("ConnectionLostError",), message="the connection was lost")
             dispatcher.report(intake.link, ConnectionLost(failure=failure))
         dispatcher.speak()
         return todo
+
+    def _let_go(self, intake: Intake, decision: Settling, numbers: tuple[int, ...]) -> None:
+        for number in numbers:
+            held = intake.held.pop(number, None)
+            if intake.origins:
+                intake.origins.pop(number, None)
+            if held is not None and held[1] is not None and decision.__class__ not in _COME_BACK:
+                self._dispatcher.settled_ids.append(held[1].message_id)
 
     def unit_of(self, intake: Intake, number: int) -> UnitOfWork:
         """Return the broker's side of a unit of work, begun if it isn't yet."""
@@ -109,7 +119,8 @@ class Settler:
     def _commit(self, intake: Intake, decision: CommitUnit) -> None:
         unit = self._dispatcher.units.pop(decision.unit, None)
         held = [intake.held[number][0] for number in decision.acknowledge]
-        if unit is None and not self._confirm:
+        archive = self._dispatcher.settings.archive
+        if unit is None and not self._confirm and archive is None:
             for received in held:
                 received.consumer.acknowledge((received,))
             return
@@ -118,9 +129,14 @@ class Settler:
         if self._dispatcher.settings.delivery.batch_size == 1:  # those of a batch are in already
             for received in held:
                 unit.acknowledge(received)
+        if archive is not None:
+            for number in decision.acknowledge:
+                message = intake.held[number][1]
+                if message is not None:
+                    unit.send(Outgoing(destination=archive, message=redirect_of(message)))
         unit.commit()
 
-    def _take_out(self, intake: Intake, decision: Move | Delete | Park) -> None:
+    def _take_out(self, intake: Intake, decision: TakeOut) -> None:
         if not intake.open:
             raise ConnectionLostError("the connection was lost: the message will come again")
         received, message = intake.held[decision.delivery]
@@ -136,24 +152,30 @@ class Settler:
             raise
         unit.commit()
 
-    def _outgoing(
-        self, intake: Intake, decision: Move | Delete | Park, message: JmsMessage | None
-    ) -> list[Outgoing]:
+    def _outgoing(self, intake: Intake, decision: TakeOut, message: JmsMessage | None) -> list[Outgoing]:
         match decision:
             case Delete():
                 return []
             case _ if message is None:
                 raise PermanentBrokerError("nothing of the message can be read, so nothing can be sent")
+            case Stage():
+                in_progress = self._dispatcher.settings.in_progress
+                if in_progress is None:
+                    raise AssertionError("nothing is staged without an in-progress queue")
+                return [in_progress.outgoing(message, intake.origin(decision.delivery))]
             case Park(pause=pause, seen=seen):
-                target = self._dispatcher.settings.delivery.destination
-                return [Outgoing(destination=target, message=parked_copy(message, seen), delay=pause)]
+                target = intake.origin(decision.delivery)
+                copy = parked_copy(message, seen)
+                if message.destination is not None and message.destination != target:
+                    copy = with_origin(copy, message, target)
+                return [Outgoing(destination=target, message=copy, delay=pause)]
             case Move(redirect=True):
                 copy = redirect_of(message)
             case Move():
                 limit = intake.link.connection.capabilities.max_property_characters
                 copy = copy_of(
                     message,
-                    self._origin,
+                    replace(self._origin, destination=intake.origin(decision.delivery)),
                     decision.state,
                     prefix=self._prefix,
                     max_property_characters=limit,
@@ -175,6 +197,8 @@ class Settler:
             case UnitCommitted(), Park():
                 tally.parked += 1
                 self._dispatcher.admit_more()
+            case UnitCommitted(), Stage():
+                pass
             case UnitFailed(), _:
                 tally.failed += 1
             case UnitInDoubt(), _:

@@ -45,6 +45,9 @@ class Counts:
     def __add__(self, other: Counts) -> Counts:
         return Counts(**{name: count + getattr(other, name) for name, count in self.as_dict().items()})
 
+    def __sub__(self, other: Counts) -> Counts:
+        return Counts(**{name: count - getattr(other, name) for name, count in self.as_dict().items()})
+
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name, for XCom."""
         return asdict(self)
@@ -64,6 +67,7 @@ class Statistics:
         since_commit: Moves and deletions since the last commit (`BCSLDC`).
         since_move: Commits since the last move or deletion (`DCSLBC`).
         redelivered_messages: Messages delivered more than once (`RM`).
+        refused: What the broker says of each destination that it refuses while others are consumed.
         samples: Seconds from the start to the deliveries of `SAMPLE_POINTS` (`t(s0)` ...).
     """
 
@@ -77,6 +81,7 @@ class Statistics:
     since_move: int
     redelivered_messages: int
     samples: tuple[float, ...]
+    refused: tuple[str, ...] = ()
 
     def as_map(self) -> dict[str, float]:
         """Return the statistics under JMSJCA's keys. Source: J121."""
@@ -108,6 +113,7 @@ class Tally:
         self.moved = self.deleted = self.parked = self.failed = self.in_doubt = self.repeated = 0
         self.active = self.highest_active = self.connections = 0
         self.since_commit = self.since_move = self.redelivered_messages = 0
+        self._before = Counts()
         self._samples: list[float] = []
         self._next_sample = SAMPLE_POINTS[0]
 
@@ -124,10 +130,19 @@ class Tally:
         if seen:
             self.redelivered += 1
             self.redelivered_messages += seen == 1
-        if self.delivered == self._next_sample:
+        if self.delivered - self._before.delivered == self._next_sample:
             self._samples.append(now - self.began)
             taken = len(self._samples)
             self._next_sample = SAMPLE_POINTS[taken] if taken < len(SAMPLE_POINTS) else 0
+
+    def reset(self, now: float) -> None:
+        """Begin the statistics anew; the counts themselves go on. Source: J120."""
+        self._before = self.counts()
+        self.began = now
+        self.highest_active = self.active
+        self.connections = self.since_commit = self.since_move = self.redelivered_messages = 0
+        self._samples.clear()
+        self._next_sample = SAMPLE_POINTS[0]
 
     def commit(self, messages: int) -> None:
         """A unit of work with so many messages is committed."""
@@ -157,10 +172,10 @@ class Tally:
             repeated=self.repeated,
         )
 
-    def statistics(self, *, threads: int, in_hand: int) -> Statistics:
+    def statistics(self, *, threads: int, in_hand: int, refused: tuple[str, ...] = ()) -> Statistics:
         """Return a snapshot."""
         return Statistics(
-            counts=self.counts(),
+            counts=self.counts() - self._before,
             active=self.active,
             highest_active=self.highest_active,
             threads=threads,
@@ -170,4 +185,5 @@ class Tally:
             since_move=self.since_move,
             redelivered_messages=self.redelivered_messages,
             samples=tuple(self._samples),
+            refused=refused,
         )

@@ -190,7 +190,7 @@ class MessageStream:
         while True:
             connection = await self._connection.get()
             link = _Link(connection, asyncio.get_running_loop())
-            connection.on_lost(link.on_lost)
+            self._connection.on_lost(link.on_lost)
             try:
                 link.consumer = await in_thread(
                     functools.partial(connection.consume, self._subscription, link.on_received),

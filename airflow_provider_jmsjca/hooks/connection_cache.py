@@ -34,8 +34,9 @@ def jms_connection(
     """Return a connection: a cached one that is up, else a new one.
 
     Users of one process with the same settings share a connection, each with sessions of its own. One that
-    nobody used for the idle timeout is closed; so is the one unused for longest when there are more than
-    `connection_cache_size`. `no_connection_factory_cache` opens a connection for this user alone;
+    was not used successfully for the idle timeout, or on which the broker refused something, is not handed
+    out again, and closed when its last user closes it; so is the one unused for longest when there are more
+    than `connection_cache_size`. `no_connection_factory_cache` opens a connection for this user alone;
     `bypass_ra` too, and no other rule of the connection factory holds for it.
 
     Args:
@@ -61,7 +62,7 @@ def jms_connection(
     if options["no_connection_factory_cache"]:
         return JmsConnection(connect(settings), rules=rules)
     lease = _pool(options).borrow(settings)
-    return JmsConnection(lease.connection, lease.release, rules)
+    return JmsConnection(lease.connection, lease.release, rules, lease.on_lost, usage=lease.usage)
 
 
 def _pool(options: Resolved) -> ConnectionPool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from airflow.sdk import Connection
@@ -19,7 +20,7 @@ from airflow_provider_jmsjca.core.precedence import Resolved, resolve
 from airflow_provider_jmsjca.engine.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.hooks.connection_cache import jms_connection
-from airflow_provider_jmsjca.hooks.destinations import find_destination
+from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
 from airflow_provider_jmsjca.hooks.settings import (
     connection_layer,
     lookup_name,
@@ -31,6 +32,7 @@ from airflow_provider_jmsjca.hooks.settings import (
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
+_DESTINATIONS = 1000
 _PRODUCTS = {
     "activemq": "ActiveMQ",
     "artemis": "Artemis",
@@ -102,20 +104,23 @@ class JmsHook(BaseHook):
     def activation(self, spec: ActivationSpec) -> tuple[ActivationSpec, ConnectionSettings]:
         """Return the spec after every level was heard, and the settings to connect with for it.
 
+        Administered objects are looked up; not for the triggerer's event loop.
+
         Raises:
             ConfigurationError: Every fault of every level.
 
         Source: J46-J48, J77, J113.
         """
         resolved = resolve_levels(self, spec.layer())
-        return ActivationSpec.from_resolved(resolved), settings_for(self.jms_conn_id, resolved)
+        return looked_up(ActivationSpec.from_resolved(resolved)), settings_for(self.jms_conn_id, resolved)
 
     def get_conn(self, username: str | None = None, password: str | None = None) -> JmsConnection:
         """Connect, or share a connection that this process has already.
 
         Args:
             username: User to log in as instead of the connection's; or a connection URL, which takes the
-                place of its address and may hold `username` and `password` in its query.
+                place of its address and may hold `username` and `password` in its query, or is
+                `lookup://` and another Airflow connection.
             password: Password of that user.
 
         Returns:
@@ -127,11 +132,15 @@ class JmsHook(BaseHook):
             TransientBrokerError: No host answered in time.
             AuthenticationError: The broker refuses the credentials.
 
-        Source: J14, J41, J43, J75, J76, J78-J80, J98-J100, J102.
+        Source: J14, J41, J43, J75, J76, J78-J80, J89, J98-J100, J102.
         """
         found = self._find()
-        options = self._resolve(found, call_layer(username, password) if username or password else None)
-        return jms_connection(settings_for(self.jms_conn_id, options), options, find_destination)
+        other = [] if (name := lookup_name(username)) is None else JmsHook(name)._find()  # noqa: SLF001  # the same class
+        call = call_layer(username, password) if username or password else None
+        options = self._resolve([*found, *other], call)
+        # The second use of a name asks nobody (J89).
+        find = lru_cache(maxsize=_DESTINATIONS)(find_destination)
+        return jms_connection(settings_for(self.jms_conn_id, options), options, find)
 
     def test_connection(self) -> tuple[bool, str]:
         """Connect, and say which broker answered or in one line why none did."""

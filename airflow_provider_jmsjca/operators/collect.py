@@ -16,14 +16,17 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.destination_options import prefetch_of
 from airflow_provider_jmsjca.engine.batch_spec import BatchSpec, CollectResult, EndReason
 from airflow_provider_jmsjca.engine.batcher import collect
 from airflow_provider_jmsjca.engine.connector import RetryPolicy, open_connection
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.clients import with_client_id
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
+from airflow_provider_jmsjca.hooks.settings import settings_for
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.spark.batch_id import TaskKey
 from airflow_provider_jmsjca.spark.spool import SpoolBatch
@@ -76,7 +79,8 @@ class JmsCollectOperator(BaseOperator):
         destination: `queue://name`, `topic://name`, `lookup://object`, or the name of a queue. Templated.
         jms_conn_id: The Airflow connection.
         message_selector: Only messages that match; `None` for all. Templated.
-        subscription_name: Name of a durable subscription to a topic.
+        subscription_name: Name of a durable subscription to a topic; also the client id, if the connection
+            says none.
         max_messages: How many messages make a batch.
         max_time: Seconds after which the batch ends with what is there.
         idle_time: Seconds without a message after which the batch ends.
@@ -147,7 +151,8 @@ class JmsCollectOperator(BaseOperator):
         if_empty = self._if_empty()
         destination = find_destination(self.destination)
         hook = JmsHook(self.jms_conn_id)
-        options, settings = hook.options(), hook.settings()
+        options = hook.options()
+        settings = with_client_id(settings_for(self.jms_conn_id, options), self.subscription_name)
         patience = RetryPolicy(minimal_logging=options["minimal_reconnect_logging"] is True)
         spec = BatchSpec(
             subscription=Subscription(
@@ -156,6 +161,7 @@ class JmsCollectOperator(BaseOperator):
                     options, destination, self.message_selector or None, self.subscription_name or None
                 ),
                 durable_name=self.subscription_name or None,
+                prefetch=prefetch_of(destination),
             ),
             max_messages=self.max_messages,
             max_time=timedelta(seconds=self.max_time),

@@ -44,7 +44,7 @@ def send_dead_letters(connection: Connection, manifest: Manifest, target: Destin
 
     Source: J149-J165.
     """
-    origin = Origin(destination=Destination.parse(manifest.source))
+    origin = Origin(destination=Destination.from_header(manifest.source))
     marks = numbered(manifest.folder, _MARK)
     sent = marks[-1][0] if marks else 0
     rest = itertools.islice(rejected_messages(manifest), sent, None)

@@ -6,6 +6,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -15,9 +16,12 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.core.destination_options import reference_text
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.fates import Subscribes
 from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
+from airflow_provider_jmsjca.engine.load_balancing import LoadBalancedActivation, load_balancing
 from airflow_provider_jmsjca.engine.statistics import Counts
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.failures import task_failures
@@ -44,8 +48,8 @@ class JmsListenOperator(BaseOperator):
     sent twice. Counts of attempts last as long as the task holds its worker.
 
     Args:
-        spec: An `ActivationSpec`, or its fields: destination, concurrency_mode, redelivery_handling ...
-            Templated if it is a mapping.
+        spec: An `ActivationSpec`, or its fields: destination (one, or several that take turns),
+            concurrency_mode, redelivery_handling ... Templated if it is a mapping.
         on_message: Called with each `Delivery`, in a thread of its own, in the task's context.
         jms_conn_id: The Airflow connection; `None`: that of the spec. Templated.
         max_messages: End when so many messages are settled, never more.
@@ -54,14 +58,16 @@ class JmsListenOperator(BaseOperator):
         defer_after: Leave the worker when nothing came for so many seconds; `None` never does.
         poll_interval: Seconds between two looks while deferred, on brokers that can be browsed.
         stop_timeout: Seconds that running calls get at the end; after that they are rolled back.
-        confirm: Wait for the broker after each message (`ListenerSettings.confirm`).
-        park: Leave delays above 5 seconds to the broker, where it can.
+        confirm: Wait for the broker after each message; also a field of the spec.
+        park: Leave delays above 5 seconds to the broker, where it can; also a field of the spec.
+        subscribes: Says of each message whether it is wanted; the others move to the spec's
+            `unsubscribed_destination`. It must be quick: other messages wait for it.
 
     Returns:
         `{"delivered": 12, "redelivered": 2, "committed": 10, "rolled_back": 2, "moved": 0, "deleted": 0, ...,
-        "ended_by": "count"}`.
+        "ended_by": "count"}`; with a distributed durable subscription also `"moved_to_queue"`.
 
-    Source: J81-J84, J128-J148, J172, J183-J203.
+    Source: J81-J84, J128-J148, J172, J183-J211, W30, W31, W33.
     """
 
     template_fields: Sequence[str] = ("spec", "jms_conn_id")
@@ -81,6 +87,7 @@ class JmsListenOperator(BaseOperator):
         stop_timeout: float = 30,
         confirm: bool = False,
         park: bool = False,
+        subscribes: Subscribes | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -95,6 +102,7 @@ class JmsListenOperator(BaseOperator):
         self.stop_timeout = stop_timeout
         self.confirm = confirm
         self.park = park
+        self.subscribes = subscribes
         self._stop = threading.Event()
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -130,20 +138,13 @@ class JmsListenOperator(BaseOperator):
     def _listen(self, context: Context, so_far: Counts, until: float | None) -> dict[str, Any]:
         with task_failures():
             spec, settings = self._resolved()
-            instance = context["ti"]
             client_id = spec.client_id_for(
-                factory_client_id=settings.client_id, instance=f"{instance.dag_id}.{instance.task_id}"
+                factory_client_id=settings.client_id, instance=_instance(context["ti"])
             )
-            settings = replace(settings, client_id=client_id)
-            listener = listener_settings(
-                spec,
-                client_id=client_id,
-                principal=settings.username,
-                confirm=self.confirm,
-                park=self.park,
-            )
-            idle, defers = self._idle(listener.subscription.destination.kind)
-            activation = Activation(listener, functools.partial(connect, settings), self._handle)
+            activation, listener = self._activation(spec, settings, client_id)
+            # A distributed subscription is a topic here: deferred, nobody would move its messages.
+            sources = () if listener is None else listener.delivery.sources
+            idle, defers = self._idle({each.kind for each in sources} or {DestinationKind.TOPIC})
             counts = so_far + activation.run(
                 max_messages=None if self.max_messages is None else self.max_messages - so_far.settled,
                 run_for=None if until is None else timedelta(seconds=max(until - time.time(), 0.001)),
@@ -156,20 +157,42 @@ class JmsListenOperator(BaseOperator):
         self._log_progress(counts)
         if self._stop.is_set():
             raise AirflowException(f"told to stop; {counts.settled} messages are settled, the rest goes back")
-        if activation.ended_by is EndReason.IDLE and defers:
-            self._defer(spec, listener.subscription.selector, counts, until, idle)
-        return _report(counts, activation.ended_by, activation.stop_reason)
+        if activation.ended_by is EndReason.IDLE and defers and listener is not None:
+            self._defer(listener, counts, until, idle)
+        report = _report(counts, activation.ended_by, activation.stop_reason)
+        if isinstance(activation, LoadBalancedActivation):
+            report["moved_to_queue"] = activation.topic_side.counts.committed
+        return report
+
+    def _activation(
+        self, spec: ActivationSpec, settings: ConnectionSettings, client_id: str | None
+    ) -> tuple[Activation, ListenerSettings] | tuple[LoadBalancedActivation, None]:
+        how: dict[str, Any] = {
+            "client_id": client_id,
+            "principal": settings.username,
+            "url": settings.url,
+            "confirm": self.confirm,
+            "park": self.park,
+            "subscribes": self.subscribes,
+        }
+        connect_as = functools.partial(connect, replace(settings, client_id=client_id))
+        balancing = load_balancing(spec, **how)
+        if balancing is None:
+            listener = listener_settings(spec, **how)
+            return Activation(listener, connect_as, self._handle), listener
+        anonymous = functools.partial(connect, replace(settings, client_id=None))
+        return LoadBalancedActivation(balancing, connect_as, anonymous, self._handle), None
 
     def _resolved(self) -> tuple[ActivationSpec, ConnectionSettings]:
         spec = self.spec if isinstance(self.spec, ActivationSpec) else ActivationSpec(**self.spec)
         self._conn_id = self.jms_conn_id or spec.jms_conn_id
         return JmsHook(self._conn_id).activation(spec)
 
-    def _idle(self, kind: DestinationKind) -> tuple[timedelta | None, bool]:
+    def _idle(self, kinds: AbstractSet[DestinationKind]) -> tuple[timedelta | None, bool]:
         """Return after how long without messages to leave the worker, and whether by deferring."""
         end = self.idle_for
         # A topic holds nothing that could be looked at, and a deferred subscriber would miss its messages.
-        if kind is DestinationKind.TOPIC or self.defer_after is None:
+        if DestinationKind.TOPIC in kinds or self.defer_after is None:
             return None if end is None else timedelta(seconds=end), False
         if end is not None and end <= self.defer_after:
             return timedelta(seconds=end), False
@@ -177,8 +200,7 @@ class JmsListenOperator(BaseOperator):
 
     def _defer(
         self,
-        spec: ActivationSpec,
-        selector: str | None,
+        listener: ListenerSettings,
         counts: Counts,
         until: float | None,
         idle: timedelta | None,
@@ -189,8 +211,9 @@ class JmsListenOperator(BaseOperator):
         self.defer(
             trigger=JmsListenTrigger(
                 jms_conn_id=self._conn_id,
-                destination=str(spec.destinations[0]),
-                message_selector=selector,
+                destination=reference_text(listener.subscription.destination),
+                further=[reference_text(each.destination) for each in listener.further],
+                message_selector=listener.subscription.selector,
                 poll_interval=self.poll_interval,
                 deadline=min(moments, default=None),
                 state={"so_far": counts.as_dict(), "until": until},
@@ -204,6 +227,13 @@ class JmsListenOperator(BaseOperator):
     def _log_progress(self, counts: Counts) -> None:
         shown = ", ".join(f"{name} {count}" for name, count in counts.as_dict().items() if count)
         self.log.info("Listening: %s", shown or "nothing yet")
+
+
+def _instance(task: Any) -> str:
+    """Return what tells this task from others, and stays the same from run to run (W31)."""
+    index = getattr(task, "map_index", -1)
+    name = f"{task.dag_id}.{task.task_id}"
+    return name if index is None or index < 0 else f"{name}.{index}"
 
 
 def _report(counts: Counts, ended_by: EndReason | None, stop_reason: str = "") -> dict[str, Any]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.bases.hook import BaseHook
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
@@ -98,6 +99,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             if str(target) == str(find_destination(self.destination)):
                 raise ConfigurationError(f"dead_letter_destination is the destination itself, {target}")
             hook_class = spark_submit_hook()
+            self._require_spark_connection()
             collected = self.collected(context)
             report = collected.report()
             if collected.result.manifest is None:
@@ -117,6 +119,17 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
                 os.killpg(process.pid, signal.SIGKILL)
         if self._hook is not None:
             self._hook.on_kill()
+
+    def _require_spark_connection(self) -> None:
+        try:
+            BaseHook.get_connection(self.spark_conn_id)
+        except AirflowNotFoundException as error:
+            # The provider would try YARN.
+            raise ConfigurationError(
+                f"connection {self.spark_conn_id!r} is not defined in Airflow; for Spark on the worker "
+                f"set AIRFLOW_CONN_{self.spark_conn_id.upper()}="
+                """'{"conn_type": "spark", "host": "local[2]"}'"""
+            ) from error
 
     def _process(self) -> subprocess.Popen[str] | None:
         if self._hook is None:
@@ -175,9 +188,14 @@ def _explain(failure: AirflowException, manifest: Manifest) -> None:
     """Say in one line what would otherwise have to be found in Spark's output.
 
     Raises:
+        ConfigurationError: The job says so.
         SpoolError: A file of the batch is missing or damaged: which, and how.
         AirflowException: There is no Java.
     """
+    said = f"{ConfigurationError.__name__}: "
+    for line in str(failure).splitlines():
+        if line.startswith(said):
+            raise ConfigurationError(f"the Spark job: {line.removeprefix(said)}") from failure
     try:
         manifest.verify()
     except SpoolError as fault:

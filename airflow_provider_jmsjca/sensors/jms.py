@@ -10,6 +10,7 @@ from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.core.destination_options import reference_text
 from airflow_provider_jmsjca.engine.peek import peek
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
@@ -75,7 +76,7 @@ class JmsSensor(BaseSensorOperator):
             self.defer(
                 trigger=JmsReadyTrigger(
                     self.jms_conn_id,
-                    str(find_destination(self.destination)),
+                    reference_text(find_destination(self.destination)),
                     self.message_selector,
                     self.poke_interval,
                 ),

@@ -21,8 +21,8 @@ Other arguments are the script's own: `Batch.arguments`. The submitter calls `ta
 right before each submission, reads the counts from `Done.read(manifest.folder)` when the exit code is 0, and
 passes what `rejects.rejected_messages(manifest)` yields to the dead-letter destination. Exit codes: 0 the
 batch is done, now or before; 65 a file of the batch is missing, damaged or foreign; 75 a newer attempt has
-taken over; any other: the script failed. A script that leaves the `with` block by an exception of its own, or
-by `sys.exit`, hasn't done the batch: look for `_DONE` as well.
+taken over; 78 the script asks for what can't be done; any other: the script failed. A script that leaves the
+`with` block by an exception of its own, or by `sys.exit`, hasn't done the batch: look for `_DONE` as well.
 
 The one line that says what is wrong goes to standard error; `spark-submit` in client mode hands it on as its
 own standard output, among whatever else the driver says.
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 EXIT_SPOOL: Final = 65
 EXIT_FENCED: Final = 75
+EXIT_CONFIGURATION: Final = 78
 
 _log = logging.getLogger(__name__)
 
@@ -238,13 +239,13 @@ class Batch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Finish if all went well; leave the process with one line where the spool or the fence says no."""
+        """Finish if all went well; leave the process with one line where spool, fence or schema say no."""
         try:
-            if isinstance(error, SpoolError):
+            if isinstance(error, SpoolError | ConfigurationError):
                 raise error
             if error is None:
                 self.finish()
-        except SpoolError as fault:
+        except (SpoolError, ConfigurationError) as fault:
             _leave(fault)
 
 
@@ -253,6 +254,13 @@ def _check_name(manifest: Manifest, batch_id: str) -> None:
         raise SpoolError(f"{manifest.path}: expected batch {batch_id!r}, found {manifest.batch_id!r}")
 
 
-def _leave(error: SpoolError) -> NoReturn:
+def _leave(error: SpoolError | ConfigurationError) -> NoReturn:
     sys.stderr.write(f"{type(error).__name__}: {error}\n")
-    raise SystemExit(EXIT_FENCED if isinstance(error, FencedError) else EXIT_SPOOL) from error
+    match error:
+        case ConfigurationError():
+            code = EXIT_CONFIGURATION
+        case FencedError():
+            code = EXIT_FENCED
+        case _:
+            code = EXIT_SPOOL
+    raise SystemExit(code) from error

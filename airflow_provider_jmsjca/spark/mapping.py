@@ -49,14 +49,20 @@ def map_json(messages: DataFrame, schema: StructType | str) -> Mapped:
         schema: Of the body, as a `StructType` or in words: `"carrier STRING NOT NULL, delay DOUBLE"`.
 
     Raises:
-        ConfigurationError: The schema has no fields.
+        ConfigurationError: The schema has no fields, or Spark can't read it.
     """
-    from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
+    from pyspark.errors import ParseException  # noqa: PLC0415 - only jobs have pyspark
+    from pyspark.sql import functions as sql  # noqa: PLC0415 - as above
     from pyspark.sql.types import StringType, StructField, StructType  # noqa: PLC0415 - as above
 
-    fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    expected = "expected fields, such as 'carrier STRING NOT NULL, delay DOUBLE'"
+    try:
+        fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    except ParseException as error:
+        (what, *_) = str(error).strip().splitlines()
+        raise ConfigurationError(f"schema {schema!r}: {what}; {expected}") from error
     if not isinstance(fields, StructType):
-        raise ConfigurationError(f"schema {schema!r}: expected fields, such as 'carrier STRING NOT NULL'")
+        raise ConfigurationError(f"schema {schema!r}: {expected}")
     asked = StructType([*fields.fields, StructField(_UNPARSED, StringType())])
     text = sql.col("body").cast("string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _UNPARSED}

@@ -113,7 +113,7 @@ def _value(text: str | None, kind: str | None) -> PropertyValue:
 
 
 def _destination(text: str | None) -> Destination | None:
-    return None if text is None else Destination.parse(text)
+    return None if text is None else Destination.from_header(text)
 
 
 def _milliseconds(microseconds: int | None) -> int | None:

@@ -18,8 +18,10 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.masking import is_secret
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
 from airflow_provider_jmsjca.errors import CapabilityError, JmsError
+from airflow_provider_jmsjca.transports.backlog import Backlog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,7 @@ class Capabilities:
         stable_message_id: `message_id` stays the same when a message from any producer is redelivered.
         selector: The broker filters by message selector.
         browse: Messages can be looked at without consuming them.
+        backlog: The broker tells what a queue holds (`Connection.backlog`).
         durable_subscription: Topics keep messages for a named subscriber that is away.
         delayed_delivery: `Outgoing.delay` is honoured without holding messages behind it.
         typed_properties: Property types survive the way through the broker.
@@ -53,6 +56,7 @@ class Capabilities:
     stable_message_id: bool = False
     selector: bool = False
     browse: bool = False
+    backlog: bool = False
     durable_subscription: bool = False
     delayed_delivery: bool = False
     typed_properties: bool = False
@@ -149,6 +153,20 @@ class ConnectionSettings:
     heart_beat: timedelta = timedelta(seconds=5)
     reply_timeout: timedelta = timedelta(seconds=30)
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must be shown nowhere, not even in the words of a broker that repeats it."""
+        return (self.password or "", *(given for name, given in self.options.items() if is_secret(name)))
+
+    @property
+    def url(self) -> str:
+        """Scheme and hosts as a URL: no credentials, no options."""
+        hosts = (
+            (f"[{host}]" if ":" in host else host) + ("" if port is None else f":{port}")
+            for host, port in self.hosts
+        )
+        return f"{self.scheme}://{','.join(hosts)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,6 +375,14 @@ class Connection(Protocol):
             CapabilityError: The broker can't (`Capabilities.browse`).
         """
 
+    def backlog(self, queue: Destination) -> Backlog:
+        """Ask the broker what a queue holds; use a connection of its own, for a refusal may end it.
+
+        Raises:
+            CapabilityError: The broker can't tell (`Capabilities.backlog`).
+            PermanentBrokerError: It refuses to.
+        """
+
     def synchronize(self) -> None:
         """Wait until the broker has carried out everything sent to it before."""
 
@@ -375,6 +401,8 @@ class Transport(Protocol):
 
         Raises:
             TransientBrokerError: No host answered in time; every attempt is named.
+            ClientIdInUseError: Another connection has the client id; brokers that share a durable
+                subscription among its connections don't say so.
             AuthenticationError: A broker refused the credentials; further hosts are not tried.
             ConfigurationError: The settings can't work.
         """

@@ -58,8 +58,10 @@ class JmsActivationTrigger(BaseEventTrigger):
         destination: `queue://name`, `topic://name`, the name of a queue, or `lookup://object` for an entry
             `destination.object` of `[jmsjca]`.
         message_selector: Only messages that match; `None` for all.
-        subscription_name: Name of a durable subscription to a topic. The connection needs a client id.
-        prefetch: How many messages may await that their events are stored, 1 to 1000.
+        subscription_name: Name of a durable subscription to a topic; also the client id, if the connection
+            says none.
+        prefetch: How many messages may await that their events are stored, 1 to 1000; a `prefetch` of the
+            destination beats it.
         event: `"message"` or `"ready"`.
         interval: Seconds between two `ready` events while messages are there.
         payload: What an event carries: `"message"`, or `"headers"` for the message without its body, which

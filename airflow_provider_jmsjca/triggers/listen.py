@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from airflow.triggers.base import TriggerEvent
 
 from airflow_provider_jmsjca.triggers.ready import JmsReadyTrigger
 
+_log = logging.getLogger(__name__)
+
 
 class JmsListenTrigger(JmsReadyTrigger):
-    """Fires once: when a queue holds messages, or at a moment. It consumes nothing.
+    """Fires once: when one of its queues holds messages, or at a moment. It consumes nothing.
 
     The event is that of `JmsReadyTrigger`, or `{"event": "deadline"}`; it carries `state` back.
 
     Args:
+        further: Queues to watch besides `destination`. A fault with one is reported when all have one.
         deadline: Seconds since the epoch; `None`: it waits for ever.
         state: What the task wants to know when it goes on. It travels here and not in the arguments of
             `defer`, because `dag.test()` drops those.
@@ -25,16 +29,22 @@ class JmsListenTrigger(JmsReadyTrigger):
     """
 
     def __init__(
-        self, *, deadline: float | None = None, state: Mapping[str, Any] | None = None, **kwargs: Any
+        self,
+        *,
+        further: Sequence[str] = (),
+        deadline: float | None = None,
+        state: Mapping[str, Any] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.further = list(further)
         self.deadline = deadline
         self.state = dict(state or {})
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
         path, arguments = super().serialize()
-        return path, arguments | {"deadline": self.deadline, "state": self.state}
+        return path, arguments | {"further": self.further, "deadline": self.deadline, "state": self.state}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event."""
@@ -42,8 +52,35 @@ class JmsListenTrigger(JmsReadyTrigger):
         payload: dict[str, Any] = {"event": "deadline"}
         try:
             async with asyncio.timeout(left):
-                async for found in super().run():
-                    payload = found.payload
+                payload = await self._first()
         except TimeoutError:
             pass
         yield TriggerEvent(payload | {"state": self.state})
+
+    async def _first(self) -> dict[str, Any]:
+        """Return what the first queue has to say that holds messages; a fault only if none can be watched."""
+        arguments = super().serialize()[1]
+        watches = [
+            asyncio.create_task(_event_of(JmsReadyTrigger(**arguments | {"destination": destination})))
+            for destination in (self.destination, *self.further)
+        ]
+        payload: dict[str, Any] = {}
+        try:
+            for watched in asyncio.as_completed(watches):
+                payload = await watched
+                if payload["event"] != "error":
+                    break
+        finally:
+            for watch in watches:
+                watch.cancel()
+            await asyncio.gather(*watches, return_exceptions=True)
+        return payload
+
+
+async def _event_of(trigger: JmsReadyTrigger) -> dict[str, Any]:
+    payload: dict[str, Any] = {}
+    async for found in trigger.run():
+        payload = found.payload
+    if payload["event"] == "error":
+        _log.warning("%s can't be watched: %s", trigger.destination, payload["error"])
+    return payload

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.destination_options import prefetch_of
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.triggers.payload import Payload
@@ -64,9 +65,7 @@ class ActivationOptions:
             faults.append(f"subscription_name is for topics, and the destination is {destination}")
         if dead_letter and event is EventMode.READY:
             faults.append("dead_letter_destination is for event='message': with 'ready' nothing is consumed")
-        prefetch = given["prefetch"]
-        if not _is_number(prefetch, int) or not 1 <= prefetch <= _MOST_IN_FLIGHT:
-            faults.append(f"prefetch is {prefetch!r}; expected a whole number from 1 to {_MOST_IN_FLIGHT}")
+        prefetch = _prefetch(given["prefetch"], destination, faults)
         interval = given["interval"]
         if not _is_number(interval, int | float) or not 0 < interval <= _LONGEST_INTERVAL:
             faults.append(f"interval is {interval!r}; expected seconds above 0, up to {_LONGEST_INTERVAL}")
@@ -111,6 +110,15 @@ def _destination(name: str, value: object, faults: list[str]) -> Destination | N
     except ConfigurationError as error:
         faults.extend(f"{name} is {value!r}: {fault}" for fault in error.faults)
         return None
+
+
+def _prefetch(given: Any, destination: Destination | None, faults: list[str]) -> int:
+    said = None if destination is None else prefetch_of(destination)
+    value: int = given if said is None else said
+    if not _is_number(value, int) or not 1 <= value <= _MOST_IN_FLIGHT:
+        place = "prefetch" if said is None else "destination: prefetch"
+        faults.append(f"{place} is {value!r}; expected a whole number from 1 to {_MOST_IN_FLIGHT}")
+    return value
 
 
 def _is_number(value: object, kind: Any) -> bool:

@@ -29,8 +29,10 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     PoisonMessageError,
 )
+from airflow_provider_jmsjca.hooks.clients import with_client_id
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
+from airflow_provider_jmsjca.hooks.settings import settings_for
 from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
 from airflow_provider_jmsjca.triggers.options import ActivationOptions
 
@@ -66,15 +68,20 @@ class _Producer(SharedStreamProducer):
             try:
                 options = self._parse()
                 hook = JmsHook(options.jms_conn_id)
+                resolved = await hook.aoptions()
                 selector = selector_in_force(
-                    await hook.aoptions(),
+                    resolved,
                     options.destination,
                     options.message_selector,
                     options.subscription_name,
                 )
                 options = replace(options, message_selector=selector)
-                settings = await hook.asettings()
-                async for event in self._events(options, AsyncConnection(settings)):
+                settings = with_client_id(
+                    settings_for(options.jms_conn_id, resolved), options.subscription_name
+                )
+                quiet = resolved["minimal_reconnect_logging"] is True
+                connection = AsyncConnection(settings, minimal_logging=quiet)
+                async for event in self._events(options, connection):
                     faults, reported = 0, ""
                     yield event
             except (ConfigurationError, PermanentBrokerError) as error:

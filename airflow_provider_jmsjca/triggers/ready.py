@@ -14,6 +14,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerEr
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
+from airflow_provider_jmsjca.hooks.settings import settings_for
 from airflow_provider_jmsjca.triggers.payload import ready_event
 
 
@@ -57,10 +58,12 @@ class JmsReadyTrigger(BaseTrigger):
         try:
             queue = find_destination(self.destination, variables=False)
             hook = JmsHook(self.jms_conn_id)
-            selector = selector_in_force(await hook.aoptions(), queue, self.message_selector or None)
-            settings = await hook.asettings()
+            options = await hook.aoptions()
+            selector = selector_in_force(options, queue, self.message_selector or None)
+            settings = settings_for(self.jms_conn_id, options)
+            quiet = options["minimal_reconnect_logging"] is True
             poll = timedelta(seconds=self.poll_interval)
-            watch = QueueWatch(AsyncConnection(settings), queue, selector, poll=poll)
+            watch = QueueWatch(AsyncConnection(settings, minimal_logging=quiet), queue, selector, poll=poll)
             try:
                 await watch.wait()
             finally:

@@ -7,6 +7,7 @@ KEEP=1 python -m example_dags.demo   leaves broker and Airflow running until Ctr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from airflow_provider_jmsjca.core.destination import Destination
@@ -93,15 +95,20 @@ class Demo:
             # Publishing takes less time than Airflow needs to come up.
             with ThreadPoolExecutor(max_workers=1) as beside:
                 starting = beside.submit(airflow.start)
-                sent = self._publish(connection)
-                starting.result()
+                try:
+                    sent = self._publish(connection)
+                    starting.result()
+                except BaseException:
+                    # Leaving the block would wait for it to come up.
+                    airflow.stop()
+                    raise
             while not airflow.known(DAG_ID):
                 time.sleep(POLL_SECONDS)
             self.timed("Airflow started", step)
             self.say(f"Airflow is ready at {airflow.url} (no login); letting the DAG {DAG_ID} run by events")
             step = time.monotonic()
             airflow.unpause(DAG_ID)
-            self._watch(airflow, sent)
+            self._watch(broker, airflow, sent)
             self.timed("queue drained into Spark by events", step)
             return self._account(airflow, connection, sent)
         finally:
@@ -139,7 +146,7 @@ class Demo:
         self.timed(f"{sent:,} flights published and confirmed", step)
         return sent
 
-    def _watch(self, airflow: Standalone, sent: int) -> None:
+    def _watch(self, broker: ActiveMQClassic, airflow: Standalone, sent: int) -> None:
         last, changed = "", time.monotonic()
         runs: list[dict[str, Any]] = []
         while True:
@@ -163,6 +170,8 @@ class Demo:
             # The last run has to send its rejects and its report as well before the books are closed.
             if stored + rejected >= sent and states and set(states) == {"success"}:
                 return
+            if not broker.running:
+                raise ServerError(f"{broker.name} has ended in the middle of it; its log: {broker.log_file}")
             if time.monotonic() - changed > STALL_SECONDS:
                 raise ServerError(f"no progress for {STALL_SECONDS:.0f} s; see {airflow.log_file}")
             time.sleep(POLL_SECONDS)
@@ -199,7 +208,8 @@ class Demo:
                 f"Open {airflow.url}/dags/{DAG_ID} in a browser (no login). Ctrl-C stops everything.",
                 flush=True,
             )
-            signal.pause()
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.pause()
         else:
             print(f"KEEP=1 make demo leaves Airflow running, to look at {DAG_ID} in the browser.")
         return balanced
@@ -217,13 +227,21 @@ def main() -> int:
     if wanted != "all" and not (wanted.isdigit() and int(wanted) > 0):
         print(f"N={wanted}: expected a number of flights, or N=all", file=sys.stderr)
         return 2
+    # A closed terminal or a `kill` must not leave Airflow behind.
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, _interrupt)
     try:
         return 0 if Demo(None if wanted == "all" else int(wanted), run_folder() / "demo").run() else 1
     except (ServerError, ConfigurationError, JmsError) as error:
         print(f"The demo failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        return 0
+        print("The demo was interrupted; all it started has been stopped.", file=sys.stderr)
+        return 130
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

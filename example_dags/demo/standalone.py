@@ -40,6 +40,7 @@ class Standalone:
         self.port, worker_log_port, trigger_log_port = _free_ports(3)
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
         self._token = ""
         binaries = Path(sys.executable).parent
         self.environment = {
@@ -50,6 +51,10 @@ class Standalone:
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+            # The watchers of a DAG are taken up when its file is read after it was let run.
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
+            # On a busy machine its API server takes longer than the usual 5 s to answer a task.
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
             "AIRFLOW__CORE__PARALLELISM": "2",
             "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__PORT": str(self.port),
@@ -79,7 +84,7 @@ class Standalone:
         shutil.rmtree(self.home, ignore_errors=True)
         self.home.mkdir(parents=True)
         with self.log_file.open("wb") as log:
-            self._process = subprocess.Popen(
+            self._process = process = subprocess.Popen(
                 ["airflow", "standalone"],
                 env=self.environment,
                 cwd=self.home,
@@ -90,7 +95,7 @@ class Standalone:
             )
         deadline = time.monotonic() + READY_SECONDS
         while not self._healthy():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if self._stopped or process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
                 tail = "\n".join(self.log_file.read_text(errors="replace").splitlines()[-15:])
                 raise TransientBrokerError(
@@ -100,7 +105,8 @@ class Standalone:
         self._token = self._request("GET", "/auth/token")["access_token"]
 
     def stop(self) -> None:
-        """Stop it and everything it started."""
+        """Stop it and everything it started, also while another thread starts it."""
+        self._stopped = True
         process, self._process = self._process, None
         if process is None:
             return

@@ -169,15 +169,18 @@ def submit(failing: Failing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
     def run(**arguments: Any) -> Outcome:
-        return failing.collect(
-            JmsToSparkSubmitOperator,
-            spark_conn_id="spark_test",
-            application_args=["--table", str(tmp_path / "table")],
-            dag_id="bad",
-            **arguments,
-        )
+        given = {"application_args": ["--table", str(tmp_path / "table")], **arguments}
+        return failing.collect(JmsToSparkSubmitOperator, spark_conn_id="spark_test", dag_id="bad", **given)
 
     return run
+
+
+def test_the_spark_connection_is_not_defined(server: Broker, publish: Publish, failing: Failing) -> None:
+    publish("a")
+    failing.collect(JmsToSparkSubmitOperator, spark_conn_id="spark_nowhere", retries=3)
+    assert "connection 'spark_nowhere' is not defined in Airflow" in failing.said
+    assert "AIRFLOW_CONN_SPARK_NOWHERE=" in failing.said
+    assert server.depth("orders") == 1
 
 
 def segments(failing: Failing) -> list[Path]:
@@ -208,6 +211,15 @@ def test_there_is_no_java(
     assert shutil.which("java") is None
     submit()
     assert "there is no Java on this worker: install Java 17 or newer" in failing.said
+    assert len(segments(failing)) == 1
+
+
+def test_a_schema_that_spark_can_not_read(
+    publish: Publish, failing: Failing, submit: Callable[..., Outcome]
+) -> None:
+    publish("a")
+    submit(retries=3, application_args=["--table", "/nowhere", "--schema", "id:"])
+    assert failing.said.startswith("the Spark job: schema 'id:': [PARSE_SYNTAX_ERROR]")
     assert len(segments(failing)) == 1
 
 

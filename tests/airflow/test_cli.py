@@ -193,3 +193,14 @@ def test_the_documented_migration_prints_what_the_page_says(
     spec = ActivationSpec.from_yaml(printed.out)
     assert spec.client_id_for() == "shop"
     assert spec.transacted
+
+
+@pytest.mark.usefixtures("metadata")
+@pytest.mark.parametrize("output", ["table", "plain", "json", "yaml"])
+def test_explain_names_the_section_in_every_form(
+    output: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """J31: rich takes `[jmsjca]` in a table for a style and would swallow it."""
+    monkeypatch.setenv("AIRFLOW__JMSJCA__IDLE_TIMEOUT", "45")
+    run("explain", "--only-set", "-o", output)
+    assert "[jmsjca]: idle_timeout" in capsys.readouterr().out

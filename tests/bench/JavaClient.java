@@ -1,56 +1,95 @@
 import jakarta.jms.BytesMessage;
 import jakarta.jms.Connection;
+import jakarta.jms.ConnectionFactory;
 import jakarta.jms.DeliveryMode;
+import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
-import jakarta.jms.Queue;
 import jakarta.jms.Session;
-import org.apache.activemq.ActiveMQConnectionFactory;
-import org.apache.activemq.ActiveMQSession;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.lang.reflect.Method;
+import java.nio.charset.StandardCharsets;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 
 /**
- * The rival of the benchmark: ActiveMQ's own Java client doing the same work. Run from its source by `java`.
+ * The rival of the benchmark: a broker's own JMS client doing the same work. Run from its source by `java`.
  *
- * <p>Arguments: url user password queue mode count transaction-size body-bytes. Mode is publish, individual
- * or transacted. Prints one line: messages per second.
+ * <p>It reads commands, so that one virtual machine with its compiled code serves all rounds. The first line
+ * is the class of the connection factory, then its properties as name=value, up to an empty line. Then come
+ * lines of `mode queue count transaction-size body-bytes`, each answered by a line with the seconds it took.
  */
 public final class JavaClient {
-  private static final long RECEIVE_MILLISECONDS = 20_000;
+  /** Not in the standard, but ActiveMQ and RabbitMQ have it under the same number. */
+  private static final int INDIVIDUAL_ACKNOWLEDGE = 4;
+
+  private static final long PATIENCE_SECONDS = 120;
 
   public static void main(String[] arguments) throws Exception {
-    String mode = arguments[4];
-    int count = Integer.parseInt(arguments[5]);
-    int transactionSize = Integer.parseInt(arguments[6]);
-    int bodyBytes = Integer.parseInt(arguments[7]);
-    ActiveMQConnectionFactory factory =
-        new ActiveMQConnectionFactory(arguments[1], arguments[2], arguments[0]);
-    factory.setWatchTopicAdvisories(false);
-    try (Connection connection = factory.createConnection()) {
-      connection.start();
-      double seconds =
-          switch (mode) {
-            case "publish" -> publish(connection, arguments[3], count, transactionSize, bodyBytes);
-            case "individual" -> individual(connection, arguments[3], count);
-            case "transacted" -> transacted(connection, arguments[3], count, transactionSize);
-            default -> throw new IllegalArgumentException("mode " + mode);
-          };
-      System.out.printf("%.1f%n", count / seconds);
+    BufferedReader commands =
+        new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+    ConnectionFactory factory = factory(commands);
+    String line;
+    while ((line = commands.readLine()) != null) {
+      String[] words = line.split(" ");
+      int count = Integer.parseInt(words[2]);
+      int transactionSize = Integer.parseInt(words[3]);
+      int bodyBytes = Integer.parseInt(words[4]);
+      try (Connection connection = factory.createConnection()) {
+        connection.start();
+        double seconds =
+            switch (words[0]) {
+              case "publish" -> publish(connection, words[1], count, transactionSize, bodyBytes);
+              case "receive" -> receive(connection, words[1], count, transactionSize);
+              case "listen" -> listen(connection, words[1], count, transactionSize);
+              default -> throw new IllegalArgumentException("mode " + words[0]);
+            };
+        System.out.printf("%.6f%n", seconds);
+      }
     }
+  }
+
+  private static ConnectionFactory factory(BufferedReader commands) throws Exception {
+    Object factory = Class.forName(commands.readLine()).getDeclaredConstructor().newInstance();
+    String line;
+    while (!(line = commands.readLine()).isEmpty()) {
+      String[] pair = line.split("=", 2);
+      set(factory, "set" + Character.toUpperCase(pair[0].charAt(0)) + pair[0].substring(1), pair[1]);
+    }
+    return (ConnectionFactory) factory;
+  }
+
+  private static void set(Object factory, String setter, String value) throws Exception {
+    for (Method method : factory.getClass().getMethods()) {
+      if (method.getName().equals(setter) && method.getParameterCount() == 1) {
+        Class<?> type = method.getParameterTypes()[0];
+        if (type == String.class) {
+          method.invoke(factory, value);
+          return;
+        } else if (type == int.class) {
+          method.invoke(factory, Integer.parseInt(value));
+          return;
+        } else if (type == boolean.class) {
+          method.invoke(factory, Boolean.parseBoolean(value));
+          return;
+        }
+      }
+    }
+    throw new IllegalArgumentException(factory.getClass().getName() + " has no " + setter);
   }
 
   private static double publish(
       Connection connection, String name, int count, int transactionSize, int bodyBytes) throws Exception {
     Session session = connection.createSession(true, Session.SESSION_TRANSACTED);
-    Queue queue = session.createQueue(name);
-    MessageProducer producer = session.createProducer(queue);
+    MessageProducer producer = session.createProducer(session.createQueue(name));
     producer.setDeliveryMode(DeliveryMode.PERSISTENT);
     byte[] body = new byte[bodyBytes];
     long start = System.nanoTime();
     for (int i = 0; i < count; i++) {
       BytesMessage message = session.createBytesMessage();
       message.writeBytes(body);
-      message.setIntProperty("n", i);
       producer.send(message);
       if ((i + 1) % transactionSize == 0) {
         session.commit();
@@ -60,37 +99,69 @@ public final class JavaClient {
     return seconds(start);
   }
 
-  private static double individual(Connection connection, String name, int count) throws Exception {
-    Session session = connection.createSession(false, ActiveMQSession.INDIVIDUAL_ACKNOWLEDGE);
-    MessageConsumer consumer = session.createConsumer(session.createQueue(name));
-    long start = System.nanoTime();
-    for (int i = 0; i < count; i++) {
-      next(consumer, i).acknowledge();
-    }
-    return seconds(start);
-  }
+  /** Settles each message, or, in a transacted session, commits after so many. */
+  private static final class Settler {
+    private final Session session;
+    private final int transactionSize;
+    private int settled;
 
-  private static double transacted(Connection connection, String name, int count, int transactionSize)
-      throws Exception {
-    Session session = connection.createSession(true, Session.SESSION_TRANSACTED);
-    MessageConsumer consumer = session.createConsumer(session.createQueue(name));
-    long start = System.nanoTime();
-    for (int i = 0; i < count; i++) {
-      next(consumer, i);
-      if ((i + 1) % transactionSize == 0) {
+    Settler(Session session, int transactionSize) {
+      this.session = session;
+      this.transactionSize = transactionSize;
+    }
+
+    void settle(Message message) throws JMSException {
+      settled++;
+      if (transactionSize == 0) {
+        message.acknowledge();
+      } else if (settled % transactionSize == 0) {
         session.commit();
       }
     }
-    session.commit();
+  }
+
+  private static Session session(Connection connection, int transactionSize) throws JMSException {
+    return transactionSize == 0
+        ? connection.createSession(false, INDIVIDUAL_ACKNOWLEDGE)
+        : connection.createSession(true, Session.SESSION_TRANSACTED);
+  }
+
+  private static double receive(Connection connection, String name, int count, int transactionSize)
+      throws Exception {
+    Session session = session(connection, transactionSize);
+    Settler settler = new Settler(session, transactionSize);
+    long start = System.nanoTime();
+    MessageConsumer consumer = session.createConsumer(session.createQueue(name));
+    for (int i = 0; i < count; i++) {
+      Message message = consumer.receive(TimeUnit.SECONDS.toMillis(PATIENCE_SECONDS));
+      if (message == null) {
+        throw new IllegalStateException("no message after " + i);
+      }
+      settler.settle(message);
+    }
     return seconds(start);
   }
 
-  private static Message next(MessageConsumer consumer, int index) throws Exception {
-    Message message = consumer.receive(RECEIVE_MILLISECONDS);
-    if (message == null) {
-      throw new IllegalStateException("no message after " + index);
-    }
-    return message;
+  private static double listen(Connection connection, String name, int count, int transactionSize)
+      throws Exception {
+    Session session = session(connection, transactionSize);
+    Settler settler = new Settler(session, transactionSize);
+    CompletableFuture<Void> done = new CompletableFuture<>();
+    long start = System.nanoTime();
+    MessageConsumer consumer = session.createConsumer(session.createQueue(name));
+    consumer.setMessageListener(
+        message -> {
+          try {
+            settler.settle(message);
+            if (settler.settled == count) {
+              done.complete(null);
+            }
+          } catch (JMSException | RuntimeException failure) {
+            done.completeExceptionally(failure);
+          }
+        });
+    done.get(PATIENCE_SECONDS, TimeUnit.SECONDS);
+    return seconds(start);
   }
 
   private static double seconds(long start) {

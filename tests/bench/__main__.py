@@ -1,53 +1,75 @@
-"""Throughput and core costs, measured beside rivals in one run: `make bench`.
+"""Throughput, measured beside rivals in one run, and memory over a million messages.
 
-    python -m tests.bench [--messages 20000] [--rounds 3] [--broker activemq] [--broker rabbitmq]
+    python -m tests.bench [--messages 20000] [--rounds 5] [--broker activemq] [--broker rabbitmq]
+    python -m tests.bench --soak 1000000 [--broker activemq]
 
-Prints every figure of every round, then medians and ratios; a round before the first warms up the broker.
-The ratios are what counts: absolute figures depend on the machine.
+Prints every figure of every round, then medians, ratios and goals; a round before the first warms everybody
+up. The ratios are what counts: absolute figures depend on the machine, and so does the processor time for
+each message, but it doesn't depend on what else the machine does.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 import platform
-import statistics
 import sys
-import tempfile
-from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from typing import Final
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.engine.connector import open_connection
-from airflow_provider_jmsjca.transports import connect
-from tests.bench import batch, core, java, stomp
-from tests.bench.stomp import BODY, Rate
-from tests.servers.activemq import ActiveMQClassic
+from tests.bench import core, soak, table
+from tests.bench.java import JavaRival
+from tests.bench.ours import Ours
+from tests.bench.plain import PlainStomp
+from tests.bench.rates import BODY, INDIVIDUAL, JAVA, LISTENER, LISTENER_CC, SEALED, TRANSACTED, Measured
+from tests.bench.rival import Rival
 from tests.servers.broker import Broker
 from tests.servers.catalogue import BROKERS, make_broker
 from tests.servers.errors import ServerError, ServerUnavailableError
 from tests.servers.folders import run_folder
 
-RIVALS = ("stomp.py", "Java client")
-SEALED = "receive into sealed segments"
+_LEGS: Final = (INDIVIDUAL, LISTENER, LISTENER_CC, TRANSACTED, SEALED)
 
 
 def main() -> int:
     """Measure, print, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--messages", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--broker", action="append", choices=list(BROKERS), dest="brokers")
+    parser.add_argument("--soak", type=int, metavar="MESSAGES", help="watch the memory instead")
     asked = parser.parse_args()
     print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} processors")
+    if asked.soak:
+        return _on_brokers(
+            asked.brokers or ["activemq"], lambda broker: soak.report(broker.settings(), asked.soak)
+        )
     print(f"{asked.messages:,} persistent messages of {len(BODY)} bytes, {asked.rounds} rounds\n")
     for line in core.report():
         print(line)
+    return _on_brokers(
+        asked.brokers or ["activemq", "rabbitmq"],
+        lambda broker: _bench(broker, asked.messages, asked.rounds),
+    )
+
+
+def _on_brokers(names: list[str], work: Callable[[Broker], None]) -> int:
     try:
-        for name in asked.brokers or ["activemq", "rabbitmq"]:
-            _bench(make_broker(name, run_folder() / "bench" / name), asked.messages, asked.rounds)
+        for name in names:
+            broker = make_broker(name, run_folder() / "bench" / name)
+            print(f"\n{name}")
+            try:
+                broker.fetch()
+            except ServerUnavailableError as error:
+                print(f"  left out: {error}")
+                continue
+            broker.start()
+            try:
+                work(broker)
+            finally:
+                broker.stop()
     except ServerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -55,55 +77,44 @@ def main() -> int:
 
 
 def _bench(broker: Broker, messages: int, rounds: int) -> None:
+    rivals: list[Rival] = [PlainStomp(broker), Ours(broker)]
+    missing: dict[str, str] = {}
     try:
-        broker.fetch()
-    except ServerUnavailableError as error:
-        print(f"\n{broker.name}: left out: {error}")
-        return
-    broker.start()
+        rivals.insert(1, JavaRival(broker))
+    except ServerError as error:
+        missing[JAVA] = str(error)
     try:
-        print(f"\n{broker.name}")
-        rates: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-        for number in range(rounds + 1):
-            for rate in _round(broker, messages):
-                # The first round warms up the broker's virtual machine for everybody: it doesn't count.
-                if number:
-                    rates[rate.what, rate.who].append(rate.per_second)
-                print(
-                    f"  round {number or '-'}  {rate.per_second:>9,.0f}/s  {rate.who:<12}  {rate.what}",
-                    flush=True,
-                )
+        for rival in rivals:
+            print(f"  {rival.who}: {rival.manner()}")
+        for who, why in missing.items():
+            print(f"  {who}: LEFT OUT: {why}")
+        print("  rate, processor time of client and broker for each message, who, what")
+        measured = list(_rounds(rivals, messages, rounds))
     finally:
-        broker.stop()
-    _summary({key: statistics.median(values) for key, values in rates.items()})
+        for rival in rivals:
+            rival.close()
+    medians = table.medians(measured)
+    print(f" medians, {broker.name}")
+    for line in table.rows(medians):
+        print(line)
+    print(f" goals, {broker.name}")
+    verdicts = list(table.verdicts(medians, missing))
+    for _, line in verdicts:
+        print(line)
+    print(f"  {sum(met is True for met, _ in verdicts)} of {len(verdicts)} goals met", flush=True)
 
 
-def _round(broker: Broker, messages: int) -> Iterator[Rate]:
-    settings = broker.settings()
-    yield from stomp.measure(settings, messages)
-    if isinstance(broker, ActiveMQClassic):
-        yield from java.measure(broker, messages)
-    queue = Destination.queue(f"bench.sealed.{os.urandom(4).hex()}")
-    connection = connect(settings)
-    try:
-        batch.publish(connection, queue, messages, len(BODY))
-    finally:
-        connection.close()
-    with tempfile.TemporaryDirectory(dir=run_folder()) as spool:
-        found = batch.measure(functools.partial(open_connection, settings), queue, messages, Path(spool))
-    yield Rate(what=SEALED, who="ours", per_second=found.per_second)
-
-
-def _summary(medians: dict[tuple[str, str], float]) -> None:
-    print("  medians")
-    for what in dict.fromkeys(key[0] for key in medians):
-        ours = medians[what, "ours"]
-        # Sealing has no rival that seals: the plain loop, which keeps nothing, is the yardstick.
-        beside = "receive, individual acknowledgements" if what == SEALED else what
-        ratios = [
-            f"{ours / medians[beside, rival]:.2f} x {rival}" for rival in RIVALS if (beside, rival) in medians
-        ]
-        print(f"    {ours:>9,.0f}/s  {what}: {', '.join(ratios)}")
+def _rounds(rivals: list[Rival], messages: int, rounds: int) -> Iterator[Measured]:
+    for number in range(rounds + 1):
+        # Everybody comes first now and then: what runs behind another finds the broker warm, or busy.
+        turn = number % len(rivals)
+        for leg in _LEGS:
+            for rival in rivals[turn:] + rivals[:turn]:
+                work = rival.legs().get(leg)
+                for one in () if work is None else work(messages):
+                    print(f"  {number or 'warm-up':>7}  {table.row(one)}", flush=True)
+                    if number:
+                        yield one
 
 
 if __name__ == "__main__":

@@ -1,67 +1,169 @@
-"""The same work done by ActiveMQ's own Java client: `JavaClient.java`, run from its source."""
+"""The same work done by a broker's own JMS client in Java: `JavaClient.java`, run from its source."""
 
 from __future__ import annotations
 
-import functools
 import subprocess
-import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from tests.bench.stomp import BODY, PUBLISH_TRANSACTION, TRANSACTION, Rate
+from tests.bench.rates import (
+    BODY,
+    INDIVIDUAL,
+    JAVA,
+    PUBLISH,
+    PUBLISH_TRANSACTION,
+    TRANSACTED,
+    TRANSACTION,
+    Measured,
+    Meter,
+)
+from tests.bench.rival import Leg, new_queue
 from tests.servers.activemq import ActiveMQClassic
+from tests.servers.artifacts import fetch
+from tests.servers.broker import Broker
+from tests.servers.errors import ServerUnavailableError
 from tests.servers.java import find_java
 from tests.servers.ports import HOST
 
 SOURCE = Path(__file__).with_name("JavaClient.java")
-_SECONDS = 300
+RABBITMQ_LOCK = Path(__file__).with_name("rabbitmq-jms-3.7.0.lock")
 
 
-def measure(broker: ActiveMQClassic, messages: int) -> Iterator[Rate]:
-    """Yield the rates, or nothing after saying why where this Java has no compiler."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Client:
+    """What tells the brokers' clients apart.
+
+    Attributes:
+        name: With its version.
+        jars: What it is made of.
+        factory: Class of its connection factory.
+        properties: Of the factory.
+        receive: `receive` or `listen`, whichever is the quicker of the two here.
+        manner: How it works and what it waits for.
+    """
+
+    name: str
+    jars: Sequence[Path]
+    factory: str
+    properties: Mapping[str, str]
+    receive: str
+    manner: str
+
+
+def _client(broker: Broker) -> _Client:
+    if isinstance(broker, ActiveMQClassic):
+        return _Client(
+            name="ActiveMQ's own over OpenWire",
+            jars=broker.jars(),
+            factory="org.apache.activemq.ActiveMQConnectionFactory",
+            properties={
+                "userName": broker.username,
+                "password": broker.password,
+                "brokerURL": f"tcp://{HOST}:{broker.ports['openwire']}",
+                "watchTopicAdvisories": "false",
+            },
+            receive="receive",
+            manner=(
+                "commits are confirmed; acknowledgements outside of transactions are sent and not confirmed; "
+                "prefetch 1000"
+            ),
+        )
+    if broker.name == "rabbitmq":
+        return _Client(
+            name="RabbitMQ's JMS client over AMQP",
+            jars=fetch(RABBITMQ_LOCK),
+            factory="com.rabbitmq.jms.admin.RMQConnectionFactory",
+            properties={
+                "host": HOST,
+                "port": str(broker.ports["amqp"]),
+                "username": broker.username,
+                "password": broker.password,
+                "channelsQos": "500",
+            },
+            # Its receive() asks the broker for each message.
+            receive="listen",
+            manner=(
+                "commits are confirmed (AMQP transactions); acknowledgements outside of them are sent and "
+                "not confirmed; a message listener, prefetch 500"
+            ),
+        )
+    raise ServerUnavailableError(f"no Java client for {broker.name} is pinned here")
+
+
+class JavaRival:
+    """A Java virtual machine that lives for all rounds, so that its code is compiled when it counts.
+
+    Raises:
+        ServerError: There is no Java that compiles, no client for this broker, or it can't be downloaded.
+    """
+
+    who: ClassVar[str] = JAVA
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._client = _client(broker)
+        jars = ":".join(map(str, self._client.jars))
+        self._process = subprocess.Popen(
+            [_compiler(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", jars, SOURCE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        settings = [f"{name}={value}" for name, value in self._client.properties.items()]
+        self._say("\n".join((self._client.factory, *settings, "")))
+
+    def manner(self) -> str:
+        """Return how it works and what it waits for."""
+        return f"{self._client.name}; {self._client.manner}"
+
+    def legs(self) -> Mapping[str, Leg]:
+        """Return its pieces of work."""
+        return {INDIVIDUAL: self._publish_and_receive, TRANSACTED: self._transacted}
+
+    def close(self) -> None:
+        """End the virtual machine."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _publish_and_receive(self, messages: int) -> Iterator[Measured]:
+        queue = new_queue()
+        yield self._run(PUBLISH, "publish", queue, messages, PUBLISH_TRANSACTION)
+        yield self._run(INDIVIDUAL, self._client.receive, queue, messages, 0)
+
+    def _transacted(self, messages: int) -> Iterator[Measured]:
+        queue = new_queue()
+        self._run(PUBLISH, "publish", queue, messages, PUBLISH_TRANSACTION)
+        yield self._run(TRANSACTED, self._client.receive, queue, messages, TRANSACTION)
+
+    def _run(self, what: str, mode: str, queue: str, messages: int, transaction: int) -> Measured:
+        assert self._process.stdout is not None
+        meter = Meter(self._broker, self._process.pid)
+        meter.start()
+        self._say(f"{mode} {queue} {messages} {transaction} {len(BODY)}")
+        answer = self._process.stdout.readline().strip()
+        meter.stop()
+        if not answer:
+            raise RuntimeError(f"the Java client failed while it did: {what}; its trace stands above")
+        return meter.result(what, self.who, messages, float(answer))
+
+    def _say(self, text: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{text}\n")
+        self._process.stdin.flush()
+
+
+def _compiler() -> Path:
     java = find_java()
     modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True)
     if "jdk.compiler" not in modules.stdout:
-        print(f"  Java client left out: {java} has no compiler (Debian: openjdk-17-jdk-headless)")
-        return
-    run = functools.partial(_run, java, broker)
-    queue = f"bench.java.{uuid.uuid4().hex[:8]}"
-    for what, mode, transaction in (
-        (f"publish, transactions of {PUBLISH_TRANSACTION}", "publish", PUBLISH_TRANSACTION),
-        ("receive, individual acknowledgements", "individual", 1),
-    ):
-        yield Rate(
-            what=what, who="Java client", per_second=_run(java, broker, queue, mode, messages, transaction)
-        )
-    run(queue, "publish", messages, PUBLISH_TRANSACTION)
-    rate = run(queue, "transacted", messages, TRANSACTION)
-    yield Rate(what=f"receive, transactions of {TRANSACTION}", who="Java client", per_second=rate)
-
-
-def _run(  # noqa: PLR0917 - all of them go to the program, in this order
-    java: Path, broker: ActiveMQClassic, queue: str, mode: str, messages: int, transaction: int
-) -> float:
-    finished = subprocess.run(
-        [
-            java,
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-            "-cp",
-            ":".join(map(str, broker.jars())),
-            SOURCE,
-            f"tcp://{HOST}:{broker.ports['openwire']}",
-            broker.username,
-            broker.password,
-            queue,
-            mode,
-            str(messages),
-            str(transaction),
-            str(len(BODY)),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
-    if finished.returncode:
-        raise RuntimeError(f"the Java client failed: {finished.stderr.strip().splitlines()[-1:]}")
-    return float(finished.stdout.strip().splitlines()[-1])
+        raise ServerUnavailableError(f"{java} has no compiler (Debian: openjdk-17-jdk-headless)")
+    return java

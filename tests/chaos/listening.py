@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import sys
 from dataclasses import replace
 from datetime import timedelta
@@ -23,6 +24,7 @@ from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
 
 def main() -> None:
+    logging.basicConfig(level=logging.WARNING)
     asked = json.loads(sys.stdin.readline())
     settings = ConnectionSettings(
         scheme="stomp",
@@ -30,6 +32,7 @@ def main() -> None:
         username=asked["username"],
         password=asked["password"],
         connect_timeout=timedelta(seconds=2),
+        heart_beat=timedelta(seconds=1),
     )
     queue = asked["queue"]
     spec = ActivationSpec(

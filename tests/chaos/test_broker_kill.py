@@ -18,6 +18,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.chaos.collecting import CollectorProcess, stored_numbers
+from tests.chaos.conftest import Report
 from tests.servers.broker import Broker
 
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"
@@ -65,7 +66,7 @@ def kill_after_the_next_segments(
 
 @pytest.mark.timeout(900)
 def test_each_message_is_in_the_batch_once_when_the_broker_is_killed(
-    any_private_broker: Broker, tmp_path: Path
+    any_private_broker: Broker, tmp_path: Path, report: Report
 ) -> None:
     broker, queue = any_private_broker, "killed"
     send(broker, Destination.queue(queue))
@@ -89,7 +90,7 @@ def test_each_message_is_in_the_batch_once_when_the_broker_is_killed(
 
     stored = Counter(stored_numbers(folders))
     again = sum(stored.values()) - len(stored)
-    print(f"{broker.name}: {KILLS} kills, {first}, then {rest}: {len(stored)} stored, {again} again")
+    report(f"{broker.name}, batch: {KILLS} kills, {first}, then {rest}: {len(stored)} stored, {again} again")
     assert set(stored) == set(range(MESSAGES))
     assert again == 0
     assert first["reconnects"] >= KILLS, "window missed: the collector didn't notice a kill"

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 import uuid
 from functools import partial
@@ -19,6 +18,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.chaos.collecting import CollectorProcess, stored_numbers
+from tests.chaos.conftest import Report
 from tests.servers.broker import Broker
 
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"
@@ -27,7 +27,7 @@ MESSAGES, SEGMENT, ROUNDS = (20_000, 1_000, 12) if FULL else (3_000, 250, 5)
 
 @pytest.mark.timeout(900)
 def test_killed_around_seal_and_acknowledgement_nothing_is_lost_or_stored_twice(
-    activemq: Broker, tmp_path: Path
+    activemq: Broker, tmp_path: Path, report: Report
 ) -> None:
     queue = f"chaos.{uuid.uuid4().hex[:8]}"
     source = Destination.queue(queue)
@@ -67,4 +67,4 @@ def test_killed_around_seal_and_acknowledgement_nothing_is_lost_or_stored_twice(
     connection.close()
     assert kills >= ROUNDS // 2
     # Not an expectation: how many of the kills hit the gap is luck, and this says it.
-    sys.stdout.write(f"{kills} kills, {duplicates} duplicates dropped in the last rounds\n")
+    report(f"collecting task: {MESSAGES} messages, {kills} kills, {duplicates} duplicates dropped at the end")

@@ -48,6 +48,10 @@ MEANINGS = {
     ),
     "selector": ("The broker filters by message selector", "a selector is refused"),
     "browse": ("Messages can be looked at without taking them", "browsing is refused"),
+    "backlog": (
+        "The broker tells how much a queue holds, and who has it",
+        "a message that stays there is not noticed by a listener",
+    ),
     "durable_subscription": (
         "A topic keeps messages for a named subscriber that is away",
         "a durable subscription is refused",

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from tests.servers.broker import Broker, variable_of
@@ -28,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ServerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted: what was being started has been stopped", file=sys.stderr)
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,25 +75,40 @@ def _ours(names: Sequence[str] | None, *, guarded: bool, folder: Path) -> list[B
 def _started(brokers: Sequence[Broker]) -> list[Broker]:
     """Start brokers side by side; those this machine can't have are named and left out."""
 
-    def start(broker: Broker) -> Broker | None:
+    def start(broker: Broker) -> None:
         print(f"{broker.name}: starting ...\n", end="", flush=True)
         try:
             broker.start()
         except ServerUnavailableError as error:
             print(f"{error}\n", end="", flush=True)
-            return None
-        return broker
 
     with ThreadPoolExecutor(max(1, len(brokers))) as pool:
         starts = [pool.submit(start, broker) for broker in brokers]
-    faults = [str(error) for error in (one.exception() for one in starts) if error is not None]
-    found = [one.result() for one in starts if one.exception() is None]
-    running = [broker for broker in found if broker is not None]
-    if faults:
+        try:
+            wait(starts)
+        except KeyboardInterrupt:
+            _kill(brokers, starts)
+            raise
+    errors = [error for error in (one.exception() for one in starts) if error is not None]
+    running = [broker for broker in brokers if broker.running]
+    if errors:
         for broker in running:
             broker.stop()
-        raise ServerError("\n".join(faults))
+        for error in errors:
+            if not isinstance(error, ServerError):
+                raise error
+        raise ServerError("\nerror: ".join(map(str, errors)))
     return running
+
+
+def _kill(brokers: Sequence[Broker], starts: Sequence[Future[None]]) -> None:
+    """End brokers while they are being started."""
+    over = False
+    while not over:
+        # A killed broker ends its start; one that was still downloading is launched a moment later.
+        over = not wait(starts, timeout=0.2).not_done
+        for broker in brokers:
+            broker.kill()
 
 
 def _fetch(options: argparse.Namespace) -> int:
@@ -101,9 +119,11 @@ def _fetch(options: argparse.Namespace) -> int:
 
 
 def _up(options: argparse.Namespace) -> int:
-    brokers = _ours(options.brokers, guarded=False, folder=_folder())
+    # Guarded until all are up: whatever ends this process before leaves nothing half started.
+    brokers = _ours(options.brokers, guarded=True, folder=_folder())
     fresh = [broker for broker in brokers if not broker.adopt()]
-    _started(fresh)
+    for broker in _started(fresh):
+        broker.release()
     _table([broker for broker in brokers if broker.running])
     return 0
 

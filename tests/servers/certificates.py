@@ -35,7 +35,7 @@ class Certificates:
 
 
 def make_certificates(folder: Path, *, store_password: str) -> Certificates:
-    """Return the certificates in the folder; made if there are none, or if they end within a day."""
+    """Return the certificates in the folder; made anew if damaged or about to end."""
     files = Certificates(
         authority=folder / "authority.pem",
         certificate=folder / "certificate.pem",
@@ -44,7 +44,7 @@ def make_certificates(folder: Path, *, store_password: str) -> Certificates:
         store_password=store_password,
     )
     # The store is written last: where it is, all are.
-    if files.store.exists() and _lasts(files.certificate):
+    if files.store.exists() and _usable(files):
         return files
     folder.mkdir(parents=True, exist_ok=True)
     now = dt.datetime.now(dt.UTC)
@@ -94,9 +94,13 @@ def make_certificates(folder: Path, *, store_password: str) -> Certificates:
     return files
 
 
-def _lasts(certificate: Path) -> bool:
-    ends = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
-    return ends > dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+def _usable(files: Certificates) -> bool:
+    try:
+        pkcs12.load_key_and_certificates(files.store.read_bytes(), files.store_password.encode())
+        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return certificate.not_valid_after_utc > dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
 
 
 def _builder(

@@ -119,6 +119,10 @@ class ServerProcess:
         """Kill -9 the whole tree, and wait until it is gone."""
         self._kill(self._tree())
 
+    def release(self) -> None:
+        """No longer kill it when this process ends."""
+        _Guard.forget(self.pid)
+
     def suspend(self) -> None:
         """SIGSTOP the whole tree."""
         for process in self._tree():

@@ -30,6 +30,7 @@ class TcpProxy:
     def __init__(self, target: tuple[str, int]) -> None:
         self.target = target
         self._gate = _Gate()
+        self._silent: list[_Gate] = []
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._tunnels: set[_Tunnel] = set()
@@ -62,11 +63,22 @@ class TcpProxy:
 
     def freeze(self) -> None:
         """Keep connections open and accept new ones, but forward nothing."""
-        self._gate.shut()
+        with self._lock:
+            self._gate.shut()
+
+    def silence(self) -> None:
+        """Keep the connections there are open, but forward nothing over them; new ones work."""
+        with self._lock:
+            self._gate.shut()
+            self._silent.append(self._gate)
+            self._gate = _Gate()
 
     def thaw(self) -> None:
-        """Forward again, what was sent meanwhile included."""
-        self._gate.open()
+        """Forward again, also over silent connections, and what was sent meanwhile included."""
+        with self._lock:
+            gates, self._silent = [self._gate, *self._silent], []
+        for gate in gates:
+            gate.open()
 
     def close(self) -> None:
         """Stop listening and reset what is open."""
@@ -89,8 +101,8 @@ class TcpProxy:
                     client, _ = self._listener.accept()
                 except TimeoutError:
                     continue
-                tunnel = _Tunnel(client, self.target, self._gate, self._forget)
                 with self._lock:
+                    tunnel = _Tunnel(client, self.target, self._gate, self._forget)
                     self._tunnels.add(tunnel)
                 tunnel.start()
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from tests.servers.broker import Broker
 from tests.servers.errors import ServerError, ServerUnavailableError
+from tests.servers.logs import cause_in
 from tests.servers.ports import HOST, accepts
 
 # Not the one on PATH, which is a wrapper that changes to a user and folder of the package's own.
@@ -72,7 +73,7 @@ class RabbitMQ(Broker):
             if time.monotonic() > end or not self._processes["epmd"].alive:
                 self._end_companions()
                 raise ServerError(
-                    f"{self.name}: epmd does not answer on port {self.ports['epmd']}" + self._log_tail()
+                    f"{self.name}: epmd does not answer on port {self.ports['epmd']}" + self._cause()
                 )
             time.sleep(0.02)
 
@@ -116,12 +117,14 @@ def require_rabbitmq() -> None:
         raise ServerUnavailableError("rabbitmq left out: no apt-get here, and RabbitMQ is not installed")
     if os.geteuid() != 0:
         raise ServerUnavailableError(f"rabbitmq left out: not installed, and only root can; {by_hand}")
-    _install()
+    reason = _install()
     if not PROGRAM.exists():
-        raise ServerUnavailableError(f"rabbitmq left out: apt-get could not install it; {by_hand}")
+        raise ServerUnavailableError(f"rabbitmq left out: apt-get could not install it ({reason}); {by_hand}")
 
 
-def _install() -> None:
+def _install() -> str:
+    """Run apt-get, and return the last thing it said."""
+    print("rabbitmq: installing Debian's package rabbitmq-server with apt-get ...\n", end="", flush=True)
     # Installing the package would start a broker of its own, unless this file says no.
     denied_by_us = not _POLICY.exists()
     if denied_by_us:
@@ -133,10 +136,18 @@ def _install() -> None:
         # The lists of a fresh machine are empty; those of an old one name files that are gone.
         for arguments in (package, ["update"], package):
             done = subprocess.run(
-                ["apt-get", "-q", *arguments], env=environment, stdin=subprocess.DEVNULL, check=False
+                ["apt-get", "-q", *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                check=False,
             )
             if arguments is package and done.returncode == 0:
-                return
+                break
     finally:
         if denied_by_us:
             _POLICY.unlink()
+    return cause_in(done.stdout)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tests.servers.errors import ServerError
+from tests.servers.logs import cause_in
 from tests.servers.ports import accepts, is_free, keep_ports, require_free
 from tests.servers.process import ServerProcess
 
@@ -21,7 +22,6 @@ from tests.servers.process import ServerProcess
 START_DEADLINE = 120.0
 STOP_DEADLINE = 60.0
 _PORTS_DEADLINE = 10.0
-_LOG_LINES = 15
 
 
 class Server(ABC):
@@ -99,7 +99,7 @@ class Server(ABC):
             deadline: Seconds.
 
         Raises:
-            ServerError: Its process ended or time is up; the end of its log is in the text.
+            ServerError: Its process ended or time is up; the text names the cause its log tells.
         """
         end = time.monotonic() + deadline
         waiting = dict(self.ports)
@@ -107,15 +107,15 @@ class Server(ABC):
             if not self.running:
                 process = self._processes.get("server")
                 code = process.exit_code if process is not None else None
-                raise ServerError(f"{self.name} ended while starting (exit code {code})" + self._log_tail())
+                raise ServerError(f"{self.name} ended while starting (exit code {code})" + self._cause())
             waiting = {name: port for name, port in waiting.items() if not accepts(port)}
             if not waiting and self._answers():
                 return
             if time.monotonic() > end:
                 missing = ", ".join(f"{port} ({name})" for name, port in waiting.items()) or "login"
                 raise ServerError(
-                    f"{self.name} was not ready within {deadline:g} s: no answer on port {missing}"
-                    + self._log_tail()
+                    f"{self.name} was not ready within {deadline:g} s, no answer on port {missing}"
+                    + self._cause()
                 )
             time.sleep(0.05)
 
@@ -136,7 +136,7 @@ class Server(ABC):
             self._wait_for_ports()
         if not in_time:
             raise ServerError(
-                f"{self.name} did not stop within {deadline:g} s and was killed" + self._log_tail()
+                f"{self.name} did not stop within {deadline:g} s and was killed; its log: {self.log_file}"
             )
 
     def kill(self) -> None:
@@ -158,6 +158,12 @@ class Server(ABC):
         """SIGCONT after `suspend`."""
         for process in self._processes.values():
             process.resume()
+
+    def release(self) -> None:
+        """Let it outlive this process, if it was to die with it."""
+        self._guarded = False
+        for process in self._processes.values():
+            process.release()
 
     def discard(self) -> None:
         """Delete all it wrote; call it when it doesn't run."""
@@ -239,10 +245,10 @@ class Server(ABC):
             self._write(name, make(), secret=True)
         return path.read_text(encoding="utf-8")
 
-    def _log_tail(self) -> str:
+    def _cause(self) -> str:
         if not self.log_file.exists():
             return ""
         with self.log_file.open("rb") as log:
             log.seek(self._log_start)
-            lines = log.read().decode(errors="replace").rstrip().splitlines()
-        return f"; the end of {self.log_file}:\n" + "\n".join(lines[-_LOG_LINES:] or ["(empty)"])
+            text = log.read().decode(errors="replace")
+        return f": {cause_in(text)}; more in {self.log_file}, and without {self.folder} it starts afresh"

@@ -19,7 +19,9 @@ ROOT = Path(__file__).parents[2]
 SPARK_SUBMIT = Path(sys.executable).parent / "spark-submit"
 
 
-def submit(manifest: Manifest, table: Path) -> subprocess.CompletedProcess[str]:
+def submit(
+    manifest: Manifest, table: Path, schema: str = "carrier STRING NOT NULL, dep_delay DOUBLE NOT NULL"
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [
             SPARK_SUBMIT,
@@ -30,7 +32,7 @@ def submit(manifest: Manifest, table: Path) -> subprocess.CompletedProcess[str]:
             "--batch-id", manifest.batch_id,
             "--fence", str(take_fence(manifest.folder)),
             "--table", str(table),
-            "--schema", "carrier STRING NOT NULL, dep_delay DOUBLE NOT NULL",
+            "--schema", schema,
         ],
         capture_output=True,
         text=True,
@@ -93,4 +95,17 @@ def test_a_wrong_hash_ends_the_job_with_one_line_and_nothing_written(
     assert f"{path}: expected sha256 {manifest.segments[0].sha256}, found " in lines[0]
     assert "Traceback" not in result.stdout + result.stderr
     assert not table.exists()
+    assert Done.read(manifest.folder) is None
+
+
+def test_a_schema_spark_can_not_read_ends_the_job_with_one_line(
+    make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    manifest = make_batch([flight(0, "UA", 1.0)])
+    result = submit(manifest, tmp_path / "table", "carrier,STRING")
+    assert result.returncode == 78
+    lines = [line for line in result.stdout.splitlines() if line.startswith("ConfigurationError: ")]
+    assert len(lines) == 1
+    assert lines[0].startswith("ConfigurationError: schema 'carrier,STRING': [PARSE_SYNTAX_ERROR] ")
+    assert lines[0].endswith("expected fields, such as 'carrier STRING NOT NULL, delay DOUBLE'")
     assert Done.read(manifest.folder) is None

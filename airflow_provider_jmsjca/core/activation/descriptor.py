@@ -1,8 +1,8 @@
 """Reads activations out of Java deployment descriptors, so that they can move here.
 
 Read are `ejb-jar.xml`, `weblogic-ejb-jar.xml`, `ra.xml` and Patch Bay configuration files, whole or a piece
-with one root element. Nothing is fetched, and a document type declaration is refused: with it an XML file
-can name other files, or grow without bound.
+with one root element. Nothing is fetched: a document type that is only named is passed over, and one that
+declares something is refused, because entities can name other files or grow without bound.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def read_descriptor(*texts: str) -> Descriptor:
     NotSupported (W21); a piece of one says nothing about it.
 
     Raises:
-        ConfigurationError: A text is no XML, has a document type declaration, or describes nothing.
+        ConfigurationError: A text is no XML, declares entities, or describes nothing.
 
     Source: J31, J37, W13, W14, W19, W21, P6-P10.
     """
@@ -228,15 +228,11 @@ def _parse(text: str) -> _Element:
     def characters(data: str) -> None:
         stack[-1].text += data
 
-    def doctype(*_: object) -> None:
-        raise ConfigurationError(
-            "descriptor: a document type declaration is not read; take the line <!DOCTYPE ...> out"
-        )
-
     parser.StartElementHandler = start
     parser.EndElementHandler = end
     parser.CharacterDataHandler = characters
-    parser.StartDoctypeDeclHandler = doctype
+    parser.StartDoctypeDeclHandler = _refuse_declarations
+    parser.SkippedEntityHandler = _refuse_entity
     try:
         parser.Parse(text.lstrip("\ufeff \t\r\n").encode("utf-8"), True)
     except expat.ExpatError as error:
@@ -249,3 +245,16 @@ def _parse(text: str) -> _Element:
             "descriptor: it holds half of a surrogate pair, which XML can't carry"
         ) from None
     return top.children[0]
+
+
+def _refuse_declarations(_name: str, _system: str | None, _public: str | None, declares: object) -> None:
+    if declares:
+        raise ConfigurationError(
+            "descriptor: declarations in <!DOCTYPE ... [...]> are not read; take them out"
+        )
+
+
+def _refuse_entity(name: str, _is_parameter: object) -> None:
+    raise ConfigurationError(
+        f"descriptor: entity &{name}; is not declared in the text, expected the characters it stands for"
+    )

@@ -69,7 +69,10 @@ def read_given(given: Mapping[str, object], fields: Container[str]) -> GivenFiel
         elif name == "options" and not read.faults:
             read.values[name] = read_value(OPTIONS_BY_NAME[name], read.given[spelling], spelling)
     if read.faults:
-        read.unread = {name for name in names.values() if name not in read.values}
+        # What is blank was read: it counts as not given.
+        read.unread = {
+            name for spelling, name in names.items() if name not in read.values and read.given[spelling] != ""
+        }
     read.faults = [fault.removeprefix(_TITLE) for fault in read.faults]
     return read
 

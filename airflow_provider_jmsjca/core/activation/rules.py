@@ -132,6 +132,21 @@ def _subscription(spec: ActivationFields) -> Iterator[Fault]:
             "subscription_durability subscription_name",
             "subscription_durability: got non_durable, expected durable for a distributed subscription_name",
         )
+    if name.distributed:
+        yield from _distributed(spec)
+
+
+def _distributed(spec: ActivationFields) -> Iterator[Fault]:
+    """Source: J204, J211, W31, W33."""
+    for option, why in (
+        ("generate_unique_client_id", "the instances share one subscription"),
+        ("durable_subscription_deletion", "other instances may stand by for the subscription"),
+    ):
+        if getattr(spec, option):
+            yield _fault(
+                f"{option} subscription_name",
+                f"{option}: got true, expected false for a distributed subscription_name: {why}",
+            )
 
 
 def _concurrency(spec: ActivationFields) -> Iterator[Fault]:
@@ -193,7 +208,8 @@ def _redelivery(spec: ActivationFields) -> Iterator[Fault]:
             yield _fault(names, sentence)
         return
     moves = bool(handling.actions) and isinstance(handling.actions[-1], Move)
-    if spec.non_retryable and not spec.dead_letter_destination and not moves:
+    targets = spec.dead_letter_destination or spec.error_destination
+    if spec.non_retryable and not targets and not moves:
         yield _fault(
             f"non_retryable {names}",
             "dead_letter_destination: missing, expected where to put messages that fail with non_retryable "

@@ -162,6 +162,22 @@ class ActivationSpec(ActivationFields):
         given = {option.name: option for name in self._given if (option := option_of(name))}
         return tuple(f"{name}: {option.status}" for name, option in given.items() if not option.acts)
 
+    def refuse_without_effect(self) -> None:
+        """Refuse a spec that asks for what isn't in effect yet: no option is ignored in silence.
+
+        An option that has no meaning here is accepted, and so is one that says what holds anyway.
+
+        Raises:
+            ConfigurationError: Each such option, with what to do instead.
+        """
+        faults = [
+            f"{name}: got {display(option, getattr(self, name))}, which is {option.status}"
+            for name in type(self).model_fields
+            if (option := OPTIONS_BY_NAME[name]).missing and getattr(self, name) != option.default
+        ]
+        if faults:
+            raise ConfigurationError(faults)
+
     @property
     def title(self) -> str:
         """What to call the activation: its name, else the bean's, else its destinations."""
@@ -183,7 +199,7 @@ class ActivationSpec(ActivationFields):
 
     def destinations_from(self, objects: Mapping[str, AdministeredObject]) -> tuple[Destination, ...]:
         """Return the destinations to consume; `lookup://` names are looked up among the objects."""
-        return tuple(reference.resolve(objects)[0] for reference in self.destination_references)
+        return tuple(reference.resolve(objects) for reference in self.destination_references)
 
     @property
     def dead_letter_destinations(self) -> tuple[Destination, ...]:
@@ -321,5 +337,6 @@ def _plain(value: OptionValue) -> object:
     if isinstance(value, timedelta):
         return duration_text(value)
     if isinstance(value, tuple):
-        return list(value) if len(value) != 1 else value[0]
+        # One text with a separator in it would be read back as several.
+        return value[0] if len(value) == 1 and not set(value[0]) & set(",;") else list(value)
     return str(value) if isinstance(value, str) else value

@@ -3,8 +3,8 @@
 The driver answers each of these once, even if the connection is lost meanwhile:
 
 - `Deliver`, `DeliverEndOfBatch` with `HandlerReturned` or `HandlerRaised`;
-- `CommitUnit`, `Move`, `Delete`, `Park` with `UnitCommitted`, `UnitFailed`, `UnitLost` or `UnitInDoubt`, and
-  after the last two also says `ConnectionLost`;
+- `CommitUnit`, `Move`, `Delete`, `Park`, `Stage` with `UnitCommitted`, `UnitFailed`, `UnitLost` or
+  `UnitInDoubt`, and after the last two also says `ConnectionLost`;
 - `RecordAttempt` with `AttemptRecorded` or `AttemptNotRecorded`;
 - `Connect` with `ConnectionUp` or `ConnectFailed`.
 
@@ -134,6 +134,19 @@ class Park:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Send the message to the in-progress queue, and acknowledge this delivery, in a unit of their own.
+
+    The copy comes back as `MessageArrived.in_progress`.
+
+    Source: I9.
+    """
+
+    unit: int
+    delivery: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """Send the message to the targets, and acknowledge this delivery, in a unit of their own.
 
@@ -177,6 +190,7 @@ class Stopped:
 class Level(enum.StrEnum):
     """How loud a log line is."""
 
+    DEBUG = "debug"
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
@@ -202,6 +216,7 @@ Decision: TypeAlias = (
     | RollBackUnit
     | Wait
     | Park
+    | Stage
     | Move
     | Delete
     | Leave

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from airflow_provider_jmsjca.core.delivery.completion import Completion, Gate
 from airflow_provider_jmsjca.core.delivery.decisions import (
@@ -19,12 +19,16 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     Park,
     RecordAttempt,
     RollBackUnit,
+    Stage,
     Wait,
 )
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
+from airflow_provider_jmsjca.core.delivery.filling import Filling
 from airflow_provider_jmsjca.core.delivery.line import Line
+from airflow_provider_jmsjca.core.delivery.room import Share
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.delivery.sightings import Sightings
+from airflow_provider_jmsjca.core.delivery.staging import Staging
 from airflow_provider_jmsjca.core.delivery.steps import (
     Discard,
     HandOver,
@@ -42,8 +46,9 @@ from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker, slices
 from airflow_provider_jmsjca.errors import PoisonMessageError
 
-RECORD_AGAIN = timedelta(seconds=1)
+TRY_AGAIN = timedelta(seconds=1)
 _POISON = f"{PoisonMessageError.__module__}.{PoisonMessageError.__qualname__}"
+TakeOut: TypeAlias = Move | Delete | Park | Stage
 _SECOND = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -67,15 +72,18 @@ class Deliveries:
         timers: Timers,
         chance: Callable[[], float],
         decide: Callable[[Decision], None],
+        *,
+        room: Share | None = None,
     ) -> None:
         self.gate = Gate()
+        self._settled = 0
         self._settings = settings
         self._sightings = Sightings(tracker)
         self._timers = timers
         self._chance = chance
         self._decide = decide
         self._non_retryable = settings.non_retryable | {_POISON}
-        self._line = Line()
+        self._line = Line(len(settings.sources), settings.quantity)
         self._units = UnitTable()
         self._completion = Completion(
             settings=settings,
@@ -86,7 +94,18 @@ class Deliveries:
             timers=timers,
             decide=decide,
         )
-        self._settling: dict[int, tuple[Unit, InHand, Move | Delete | Park]] = {}
+        self._staging = Staging()
+        self._filling = Filling(
+            settings=settings,
+            gate=self.gate,
+            line=self._line,
+            units=self._units,
+            timers=timers,
+            room=room,
+            staging=self._staging,
+            take=self._take,
+        )
+        self._settling: dict[int, tuple[Unit, InHand, TakeOut]] = {}
         self._warned_of_missing_id = False
 
     @property
@@ -97,38 +116,38 @@ class Deliveries:
     @property
     def in_hand(self) -> int:
         """How many messages are received and neither settled nor lost."""
-        return len(self._line) + self._units.in_hand
+        return len(self._line) + self._units.in_hand + len(self._staging)
 
     def arrived(self, event: MessageArrived) -> None:
         """Take a message in hand."""
         if event.message_id is None and not self._warned_of_missing_id:
             self._warned_of_missing_id = True
             self._log(Level.WARNING, "a message without id came: such are counted only while in hand")
-        self._line.append(self._sightings.receive(event))
+        message = self._sightings.receive(event)
+        if event.left:
+            self._sightings.doubt([message])
+        elif event.in_progress:
+            self._staging.came(event.message_id)
+        self._line.append(message)
 
     def fill(self) -> None:
         """Give waiting messages to the units that can take them."""
-        if not self.gate.open or not len(self._line):
-            return
-        if self._settings.batch_size > 1:
-            for unit in self._units:
-                if unit.phase is Phase.COLLECTING and (message := self._line.take(unit.number)) is not None:
-                    self._timers.clear(TimerKind.IDLE, unit.number)
-                    self._take(unit, message)
-        while len(self._units) < self._settings.concurrency:
-            if (message := self._line.take(None)) is None:
-                return
-            self._take(self._units.open(), message)
+        self._filling.fill(self._settled)
 
     def drop_waiting(self) -> None:
         """Let go of messages that no unit has taken: the broker has them back."""
         self._line.clear()
+        self._staging.clear()
 
     # -- one message: from its turn to the handler --------------------------------------------------------
 
     def _take(self, unit: Unit, message: InHand) -> None:
         unit.current = message
         self._line.claim_group(unit, message)
+        if self._settings.in_progress and message.is_to_be_staged:
+            self._staging.begin(message.message_id)
+            self._settle(unit, message, Stage(unit=self._units.next_number(), delivery=message.delivery))
+            return
         if self._settings.record_attempts and not message.counted:
             unit.phase = Phase.RECORDING
             self._decide(RecordAttempt(delivery=message.delivery, message_id=message.message_id))
@@ -147,8 +166,11 @@ class Deliveries:
         """Try to store the attempt again a little later: a message is never handed over uncounted."""
         if (unit := self._units.recording(delivery)) is not None and unit.current is not None:
             self._warn(unit.current, f"its attempt could not be recorded ({failure.message}); it waits")
-            unit.phase = Phase.WAITING
-            self._timers.set(TimerKind.SLICE, unit.number, RECORD_AGAIN)
+            self._wait_a_moment(unit)
+
+    def _wait_a_moment(self, unit: Unit) -> None:
+        unit.phase = Phase.WAITING
+        self._timers.set(TimerKind.SLICE, unit.number, TRY_AGAIN)
 
     def _act(self, unit: Unit, message: InHand) -> None:
         state = self._sightings.state(message)
@@ -167,7 +189,9 @@ class Deliveries:
                 number = self._units.next_number()
                 self._settle(unit, message, settling(step, number, message, state, self._settings))
             case Keep():
-                self._log(Level.ERROR, f"message {message.key!r} can't be decoded nor moved: it stays")
+                self._log(
+                    Level.ERROR, f"message {message.key!r} can neither be delivered nor moved: it stays"
+                )
                 self._decide(Leave(delivery=message.delivery))
                 self._leave(unit)
             case _:
@@ -214,20 +238,22 @@ class Deliveries:
 
     # -- a message that leaves its unit: moved, deleted, parked, put back ---------------------------------
 
-    def _settle(self, unit: Unit, message: InHand, decision: Move | Delete | Park) -> None:
+    def _settle(self, unit: Unit, message: InHand, decision: TakeOut) -> None:
         unit.phase = Phase.SETTLING
         self._settling[decision.unit] = unit, message, decision
         self._decide(decision)
 
-    def _could_not(
-        self, unit: Unit, message: InHand, decision: Move | Delete | Park, failure: Failure
-    ) -> None:
+    def _could_not(self, unit: Unit, message: InHand, decision: TakeOut, failure: Failure) -> None:
         """Go down the cascade: copy, redirect, stay and be delivered (J142, J167)."""
         if isinstance(decision, Move) and not decision.redirect:
             self._warn(message, f"it could not be copied ({failure.message}); it is redirected unchanged")
             self._settle(unit, message, replace(decision, unit=self._units.next_number(), redirect=True))
             return
         self._warn(message, f"{type(decision).__name__.lower()} failed ({failure.message}); it stays here")
+        if isinstance(decision, Stage):
+            self._staging.end(message.message_id, done=False)
+            self._wait_a_moment(unit)
+            return
         if isinstance(decision, Park):
             self._carry_out(unit, message, Pause(decision.pause, park=False))
             return
@@ -291,10 +317,14 @@ class Deliveries:
         """A unit is settled for good."""
         if number in self._settling:
             unit, message, decision = self._settling.pop(number)
-            if not isinstance(decision, Park):
+            if isinstance(decision, Stage):
+                self._staging.end(message.message_id, done=True)
+            elif not isinstance(decision, Park):
+                self._settled += 1
                 self._sightings.forget([message])
             self._leave(unit)
         elif (found := self._units.committing(number)) is not None:
+            self._settled += len(found.members)
             self._sightings.forget(found.members)
             self._completion.end(found)
 
@@ -372,7 +402,7 @@ class Deliveries:
 
     def connection_lost(self) -> None:
         """Give up what can't be settled any more; running handlers keep their place until they return."""
-        self._line.clear()
+        self.drop_waiting()
         for unit in self._units:
             unit.lost = unit.rollback = True
             self._sightings.to_come_again(unit.messages)
@@ -392,7 +422,7 @@ class Deliveries:
             self._sightings.to_come_again(unit.messages)
             self._completion.end(unit)
         self._settling.clear()
-        self._line.clear()
+        self.drop_waiting()
 
     def _warn(self, message: InHand, what: str) -> None:
         self._log(Level.WARNING, f"message {message.key!r}: {what}")

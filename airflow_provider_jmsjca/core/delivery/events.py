@@ -31,10 +31,12 @@ class ConnectFailed:
 
     Attributes:
         permanent: Trying again gives the same answer: wrong credentials, wrong selector.
+        standby: Another client has the subscription, which is nothing to worry about.
     """
 
     failure: Failure
     permanent: bool = False
+    standby: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,20 +53,28 @@ class MessageArrived:
     Attributes:
         message_id: Stable over redelivery and unique in this activation; `None` if the message has none: its
             count then lasts only as long as it stays in our hands.
+        source: Which of the destinations it came from, by its place in `DeliverySettings.sources`.
         group: Its JMSXGroupID: messages of a group are delivered one by one, in order.
         redelivered: The broker's flag.
         delivery_count: The broker's count, this time included; `None` where it doesn't count.
         parked: The count with which it was parked (`Park`) before it came back; `None` if it wasn't.
+        in_progress: It came from the in-progress queue.
+        left: It was put there by an earlier run: its outcome is in doubt.
         undecodable: Why it can't be decoded: it is moved and never delivered.
+        unsubscribed: Nobody subscribes to it: it is moved and never delivered.
     """
 
     delivery: int
     message_id: str | None
+    source: int = 0
     group: str | None = None
     redelivered: bool = False
     delivery_count: int | None = None
     parked: int | None = None
+    in_progress: bool = False
+    left: bool = False
     undecodable: Failure | None = None
+    unsubscribed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +136,7 @@ class StateSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitCommitted:
-    """`CommitUnit`, `Move`, `Delete` or `Park` is done and durable."""
+    """`CommitUnit`, `Move`, `Delete`, `Park` or `Stage` is done and durable."""
 
     unit: int
 

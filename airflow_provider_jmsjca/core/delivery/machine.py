@@ -40,6 +40,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     UnitLost,
 )
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState, Outage
+from airflow_provider_jmsjca.core.delivery.room import Share
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.delivery.units import TimerKind, Timers
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
@@ -56,6 +57,7 @@ class DeliveryMachine:
         settings: The rules.
         tracker: Counts and per-message state; shared with nobody else.
         chance: Returns a random number, 0 up to but not including 1, for jitter.
+        room: What else bounds it; `None`: nothing does.
 
     Attributes:
         state: As JMSJCA reports it.
@@ -65,7 +67,11 @@ class DeliveryMachine:
     """
 
     def __init__(
-        self, settings: DeliverySettings, tracker: RedeliveryTracker, chance: Callable[[], float]
+        self,
+        settings: DeliverySettings,
+        tracker: RedeliveryTracker,
+        chance: Callable[[], float],
+        room: Share | None = None,
     ) -> None:
         self.state = ActivationState.DOWN
         self.suspended = False
@@ -74,10 +80,11 @@ class DeliveryMachine:
         self._timers = Timers()
         self._chance = chance
         self._outage = Outage(settings.outage)
-        self._deliveries = Deliveries(settings, tracker, self._timers, chance, self._decide)
+        self._deliveries = Deliveries(settings, tracker, self._timers, chance, self._decide, room=room)
         self._running = False
         self._connected = False
         self._consuming = False
+        self._standby = False
         self._stop: StopAsked | None = None
 
     @property
@@ -192,6 +199,7 @@ class DeliveryMachine:
             self._decide(CloseConnection())
             return
         self._connected = True
+        self._standby = False
         self._outage.over()
         self.state = ActivationState.UP
         self._consume()
@@ -212,7 +220,7 @@ class DeliveryMachine:
         if self._connected:
             self._decide(CloseConnection())
         self._disconnected()
-        self._connect_later(event.failure.message)
+        self._connect_later(event.failure.message, standby=event.standby)
 
     def _connection_lost(self, event: ConnectionLost) -> None:
         if not self._connected:
@@ -226,9 +234,13 @@ class DeliveryMachine:
         self._connected = self._consuming = self._deliveries.gate.open = False
         self._deliveries.connection_lost()
 
-    def _connect_later(self, why: str) -> None:
+    def _connect_later(self, why: str, *, standby: bool = False) -> None:
         self.state, pause = self._outage.pause(self._chance())
-        self._log(Level.WARNING, f"{why}; connecting again in {pause.total_seconds():.1f} s")
+        if not standby:
+            self._log(self._outage.level(), f"{why}; connecting again in {pause.total_seconds():.1f} s")
+        elif not self._standby:
+            self._log(Level.INFO, f"{why}; standing by, and trying again until it is free")
+        self._standby = standby
         self._timers.set(TimerKind.CONNECT, 0, pause)
 
     # -- suspend, resume, stop ----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from datetime import timedelta
 
+from airflow_provider_jmsjca.core.delivery.decisions import Level
 from airflow_provider_jmsjca.core.delivery.settings import OutageSettings
 
 
@@ -33,11 +34,19 @@ class Outage:
     def over(self) -> None:
         """A connection is up."""
         self._attempts = 0
+        self._reported = False
         self._left_to_suspend = timedelta(0)
 
     def began(self) -> None:
         """A connection that was up is lost."""
         self._left_to_suspend = self._settings.max_suspend
+
+    def level(self) -> Level:
+        """Return how loud to say that it is not connected. Source: J108."""
+        first, self._reported = not self._reported, True
+        if not self._settings.minimal_logging:
+            return Level.WARNING
+        return Level.ERROR if first else Level.DEBUG
 
     def pause(self, chance: float) -> tuple[ActivationState, timedelta]:
         """Return how long to wait before the next attempt, and the state meanwhile.

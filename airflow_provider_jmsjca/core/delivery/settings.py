@@ -22,13 +22,15 @@ class OutageSettings:
         backoff: Pauses between attempts.
         init_suspend: Length of each suspension after a connection was lost.
         max_suspend: Length of all suspensions of one outage together; zero never suspends.
+        minimal_logging: The first failure of an outage is an error in the log, the others are for debugging.
 
-    Source: J12, J13, J122; W15, W16, W24-W26.
+    Source: J12, J13, J108, J122; W15, W16, W24-W26.
     """
 
     backoff: Backoff = RECONNECT
     init_suspend: timedelta = _NONE
     max_suspend: timedelta = _NONE
+    minimal_logging: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +39,15 @@ class DeliverySettings:
 
     Attributes:
         destination: Where messages come from, as the activation names it.
+        further: Destinations that take turns with it, in their order (I5).
+        quantity: Most messages of each in a cycle of turns (I4).
         handling: Redelivery handling.
         redirect: Move messages unchanged instead of as a copy.
         non_retryable: Exception classes (dotted names) after which a message is moved at once.
         dead_letter: Where those messages go; empty: to the target of the handling's move.
+        unsubscribed: Where messages go that nobody subscribes to.
+        in_progress: Each message is first put into a queue of its own, and handled when it comes back from
+            there.
         concurrency: How many units of work at once: 1 for serial.
         batch_size: Messages in one unit of work; above 1 an EndOfBatch message ends each batch.
         batch_idle: A batch ends when no message came for so long.
@@ -50,18 +57,23 @@ class DeliverySettings:
         park: Delays above 5 seconds don't hold the message: the broker delivers a copy later. Messages of a
             group and of batches are held all the same, for their order.
         transaction_timeout: A unit that lasts longer is rolled back; `None` for no limit.
+        sources: Every destination, in the order of their turns.
 
     Raises:
         ConfigurationError: Every rule that can't hold.
 
-    Source: J81-J84, J94, J95, J183-J203; W22.
+    Source: J81-J84, J94, J95, J183-J203; W22; I4, I5, I30.
     """
 
     destination: Destination
+    further: tuple[Destination, ...] = ()
+    quantity: int = 1
     handling: RedeliveryHandling = RedeliveryHandling.DEFAULT
     redirect: bool = False
     non_retryable: frozenset[str] = frozenset()
     dead_letter: tuple[MoveTarget, ...] = ()
+    unsubscribed: Destination | None = None
+    in_progress: bool = False
     concurrency: int = 1
     batch_size: int = 1
     batch_idle: timedelta = timedelta(milliseconds=100)
@@ -71,15 +83,19 @@ class DeliverySettings:
     park: bool = False
     transaction_timeout: timedelta | None = timedelta(seconds=30)
     outage: OutageSettings = field(default_factory=OutageSettings)
+    sources: tuple[Destination, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "sources", (self.destination, *self.further))
         if faults := tuple(self._faults()):
             raise ConfigurationError(faults)
 
     def _faults(self) -> Iterator[str]:
-        for name in ("concurrency", "batch_size"):
+        for name in ("concurrency", "batch_size", "quantity"):
             if getattr(self, name) < 1:
                 yield f"{name} is {getattr(self, name)}; expected at least 1"
+        if self.in_progress and self.park:
+            yield "park is on with an in-progress queue: a parked message would stand in neither queue"
         for name in ("batch_idle", "batch_flush", "transaction_timeout"):
             value = getattr(self, name)
             if value is not None and value <= _NONE:

@@ -43,6 +43,9 @@ class Sightings:
             served=served,
             poison=event.undecodable is not None,
             undecodable=event.undecodable is not None,
+            unsubscribed=event.unsubscribed,
+            in_progress=event.in_progress,
+            source=event.source,
         )
 
     def count(self, message: InHand) -> None:

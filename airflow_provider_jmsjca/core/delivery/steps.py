@@ -47,6 +47,7 @@ class Keep:
 
 Step: TypeAlias = HandOver | Pause | Transfer | Discard | Keep
 HAND_OVER = HandOver()
+KEEP = Keep()
 
 
 def next_step(
@@ -54,18 +55,21 @@ def next_step(
 ) -> Step:
     """Return what to do with a message whose turn it is.
 
-    Source: J129, J134, J137, J171; poison first.
+    Source: J129, J134, J137, J171; I30; poison first.
     """
-    if message.poison and (targets := dead_letter_targets(state, settings)):
+    origin = settings.sources[message.source]
+    if message.unsubscribed:
+        return KEEP if settings.unsubscribed is None else Transfer((settings.unsubscribed,))
+    if message.poison and (targets := dead_letter_targets(state, settings, origin)):
         return Transfer(targets)
     action = (state.handling or settings.handling).action_for(message.seen)
     match action:
         case Move():
-            return Transfer(action.targets(settings.destination))
+            return Transfer(action.targets(origin))
         case Delete():
             return Discard()
         case _ if message.undecodable:
-            return Keep()
+            return KEEP
         case Delay() | Backoff() if not message.served:
             pause = action.pause(message.seen, chance())
             held = message.group is not None or settings.batch_size > 1 or pause <= SLICE
@@ -73,13 +77,15 @@ def next_step(
     return HAND_OVER
 
 
-def dead_letter_targets(state: MessageState, settings: DeliverySettings) -> tuple[Destination, ...]:
-    """Return where poison goes; empty if nothing says where."""
+def dead_letter_targets(
+    state: MessageState, settings: DeliverySettings, origin: Destination
+) -> tuple[Destination, ...]:
+    """Return where poison from a destination goes; empty if nothing says where."""
     if settings.dead_letter:
-        return tuple(target.destination(settings.destination) for target in settings.dead_letter)
+        return tuple(target.destination(origin) for target in settings.dead_letter)
     for handling in (state.handling, settings.handling):
         if handling is not None and handling.actions and isinstance(handling.actions[-1], Move):
-            return handling.actions[-1].targets(settings.destination)
+            return handling.actions[-1].targets(origin)
     return ()
 
 
@@ -92,8 +98,8 @@ def step_after_failure(
 
     Source: J142.
     """
-    if message.undecodable:
-        return Keep()
+    if message.undecodable or message.unsubscribed:
+        return KEEP
     for action in reversed((state.handling or settings.handling).actions):
         if isinstance(action, Delay | Backoff):
             return Pause(action.pause(message.seen, chance()), park=False)

@@ -28,11 +28,14 @@ class InHand:
 
     Attributes:
         key: Its message id, or something that stands for it.
+        source: Which of the destinations it came from.
         flagged: It was delivered before, so the sighting counts (J129).
         counted: This sighting has been counted already.
         served: Its delay has been served already.
         poison: It goes to the dead-letter destination.
         undecodable: It can't be delivered.
+        unsubscribed: It is not to be delivered.
+        in_progress: It stands in the in-progress queue.
     """
 
     delivery: int
@@ -43,8 +46,16 @@ class InHand:
     served: bool
     poison: bool
     undecodable: bool
+    unsubscribed: bool = False
+    in_progress: bool = False
+    source: int = 0
     seen: int = 0
     counted: bool = False
+
+    @property
+    def is_to_be_staged(self) -> bool:
+        """Whether it goes to the in-progress queue before it is handled, if there is one."""
+        return not (self.in_progress or self.undecodable or self.unsubscribed)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

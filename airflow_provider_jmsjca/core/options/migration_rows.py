@@ -12,10 +12,12 @@ from airflow_provider_jmsjca.core.options.choices import (
 from airflow_provider_jmsjca.core.options.option import Option, OptionType, Unit, accepted
 from airflow_provider_jmsjca.core.redelivery.actions import MoveKind
 
-_NO_REQUESTS = "there is no request operator"
+_ENGINE = "engine.listener"
 
 
-def _destination(name: str, wbia: str, meaning: str, source: str, missing: str) -> Option:
+def _destination(
+    name: str, wbia: str, meaning: str, source: str, *, acts: str = "", missing: str = ""
+) -> Option:
     return Option(
         name=name,
         value_type=OptionType.TEXT,
@@ -23,6 +25,7 @@ def _destination(name: str, wbia: str, meaning: str, source: str, missing: str) 
         wbia=(wbia,),
         meaning=meaning,
         source=source,
+        acts=acts,
         missing=missing,
     )
 
@@ -58,7 +61,7 @@ PATCH_BAY = (
         patch_bay=("limboDeliveryRetry",),
         meaning="Attempts to publish to the dead-letter destination; then the message stays in the store.",
         source="P16",
-        missing="there is no store; a message that can't be moved stays at the broker",
+        missing="there is no store; leave it out: a message that can't be moved stays at the broker",
     ),
     accepted(
         "failure_output_port",
@@ -138,16 +141,16 @@ WBIA = (
         default=1,
         minimum=1,
         wbia=("PollQuantity",),
-        meaning="Messages taken from a destination before the next one has its turn.",
+        meaning="Most messages of each destination in a cycle of turns, where there are several.",
         source="I4-I6, I49, I51",
-        missing="a listener consumes one destination",
+        acts="core.delivery.turns",
     ),
     _destination(
         "in_progress_destination",
         "InProgressDestination",
         "Where a message stands while it is processed (queues only).",
         "I9, I49, I52",
-        "a message stays where it is, unacknowledged, while it is processed",
+        acts=_ENGINE,
     ),
     Option(
         name="in_doubt_events",
@@ -158,7 +161,7 @@ WBIA = (
         wbia=("InDoubtEvents",),
         meaning="What happens at start to messages left in the in-progress destination.",
         source="I9-I14, I49",
-        missing="there is no in-progress destination",
+        acts=_ENGINE,
     ),
     Option(
         name="container_managed_events",
@@ -169,7 +172,8 @@ WBIA = (
         wbia=("ContainerManagedEvents",),
         meaning="JMS: events pass from source to destination in one transaction (queues only).",
         source="I15, I16, I49",
-        missing="an activation has no second destination; JmsSession moves a message in one transaction",
+        missing="an activation hands its messages to a function; let that send them on with delivery.send(), "
+        "which commits with the message",
     ),
     Option(
         name="duplicate_event_elimination",
@@ -179,35 +183,36 @@ WBIA = (
         wbia=("DuplicateEventElimination",),
         meaning="Drop a message whose id was seen before.",
         source="I15, I17, I49",
-        missing="collecting and event triggers always drop repeated ids, listeners never do",
+        missing="there is no store; leave it out: a listener knows the last 32,768 messages it settled, in "
+        "memory, and drops those that an outage brings back; JmsCollectOperator drops every repeated id",
     ),
     _destination(
         "archive_destination",
         "ArchiveDestination",
         "Gets a copy of every message processed.",
         "I26, I49",
-        "say it in the handler: send within its transaction",
+        acts=_ENGINE,
     ),
     _destination(
         "error_destination",
         "ErrorDestination",
-        "Gets a copy of every message that failed.",
+        "Gets every message that failed for good.",
         "I28, I29, I49",
-        "say dead_letter_destination and max_attempts",
+        acts=_ENGINE,
     ),
     _destination(
         "unsubscribed_destination",
         "UnsubscribedDestination",
-        "Gets a copy of every message nobody asked for.",
+        "Gets every message that the selector, or the listener's `subscribes`, rejects.",
         "I30, I49",
-        "there are no subscriptions to message types",
+        acts=_ENGINE,
     ),
     _destination(
         "reply_to_destination",
         "ReplyToDestination",
         "Where answers to our requests go.",
         "I39, I49",
-        "there is no request operator",
+        missing="there is no request operator; give the message you send its reply_to yourself",
     ),
     Option(
         name="message_response_result_property",
@@ -216,7 +221,7 @@ WBIA = (
         wbia=("MessageResponseResultProperty",),
         meaning="Message property that holds the result of a request.",
         source="I45, I46, I49",
-        missing=_NO_REQUESTS,
+        missing="there is no request operator; read the property of the answer in your function",
     ),
     accepted(
         "configuration_meta_object",

@@ -31,7 +31,7 @@ class RedeliveryHandling:
     Raises:
         ConfigurationError: The actions are out of order, or follow a move or a deletion.
 
-    Source: J128-J144, J148.
+    Source: J128-J144, J137b, J148.
     """
 
     DEFAULT: ClassVar[RedeliveryHandling]

@@ -15,9 +15,12 @@ from types import MappingProxyType
 from typing import Protocol
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.destination_options import broker_options
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
+    ClientIdInUseError,
+    ConfigurationError,
     ConnectionLostError,
     PermanentBrokerError,
     TransientBrokerError,
@@ -168,7 +171,8 @@ class Broker:
         """Let a connection in.
 
         Raises:
-            TransientBrokerError: The broker is down, or another connection has the client id.
+            TransientBrokerError: The broker is down.
+            ClientIdInUseError: Another connection has the client id.
             AuthenticationError: The credentials are wrong.
         """
         with self.lock:
@@ -178,8 +182,7 @@ class Broker:
                 raise AuthenticationError(f"vm://{self.name} refuses user {username!r}")
             taken = {item.client_id for item in self._clients} - {None}
             if client.client_id in taken:
-                # Transient: a connection that broke may linger for a while.
-                raise TransientBrokerError(f"vm://{self.name}: client id {client.client_id!r} is in use")
+                raise ClientIdInUseError(f"vm://{self.name}: client id {client.client_id!r} is in use")
             self._clients.append(client)
 
     def detach(self, client: Client) -> None:
@@ -192,8 +195,15 @@ class Broker:
         """Refuse a destination.
 
         Raises:
+            ConfigurationError: It has options for a broker; this one knows none. Source: J91.
             PermanentBrokerError: It is forbidden.
         """
+        if unknown := destination.options and broker_options(destination):
+            raise ConfigurationError(
+                f"destination {destination}: {key} is no option of a destination on vm://, expected prefetch "
+                "or none"
+                for key in unknown
+            )
         if destination in self._forbidden:
             raise PermanentBrokerError(f"vm://{self.name} refuses access to {destination}")
 

@@ -9,6 +9,7 @@ from airflow_provider_jmsjca.core.destination import Destination, DestinationKin
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError
+from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import (
     BrokerInfo,
     Capabilities,
@@ -33,6 +34,7 @@ CAPABILITIES = Capabilities(
     stable_message_id=True,
     selector=True,
     browse=True,
+    backlog=True,
     durable_subscription=True,
     delayed_delivery=True,
     typed_properties=True,
@@ -134,6 +136,21 @@ class MemoryConnection:
             ]
             self.server.forget_idle(destination.name)
         return iter(found)
+
+    def backlog(self, queue: Destination) -> Backlog:
+        """Count what a queue holds."""
+        with self.guard():
+            messages = self.server.queue(queue.name)
+            entries = messages.entries(self.server.now_ms())
+            taken = [entry.message.message_id for entry in entries if not entry.ready]
+            consumers = messages.takers
+            self.server.forget_idle(queue.name)
+        return Backlog(
+            waiting=len(entries) - len(taken),
+            taken=len(taken),
+            consumers=consumers,
+            taken_ids=frozenset(name for name in taken if name is not None),
+        )
 
     def synchronize(self) -> None:
         """Nothing is ever pending; only a lost connection is refused."""

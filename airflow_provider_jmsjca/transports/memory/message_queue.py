@@ -75,6 +75,11 @@ class MessageQueue:
         return not self._takers and len(self._entries) == self._gone
 
     @property
+    def takers(self) -> int:
+        """How many consumers it has."""
+        return len(self._takers)
+
+    @property
     def taken(self) -> bool:
         """Whether it has a consumer."""
         return bool(self._takers)

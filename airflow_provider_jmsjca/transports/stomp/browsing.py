@@ -10,6 +10,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConnectionLostError
 from airflow_provider_jmsjca.transports.base import Subscription
+from airflow_provider_jmsjca.transports.stomp.destination_options import consumer_headers
 from airflow_provider_jmsjca.transports.stomp.frames import BROWSER, Frame, encode
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def browse(
 def _frames(connection: StompConnection, subscription: Subscription, timeout: float) -> Iterator[JmsMessage]:
     frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
     identifier = connection.new_subscription_id()
-    headers = connection.dialect.subscribe(subscription, None)
+    headers = consumer_headers(connection.dialect, subscription.destination)
+    headers |= connection.dialect.subscribe(subscription, None)
     headers |= {"id": identifier, "ack": "auto", "browser": "true"}
     receipts = connection.replies.receipts(blame=True)
     key = connection.route(identifier, lambda frame, _: frames.put(frame))

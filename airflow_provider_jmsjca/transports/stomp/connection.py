@@ -10,6 +10,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from time import monotonic
 from typing import Final, assert_never
 
@@ -18,15 +19,18 @@ from stomp.utils import Frame as StompFrame
 from stomp.utils import calculate_heartbeats
 
 from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.masking import blotted
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
+    ClientIdInUseError,
     ConfigurationError,
     ConnectionLostError,
     JmsError,
     PermanentBrokerError,
     TransientBrokerError,
 )
+from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import (
     BrokerInfo,
     Capabilities,
@@ -44,7 +48,9 @@ from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
 from airflow_provider_jmsjca.transports.stomp.dialects import GENERIC, recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect, UnitKind
 from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame, encode, escape
+from airflow_provider_jmsjca.transports.stomp.management import backlog
 from airflow_provider_jmsjca.transports.stomp.orphans import Orphans
+from airflow_provider_jmsjca.transports.stomp.refusals import Limits, NoAnswerError, error_text
 from airflow_provider_jmsjca.transports.stomp.replies import Receipts, ReceiptTimeoutError, Replies
 from airflow_provider_jmsjca.transports.stomp.sending import send, send_confirmed
 from airflow_provider_jmsjca.transports.stomp.units import ConfirmedUnit, TransactionUnit
@@ -52,12 +58,13 @@ from airflow_provider_jmsjca.transports.stomp.wire import Client, Wire
 
 _log = logging.getLogger(__name__)
 
-_ERROR_LENGTH: Final = 500
 _WITHOUT_HEART_BEAT: Final = 20_000
 _CREDENTIALS: Final = re.compile(
     r"password|passcode|log-?in|credential|authenticat|access refused|security error|not authori[sz]ed",
     re.IGNORECASE,
 )
+# It names the client id, which may hold any of the words above.
+_IN_USE: Final = re.compile(r"InvalidClientIDException|\bClient: .* already connected\b", re.DOTALL)
 
 Route = Callable[[Frame, bytes], None]
 
@@ -98,6 +105,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             on_receipt=self.replies.arrived,
             on_end=self._end,
         )
+        self.limits = Limits(self.wire)
         self._client = Client(self.wire)
         self._client.set_listener("connection", self)
 
@@ -136,12 +144,16 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def _refusal(self) -> JmsError:
         if self._last_error is not None:
+            if _IN_USE.search(self._last_error):
+                return ClientIdInUseError(f"the client id is in use: {self._last_error}")
             if _CREDENTIALS.search(self._last_error):
-                return AuthenticationError(f"the broker refuses the credentials: {self._last_error}")
+                return AuthenticationError(
+                    f"the broker refuses the credentials: {self._last_error}; check user and password"
+                )
             return TransientBrokerError(f"the broker refuses the connection: {self._last_error}")
         if self._end_reason is not None:
             if isinstance(self._end_reason, ConnectionLostError):
-                return TransientBrokerError(f"{self._end_reason} before it said CONNECTED")
+                return NoAnswerError(f"{self._end_reason} before it said CONNECTED")
             return self._end_reason
         return TransientBrokerError("it took the connection and said nothing in time")
 
@@ -151,9 +163,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             self.wire.end(None)
             raise PermanentBrokerError(f"the broker speaks STOMP {headers.get('version', '1.0')}, not 1.2")
         self.dialect, product, version = recognise(headers.get("server", ""))
-        self._broker = BrokerInfo(
-            product=product, version=version, address=f"{self._host[0]}:{self._host[1]}"
-        )
+        self._broker = replace(self._broker, product=product, version=version)
         self.wire.parser.end = self.dialect.frame_end
         send, receive = calculate_heartbeats(tuple(headers.get("heart-beat", "0,0").split(",")), beats)
         self.wire.heart_beats(send / 1000, receive / 1000)
@@ -222,11 +232,8 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             self._ended = True
             callbacks, self._on_lost = self._on_lost, []
         self._answered.set()
-        self.replies.lost(
-            reason
-            if isinstance(reason, ConnectionLostError)
-            else ConnectionLostError(str(reason or "closed"))
-        )
+        closed = ConnectionLostError(str(reason or "closed"))
+        self.replies.lost(reason if isinstance(reason, ConnectionLostError) else closed)
         if self._state is not ConnectionState.LOST or self._connected is None or reason is None:
             return
         _log.warning("The connection to %s is lost: %s", self._broker, reason)
@@ -245,13 +252,14 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def on_error(self, frame: StompFrame) -> None:
         """Take ERROR, and find whom it concerns."""
-        text = _error_text(frame)
+        text = blotted(error_text(frame), self._settings.secrets)
         if self.orphans.swallowed(text):
             return
         self._last_error = text
         if self._connected is None:
             self._answered.set()
             return
+        text = self.limits.explained(text, self.dialect.ways_out)
         error = PermanentBrokerError(f"{self._broker} refused: {text}")
         if self.replies.refused(frame.headers.get("receipt-id"), error):
             return
@@ -264,8 +272,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
     def _message(self, frame: Frame) -> None:
         self.orphans.came(frame)
         key = frame.first(SUBSCRIPTION) or b""
-        route = self._routes.get(key)
-        if route is not None:
+        if (route := self._routes.get(key)) is not None:
             route(frame, key)
 
     # --- for consumers, units and browsers
@@ -314,7 +321,9 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def encode(self, outgoing: Outgoing) -> bytes:
         """Return the SEND frame."""
-        return self.dialect.encode(outgoing, f"{self._prefix}{next(self._numbers)}")
+        frame = self.dialect.encode(outgoing, f"{self._prefix}{next(self._numbers)}")
+        self.limits.sending(len(frame))
+        return frame
 
     def send_confirmed(
         self, outgoing: list[Outgoing], *, before: int = 0, frames: list[bytes] | None = None
@@ -367,6 +376,10 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         """Yield the messages on a queue without consuming them."""
         return browse(self, destination, selector, self._reply_timeout)
 
+    def backlog(self, queue: Destination) -> Backlog:
+        """Ask the broker what a queue holds; see the port."""
+        return backlog(self, queue, self._reply_timeout)
+
     def synchronize(self) -> None:
         """Wait until the broker has carried out everything sent to it before."""
         receipts = self.replies.receipts()
@@ -386,10 +399,3 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         for command, headers in self.dialect.delete_durable(subscription, self.client_id):
             self.wire.append(encode(command, [*headers.items(), ("receipt", receipts.ask())]))
         self.wait(receipts)
-
-
-def _error_text(frame: StompFrame) -> str:
-    message = frame.headers.get("message", "")
-    first = bytes(frame.body or b"").decode("utf-8", "backslashreplace").strip().partition("\n")[0].strip()
-    text = message if first in message else f"{message}: {first}" if message else first
-    return text if len(text) <= _ERROR_LENGTH else f"{text[:_ERROR_LENGTH]}…"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError
 from airflow_provider_jmsjca.transports.base import OnReceived, Received, Subscription
+from airflow_provider_jmsjca.transports.stomp.destination_options import consumer_headers
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Recovery
 from airflow_provider_jmsjca.transports.stomp.frames import Frame, encode
 
@@ -40,6 +41,7 @@ class StompConsumer:
         self._dialect = connection.dialect
         self._wire = connection.wire
         self._subscription = subscription
+        self._options = consumer_headers(connection.dialect, subscription.destination)
         self._on_received = on_received
         self._acknowledgement = connection.dialect.acknowledgement
         self._lock = threading.Lock()
@@ -80,7 +82,7 @@ class StompConsumer:
             raise
 
     def _subscribe(self, receipt: str) -> bytes:
-        headers = self._dialect.subscribe(self._subscription, self._connection.client_id)
+        headers = self._options | self._dialect.subscribe(self._subscription, self._connection.client_id)
         self._identifier = headers.setdefault("id", self._connection.new_subscription_id())
         self._key = self._connection.route(self._identifier, self.on_frame)
         headers |= {"ack": "client" if self._in_order else "client-individual", "receipt": receipt}

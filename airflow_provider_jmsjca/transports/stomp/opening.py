@@ -7,6 +7,7 @@ from typing import Final
 
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
+    ClientIdInUseError,
     ConfigurationError,
     JmsError,
     PermanentBrokerError,
@@ -15,6 +16,7 @@ from airflow_provider_jmsjca.errors import (
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, TlsSettings, Transport
 from airflow_provider_jmsjca.transports.stomp.channel import open_channel
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from airflow_provider_jmsjca.transports.stomp.refusals import NoAnswerError
 
 PLAIN: Final = "stomp"
 TLS: Final = "stomp+ssl"
@@ -35,6 +37,7 @@ class StompTransport:
 
         Raises:
             TransientBrokerError: No host answered in time; every attempt is named.
+            ClientIdInUseError: A broker has another connection with our client id; no other host takes us.
             PermanentBrokerError: No host can ever be used: TLS fails with each, or none speaks STOMP 1.2.
             AuthenticationError: A broker refused the credentials; further hosts are not tried.
             ConfigurationError: The settings can't work.
@@ -52,18 +55,30 @@ class StompTransport:
         text = "; ".join(f"{name}: {error}" for name, error in problems)
         if all(isinstance(error, PermanentBrokerError) for _, error in problems):
             raise PermanentBrokerError(f"no broker can be used: {text}")
-        raise TransientBrokerError(f"no broker could be reached: {text}")
+        if any(isinstance(error, ClientIdInUseError) for _, error in problems):
+            raise ClientIdInUseError(text)
+        raise TransientBrokerError(
+            f"no broker could be reached: {text}; check host and port, and that it takes STOMP there"
+        )
 
 
 def _open(settings: ConnectionSettings, address: tuple[str, int]) -> StompConnection:
     deadline = monotonic() + settings.connect_timeout.total_seconds()
-    tls = (settings.tls or TlsSettings()) if settings.scheme == TLS else None
-    channel = open_channel(*address, tls, deadline)
-    connection = StompConnection(settings, address, channel)
     try:
-        connection.open(deadline)
+        try:
+            return _attempt(settings, address, deadline)
+        except NoAnswerError:
+            # ActiveMQ now and then closes before its ERROR is out, and wrong credentials would look like a
+            # fault that passes.
+            return _attempt(settings, address, deadline)
     except AuthenticationError as error:
         raise AuthenticationError(f"{settings.scheme}://{address[0]}:{address[1]}: {error}") from error
+
+
+def _attempt(settings: ConnectionSettings, address: tuple[str, int], deadline: float) -> StompConnection:
+    tls = (settings.tls or TlsSettings()) if settings.scheme == TLS else None
+    connection = StompConnection(settings, address, open_channel(*address, tls, deadline))
+    connection.open(deadline)
     return connection
 
 

@@ -42,7 +42,12 @@ def _send_in_transaction(connection: StompConnection, bulk: list[Outgoing], befo
         for one in bulk:
             unit.send(one)
         unit.commit()
-    except PermanentBrokerError:
+    except PermanentBrokerError as error:
+        if not connection.is_up:
+            raise PermanentBrokerError(
+                f"one of the messages {before + 1} to {before + len(bulk)} was refused, so none of them was "
+                f"sent: {error}"
+            ) from error
         # Nothing of it is there: once more one by one, up to the message that was refused.
         for position, one in enumerate(bulk):
             connection.send_confirmed([one], before=before + position)
@@ -72,6 +77,9 @@ def send_confirmed(
         name = "a message" if which is None else f"message {before + which + 1} to {bulk[which].destination}"
         raise PermanentBrokerError(f"{name} was refused: {error}") from error
     except ConnectionLostError as error:
+        refusal = connection.limits.passed(max(map(len, frames), default=0))
+        if refusal is not None:
+            raise PermanentBrokerError(f"a message was refused: {refusal}") from error
         raise InDoubtError(f"the connection was lost while sending: {error}") from error
 
 

@@ -72,6 +72,7 @@ class TransactionUnit(_Unit):
         self._identifier = connection.new_transaction_id()
         self._header = b"transaction:%b\n" % self._identifier.encode()
         self._begun = False
+        self._largest = 0
         self._fault: JmsError | None = None
 
     def blame(self, error: JmsError) -> None:
@@ -81,11 +82,17 @@ class TransactionUnit(_Unit):
 
     def send(self, outgoing: Outgoing) -> None:
         """Add a message to send."""
-        frame = with_header(self._connection.encode(outgoing), "transaction", self._identifier)
-        with self._lock:
-            self._check_open()
-            self._begin()
-        self._wire.write(frame)
+        encoded = self._connection.encode(outgoing)
+        frame = with_header(encoded, "transaction", self._identifier)
+        self._largest = max(self._largest, len(encoded))
+        try:
+            with self._lock:
+                self._check_open()
+                self._begin()
+            self._wire.write(frame)
+        except ConnectionLostError as error:
+            self._explain(error)
+            raise
 
     def acknowledge(self, received: Received) -> None:
         """Add a received message to settle."""
@@ -104,7 +111,11 @@ class TransactionUnit(_Unit):
 
     def commit(self) -> None:
         """Make all of it durable, or raise."""
-        self._close()
+        try:
+            self._close()
+        except ConnectionLostError as error:
+            self._explain(error)
+            raise
         if not self._begun:
             return
         try:
@@ -121,8 +132,18 @@ class TransactionUnit(_Unit):
         for received in self._received:
             _consumer_of(received).settled(received)
 
+    def _explain(self, error: ConnectionLostError) -> None:
+        """Raise what is to blame for a lost connection, if it is a message of this unit."""
+        refusal = self._connection.limits.passed(self._largest) if self._largest else None
+        if refusal is not None:
+            raise refusal from error
+
     def _prepare(self) -> None:
-        self._connection.synchronize()
+        try:
+            self._connection.synchronize()
+        except ConnectionLostError as error:
+            self._explain(error)
+            raise
         if self._fault is not None:
             raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
 

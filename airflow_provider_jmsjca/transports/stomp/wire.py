@@ -210,10 +210,10 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         if self.in_reader:
             return
         with self._send_lock:
-            deadline = monotonic() + self._send_timeout
             try:
                 while not self._send_some():
-                    wait_for(self._channel.fileno(), select.POLLOUT, deadline)
+                    # Anew each time: a large message takes as long as the broker needs to take it in.
+                    wait_for(self._channel.fileno(), select.POLLOUT, monotonic() + self._send_timeout)
             except TimeoutError:
                 self.end(ConnectionLostError(f"the broker took nothing for {self._send_timeout:g} s"))
             except (OSError, ValueError) as error:
@@ -255,11 +255,21 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             reason = ConnectionLostError(f"the connection broke: {error}")
         finally:
             self.end(reason)
+            if isinstance(self._reason, ConnectionLostError):
+                self._hear_out()
             with self._send_lock:
                 self._channel.close()
             self._wake_in.close()
             self._wake_out.close()
             self._on_end(self._reason)
+
+    def _hear_out(self) -> None:
+        """Read why the broker closed the connection, if a write noticed that first."""
+        try:
+            while data := self._channel.receive():
+                self._dispatch(frame for frame in self.parser.feed(data) if frame.command == b"ERROR")
+        except (OSError, ValueError, JmsError) as error:
+            _log.debug("Nothing more can be read: %s", error)
 
     def _loop(self) -> None:
         parser = self.parser

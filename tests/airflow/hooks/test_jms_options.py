@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 
 import pytest
 
@@ -14,6 +15,7 @@ from airflow_provider_jmsjca.errors import (
     AuthenticationError,
     CapabilityError,
     ConfigurationError,
+    PermanentBrokerError,
     TransientBrokerError,
 )
 from airflow_provider_jmsjca.hooks.jms import JmsHook
@@ -252,7 +254,9 @@ class TestAdministeredObjects:
     def test_options_in_a_name_j91(self, publish: Publish) -> None:
         publish("one")
         with JmsHook("jms_test").get_conn() as connection, connection.session() as session:
-            assert session.receive("jmsjca://?name=orders&some=option", timeout=1) is not None
+            assert session.receive("jmsjca://?name=orders&prefetch=3", timeout=1) is not None
+            with pytest.raises(ConfigurationError, match="some is no option of a destination on vm://"):
+                session.receive("jmsjca://?name=orders&some=option", timeout=1)
 
 
 def test_a_selector_of_the_connection_reaches_its_consumers_j178_j182(
@@ -267,3 +271,45 @@ def test_a_selector_of_the_connection_reaches_its_consumers_j178_j182(
     with found.get_conn() as connection, connection.session() as session:
         session.send(ORDERS, JmsMessage.text("here", properties={"region": "eu"}))
     assert sensor.poke({})
+
+
+def test_a_connection_not_used_successfully_for_the_idle_timeout_is_replaced_j43(
+    server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = hook(monkeypatch, server, extra={"idle_timeout": 0.4})
+    with found.get_conn() as held, held.session() as session:
+        for _ in range(3):
+            time.sleep(0.2)
+            session.send(ORDERS, JmsMessage.text("success"))
+            with found.get_conn():
+                assert server.connections == 1
+        time.sleep(0.5)
+        with found.get_conn():
+            assert server.connections == 2
+
+
+def test_a_connection_on_which_the_broker_refused_something_is_replaced_j14(
+    server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = hook(monkeypatch, server)
+    server.forbid(ORDERS)
+    with found.get_conn() as held, held.session() as session:
+        with found.get_conn():
+            assert server.connections == 1
+        with pytest.raises(PermanentBrokerError):
+            session.send(ORDERS, JmsMessage.text("refused"))
+        with found.get_conn():
+            assert server.connections == 2
+    assert server.connections == 1
+
+
+def test_a_user_name_may_look_another_connection_up_j69_j78(
+    server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = broker(f"{server.name}-elsewhere")
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_JMS_ELSEWHERE", json.dumps({"conn_type": "jms", "host": f"vm://{elsewhere.name}"})
+    )
+    found = hook(monkeypatch, server)
+    with found.get_conn("lookup://jms_elsewhere"):
+        assert (server.connections, elsewhere.connections) == (0, 1)

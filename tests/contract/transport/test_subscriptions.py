@@ -10,6 +10,7 @@ import pytest
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PermanentBrokerError
+from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
 from tests.contract.transport.collector import DEADLINE, Collector
 from tests.contract.transport.traffic import Connect, settle
@@ -110,6 +111,24 @@ def test_a_selector_that_is_none_is_refused(connect: Connect, queue: Destination
     refused = PermanentBrokerError if connection.capabilities.selector else CapabilityError
     with pytest.raises((refused, ConfigurationError)):
         connection.consume(Subscription(destination=queue, selector="region = = 'eu'"), Collector())
+
+
+def test_backlog_or_refusal(connection: Connection, connect: Connect, queue: Destination) -> None:
+    if not connection.capabilities.backlog:
+        with pytest.raises(CapabilityError, match="backlog"):
+            connection.backlog(queue)
+        return
+    assert connection.backlog(queue) == Backlog()
+    send(connection, queue, *texts("0", "1", "2"))
+    assert connection.backlog(queue) == Backlog(waiting=3)
+    collector = Collector()
+    connect().consume(Subscription(destination=queue, prefetch=1), collector)
+    (received,) = collector.wait(1)
+    # A broker that bounds the prefetch in bytes has more on the way.
+    held = connection.backlog(queue)
+    assert (held.waiting + held.taken, held.consumers) == (3, 1)
+    assert received.message.message_id in held.taken_ids
+    assert len(held.taken_ids) == held.taken
 
 
 def test_browse_or_refusal(connection: Connection, connect: Connect, queue: Destination) -> None:

@@ -34,9 +34,9 @@ QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
         ("jndi://queues/q1234", QUEUE, DestinationReference(kind=QUEUE, name="jndi://queues/q1234")),
         ("patchbay:/Fulfillment/Submit", TOPIC, DestinationReference(kind=TOPIC, name="Fulfillment/Submit")),
         (
-            "jmsjca://?name=orders&a=b&JMSJCA.NoXA=true",
+            "jmsjca://?name=orders&a=b&JMSJCA.prefetch=5",
             QUEUE,
-            DestinationReference(kind=QUEUE, name="orders", options=(("a", "b"), ("JMSJCA.NoXA", "true"))),
+            DestinationReference(kind=QUEUE, name="orders", options=(("a", "b"), ("JMSJCA.prefetch", "5"))),
         ),
         ("jmsjca://?name=topic%3A%2F%2Fprices", None, DestinationReference(kind=TOPIC, name="prices")),
         (
@@ -61,6 +61,8 @@ def test_reads_j50_j87_j91_p10(
         ("jmsjca://name=orders", QUEUE, "needs a question mark"),
         ("jmsjca://?a=b", QUEUE, "name is missing"),
         ("jmsjca://?name=q&JMSJCA.foo=1", QUEUE, "unknown option JMSJCA.foo"),
+        ("jmsjca://?name=q&JMSJCA.NoXA=true", QUEUE, "JMSJCA.NoXA is no option of a destination"),
+        ("jmsjca://?name=q&prefetch=0", QUEUE, "prefetch: got '0'"),
         ("queue://", None, "needs a name"),
         ("", QUEUE, "needs a name"),
     ],
@@ -76,8 +78,8 @@ def test_examples_of_the_document_j90() -> None:
         "orders": AdministeredObject.parse({"type": "javax.jms.Queue", "name": "jndi://queues/q1234"}),
         "jms/destinations/orders": AdministeredObject.parse("queue://q1234"),
     }
-    first, _ = DestinationReference.parse("lookup://orders").resolve(objects)
-    second, _ = DestinationReference.parse("lookup://jms/destinations/orders", QUEUE).resolve(objects)
+    first = DestinationReference.parse("lookup://orders").resolve(objects)
+    second = DestinationReference.parse("lookup://jms/destinations/orders", QUEUE).resolve(objects)
     assert first == Destination.queue("jndi://queues/q1234")
     assert second == Destination.queue("q1234")
 
@@ -85,7 +87,9 @@ def test_examples_of_the_document_j90() -> None:
 def test_options_of_the_name_beat_those_of_the_object_j91() -> None:
     objects = {"x": AdministeredObject.parse({"type": "queue", "name": "q", "options": "a=1\nb=1"})}
     reference = DestinationReference.parse("jmsjca://?name=lookup://x&b=2&c=2")
-    assert reference.resolve(objects) == (Destination.queue("q"), {"a": "1", "b": "2", "c": "2"})
+    found = reference.resolve(objects)
+    assert found == Destination.queue("q")
+    assert dict(found.options) == {"a": "1", "b": "2", "c": "2"}
 
 
 def test_genericjmsra_objects_j212() -> None:
@@ -139,3 +143,10 @@ def test_look_ups_that_fail_say_what_to_define_j88() -> None:
 def test_any_text_is_read_or_refused(text: str, kind: DestinationKind | None) -> None:
     with contextlib.suppress(ConfigurationError):
         assert DestinationReference.parse(text, kind).name
+
+
+def test_a_name_in_the_providers_own_jndi_stays_as_it_is_j86() -> None:
+    """What `jndi://` names is the provider's to find: it is no name of ours to look up."""
+    reference = DestinationReference.parse("jndi://queues/q1234", QUEUE)
+    assert not reference.lookup
+    assert reference.resolve({}) == Destination.queue("jndi://queues/q1234")

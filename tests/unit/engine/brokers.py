@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import (
     BrokerInfo,
     Capabilities,
@@ -73,6 +74,9 @@ class LesserConnection:
 
     def browse(self, destination: Destination, selector: str | None = None) -> Iterator[JmsMessage]:
         return self._inner.browse(destination, selector)
+
+    def backlog(self, queue: Destination) -> Backlog:
+        return self._inner.backlog(queue)
 
     def synchronize(self) -> None:
         self.synchronized += 1

@@ -16,6 +16,7 @@ from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.calls import Handler, RecordFunction
+from airflow_provider_jmsjca.engine.fates import Subscribes
 from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
 from airflow_provider_jmsjca.transports import connect
@@ -77,6 +78,7 @@ class Site:
         park: bool = False,
         confirm: bool = False,
         record: RecordFunction | None = None,
+        subscribes: Subscribes | None = None,
         **spec: Any,
     ) -> Activation:
         """Return an activation that notes every delivery before its handler gets it."""
@@ -85,7 +87,7 @@ class Site:
             self.note(delivery)
             handler(delivery)
 
-        settings = self.listener_settings(park=park, confirm=confirm, **spec)
+        settings = self.listener_settings(park=park, confirm=confirm, subscribes=subscribes, **spec)
         settings = replace(
             settings,
             delivery=replace(
@@ -105,9 +107,13 @@ class Site:
         return made
 
     @staticmethod
-    def listener_settings(*, park: bool = False, confirm: bool = False, **spec: Any) -> ListenerSettings:
+    def listener_settings(
+        *, park: bool = False, confirm: bool = False, subscribes: Subscribes | None = None, **spec: Any
+    ) -> ListenerSettings:
         full = {"destination": "orders", "destination_type": "queue"} | spec
-        return listener_settings(ActivationSpec(**full), park=park, confirm=confirm, principal="bob")
+        return listener_settings(
+            ActivationSpec(**full), park=park, confirm=confirm, principal="bob", subscribes=subscribes
+        )
 
     def bodies(self, queue: str) -> list[Any]:
         return [message.body for message in self.broker.messages(queue)]

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -10,8 +12,9 @@ from types import MappingProxyType
 
 import pytest
 
-from airflow_provider_jmsjca.engine.pool import ConnectionPool
-from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
+from airflow_provider_jmsjca.engine.connection import JmsConnection
+from airflow_provider_jmsjca.engine.pool import ConnectionPool, Lease
+from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, TransientBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
 from airflow_provider_jmsjca.transports.memory import Broker, broker
@@ -61,19 +64,99 @@ def test_other_settings_get_another(
         assert server.connections == 2
 
 
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def test_j43_unused_it_is_closed_after_the_idle_timeout(server: Broker, wanted: ConnectionSettings) -> None:
     with ConnectionPool(idle_timeout=timedelta(milliseconds=150)) as pool:
         lease = pool.borrow(wanted)
         with pool.borrow(wanted):
             pass
-        time.sleep(0.3)
         assert server.connections == 1
         lease.release()
         lease.release()
-        assert server.connections == 1
         wait_until(lambda: server.connections == 0)
         assert len(pool) == 0
         wait_until(lambda: not any(thread.name == "jms-pool" for thread in threading.enumerate()))
+
+
+def test_j43_the_idle_timeout_counts_from_the_last_successful_use(
+    server: Broker, wanted: ConnectionSettings
+) -> None:
+    clock = Clock()
+    with ConnectionPool(idle_timeout=timedelta(seconds=30), clock=clock) as pool:
+        lease = pool.borrow(wanted)
+        clock.now += 20
+        lease.usage.succeeded()
+        clock.now += 29
+        with pool.borrow(wanted) as same:
+            assert same is lease.connection
+        clock.now += 1
+        with pool.borrow(wanted) as fresh:
+            assert fresh is not lease.connection
+            assert lease.connection.state is ConnectionState.UP
+            lease.release()
+            assert lease.connection.state is ConnectionState.CLOSED
+        assert server.connections == 1
+
+
+def test_j43_given_back_after_the_idle_timeout_it_is_closed_at_once(
+    server: Broker, wanted: ConnectionSettings
+) -> None:
+    clock = Clock()
+    with ConnectionPool(idle_timeout=timedelta(seconds=30), clock=clock) as pool:
+        with pool.borrow(wanted):
+            clock.now += 31
+        assert server.connections == 0
+
+
+def test_j14_one_on_which_the_broker_refused_something_is_not_lent_again(
+    wanted: ConnectionSettings, pool: ConnectionPool
+) -> None:
+    with pool.borrow(wanted) as first:
+        pass
+    lease = pool.borrow(wanted)
+    assert lease.connection is first
+    with pytest.raises(PermanentBrokerError), lease.usage:
+        raise PermanentBrokerError("no")
+    lease.release()
+    assert first.state is ConnectionState.CLOSED
+    with pool.borrow(wanted) as fresh:
+        assert fresh is not first
+
+
+def test_a_mistake_of_the_caller_says_nothing_about_the_connection(
+    wanted: ConnectionSettings, pool: ConnectionPool
+) -> None:
+    lease = pool.borrow(wanted)
+    with pytest.raises(ConfigurationError), lease.usage:
+        raise ConfigurationError("no")
+    with pool.borrow(wanted) as same:
+        assert same is lease.connection
+    lease.release()
+
+
+def test_one_that_is_listened_on_does_not_become_idle(wanted: ConnectionSettings) -> None:
+    clock = Clock()
+    with ConnectionPool(idle_timeout=timedelta(seconds=30), clock=clock) as pool:
+        listener = pool.borrow(wanted, listening=True)
+        clock.now += 3600
+        with pool.borrow(wanted) as same:
+            assert same is listener.connection
+        listener.release()
+        clock.now += 29
+        with pool.borrow(wanted) as same:
+            assert same is listener.connection
+        clock.now += 2
+        with pool.borrow(wanted) as fresh:
+            assert fresh is not listener.connection
 
 
 def test_used_again_in_time_it_stays(server: Broker, wanted: ConnectionSettings) -> None:
@@ -154,3 +237,44 @@ def test_a_forked_child_does_not_use_its_parents_connections(
             os._exit(0 if len(pool) == 0 and mine.state is ConnectionState.UP else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert len(pool) == 1
+
+
+def test_who_gave_the_connection_back_hears_and_holds_nothing(
+    server: Broker, wanted: ConnectionSettings, pool: ConnectionPool
+) -> None:
+    """A connection that is shared for weeks must not collect the callbacks of everybody who used it."""
+    told: list[str] = []
+    keeper = pool.borrow(wanted)
+    keeper.on_lost(lambda _: told.append("keeper"))
+    gone = [
+        JmsConnection(lease.connection, lease.release, on_lost=lease.on_lost)
+        for lease in borrowed(pool, wanted)
+    ]
+    references = [weakref.ref(each) for each in gone]
+    for each in gone:
+        each.close()
+    del gone, each
+    gc.collect()
+    assert [reference() for reference in references] == [None] * 50
+    server.kill()
+    wait_until(lambda: told == ["keeper"])
+
+
+def test_a_lease_of_a_connection_that_is_lost_tells_at_once(
+    server: Broker, wanted: ConnectionSettings, pool: ConnectionPool
+) -> None:
+    told: list[str] = []
+    lease = pool.borrow(wanted)
+    lease.on_lost(lambda _: told.append("first"))
+    server.kill()
+    wait_until(lambda: told == ["first"])
+    lease.on_lost(lambda _: told.append("second"))
+    assert told == ["first", "second"]
+    lease.release()
+    lease.on_lost(lambda _: told.append("after the release"))
+    assert told == ["first", "second"]
+
+
+def borrowed(pool: ConnectionPool, wanted: ConnectionSettings) -> Iterator[Lease]:
+    for _ in range(50):
+        yield pool.borrow(wanted)

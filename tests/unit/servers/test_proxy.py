@@ -105,6 +105,23 @@ def test_frozen_proxy_accepts_and_forwards_nothing_until_thawed(echo: tuple[str,
                 assert read(client, 4) == b"ping"
 
 
+def test_silent_connections_stay_so_until_thawed_and_new_ones_work(echo: tuple[str, int]) -> None:
+    with TcpProxy(echo) as proxy, connect(proxy) as old:
+        old.sendall(b"warm")
+        assert read(old, 4) == b"warm"
+        proxy.silence()
+        old.sendall(b"late")
+        with connect(proxy) as new:
+            new.sendall(b"ping")
+            assert read(new, 4) == b"ping"
+        old.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            old.recv(1)
+        proxy.thaw()
+        old.settimeout(10)
+        assert read(old, 4) == b"late"
+
+
 def test_frozen_connections_can_be_cut(echo: tuple[str, int]) -> None:
     with TcpProxy(echo) as proxy, connect(proxy) as client:
         client.sendall(b"warm")

@@ -55,6 +55,19 @@ def test_policy_of_the_machine_is_left_alone(machine: Path, monkeypatch: pytest.
     assert (machine / "policy-rc.d").read_text() == "theirs"
 
 
+def test_why_apt_failed_is_in_the_one_line(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    program = machine / "bin" / "apt-get"
+    program.write_text(
+        "#!/bin/sh\necho Reading package lists...\necho 'E: Unable to locate package' >&2\nexit 100\n"
+    )
+    with pytest.raises(ServerUnavailableError) as caught:
+        rabbitmq.require_rabbitmq()
+    assert "apt-get could not install it (E: Unable to locate package); on Debian" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (machine / "policy-rc.d").exists()
+
+
 def test_ordinary_user_is_told_what_root_can_do(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(

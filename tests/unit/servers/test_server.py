@@ -29,7 +29,7 @@ WELL = LISTEN + "signal.pause()"
 WITH_CHILD = (
     LISTEN + "subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()']); signal.pause()"
 )
-DEAF = LISTEN + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(1)"
+DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)" + LISTEN + "while True: time.sleep(1)"
 ENDS = "print('first'); print('cause of the end')"
 SILENT = "import signal; print('thinking', flush=True); signal.pause()"
 
@@ -122,8 +122,10 @@ def test_start_that_ends_shows_exit_code_and_log(make: Make) -> None:
     server = make(ENDS)
     with pytest.raises(ServerError, match=r"tiny ended while starting \(exit code 0\)") as caught:
         server.start()
-    assert str(caught.value).endswith("first\ncause of the end")
+    assert ": cause of the end; more in " in str(caught.value)
     assert str(server.log_file) in str(caught.value)
+    assert f"without {server.folder} it starts afresh" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_log_in_the_error_is_of_this_start_only(make: Make) -> None:
@@ -138,7 +140,7 @@ def test_log_in_the_error_is_of_this_start_only(make: Make) -> None:
 
 def test_start_that_hangs_names_the_port_and_is_ended(make: Make) -> None:
     server = make(SILENT)
-    with pytest.raises(ServerError, match=r"not ready within 1 s: no answer on port \d+ \(main\)") as caught:
+    with pytest.raises(ServerError, match=r"not ready within 1 s, no answer on port \d+ \(main\)") as caught:
         server.start(1)
     assert str(server.ports["main"]) in str(caught.value)
     assert not server.running
@@ -227,3 +229,17 @@ sys.stdin.readline()
             owner.send_signal(how)
         owner.communicate(b"\n" if how is None else None)
     wait_for(lambda: gone(pid))
+
+
+def test_released_server_outlives_its_owner(tmp_path: Path) -> None:
+    script = f"""
+from pathlib import Path
+from tests.unit.servers.test_server import Tiny
+server = Tiny(Path({str(tmp_path / "tiny")!r}))
+server.start()
+server.release()
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+    server = Tiny(tmp_path / "tiny")
+    assert server.adopt()
+    server.stop()

@@ -235,3 +235,10 @@ MESSAGES = st.one_of(
 @given(st.lists(MESSAGES, max_size=6))
 def test_messages_of_all_kinds_come_back_from_a_segment(messages: list[JmsMessage]) -> None:
     assert back(messages) == messages
+
+
+def test_blanks_at_the_ends_of_a_destination_stay() -> None:
+    messages = [
+        JmsMessage.text("a", destination=Destination.queue(" a "), reply_to=Destination.topic("b\x85"))
+    ]
+    assert back(messages) == messages

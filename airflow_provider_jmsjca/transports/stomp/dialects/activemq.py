@@ -58,8 +58,29 @@ class ActiveMqDialect(Dialect):
     # Text of Java producers comes without a content-length and with its NULs as they are. The broker's own
     # end of a frame has a line feed behind it; text with both breaks the connection.
     frame_end: ClassVar[bytes] = b"\0\n"
+    ways_out: ClassVar[Mapping[str, str]] = {
+        "maximum data length": (
+            "the body is larger than wireFormat.maxDataLength of the broker's STOMP connector, 104857600 "
+            "bytes unless its URI says otherwise: raise it there"
+        ),
+        "maximum frame size": (
+            "the message is larger than wireFormat.maxFrameSize of the broker's STOMP connector: raise it "
+            "there"
+        ),
+        "Java heap space": "the broker's memory is too small for it: raise -Xmx of the broker",
+    }
     hidden: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser"}
     taken: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser", "transformation"}
+    consumer_options: ClassVar[frozenset[str]] = frozenset(
+        {
+            "activemq.dispatchAsync",
+            "activemq.exclusive",
+            "activemq.maximumPendingMessageLimit",
+            "activemq.noLocal",
+            "activemq.priority",
+            "activemq.retroactive",
+        }
+    )
 
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE."""
@@ -118,8 +139,9 @@ class ActiveMqDialect(Dialect):
             headers.append(("content-length", str(len(body))))
         return body
 
-    def check_headers(self, headers: Headers) -> None:
+    def check_headers(self, headers: Headers, body: bytes) -> None:
         """Refuse what the broker would answer with an ERROR and the end of the connection."""
+        del body
         for name, value in headers:
             # One character takes up to four bytes, or two where it is escaped.
             if len(name) + len(value) > LONGEST_HEADER_LINE // 4:
@@ -129,12 +151,13 @@ class ActiveMqDialect(Dialect):
                 if size + 1 >= LONGEST_HEADER_LINE:
                     raise ConfigurationError(
                         f"the property {name!r} takes {size} bytes on the wire; ActiveMQ refuses more than "
-                        f"{LONGEST_HEADER_LINE} for a name and its value"
+                        f"{LONGEST_HEADER_LINE} for a name and its value, which no setting changes: spread "
+                        "it over several properties, or put it into the body"
                     )
         if len(headers) > MOST_HEADERS - 10:
             raise ConfigurationError(
                 f"the message has {len(headers)} headers and properties; "
-                f"ActiveMQ refuses more than {MOST_HEADERS}"
+                f"ActiveMQ refuses more than {MOST_HEADERS}, which no setting changes: put them into the body"
             )
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:

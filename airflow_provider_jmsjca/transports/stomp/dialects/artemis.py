@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
-from airflow_provider_jmsjca.errors import CapabilityError
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODY_KIND,
@@ -38,6 +38,12 @@ _SELECTOR_NAMES: Final = {
     "JMSCorrelationID": "JMSCorrelationID",
     "JMSXGroupID": "_AMQ_GROUP_ID",
 }
+# Measured with the broker's own configuration; a record has some bytes more than the headers.
+_HEADERS: Final = 500_800
+_LARGE_BODY: Final = 102_200
+_LARGE_BODY_HEADERS: Final = 101_700
+_OVERHEAD: Final = 10
+_FEW_CHARACTERS: Final = 20_000
 
 
 class ArtemisDialect(Dialect):
@@ -55,6 +61,7 @@ class ArtemisDialect(Dialect):
         redelivered_flag=True,
         stable_message_id=True,
         selector=True,
+        backlog=True,
         durable_subscription=True,
         delayed_delivery=True,
         priority=True,
@@ -63,6 +70,7 @@ class ArtemisDialect(Dialect):
     )
     hidden: ClassVar[frozenset[str]] = _HIDDEN
     taken: ClassVar[frozenset[str]] = _HIDDEN
+    consumer_options: ClassVar[frozenset[str]] = frozenset({"no-local"})
 
     def check(self, subscription: Subscription, broker: BrokerInfo, client_id: str | None) -> None:
         """Refuse selectors on names that match nothing."""
@@ -135,6 +143,26 @@ class ArtemisDialect(Dialect):
             headers.append(("content-length", str(len(body))))
         return body
 
+    def check_headers(self, headers: Headers, body: bytes) -> None:
+        """Refuse what the broker would answer with the end of the connection, and often without an ERROR.
+
+        It keeps text in two bytes a character. All headers must fit into one record: of the journal's buffer,
+        or, where the body is large enough for a file of its own, of the size that makes it so.
+        """
+        if sum(len(name) + len(value) for name, value in headers) < _FEW_CHARACTERS:
+            return
+        size = sum(_stored(name) + _stored(value) + _OVERHEAD for name, value in headers)
+        is_bytes = any(name == "content-length" for name, _ in headers)
+        large = (len(body) if is_bytes else _stored(body.decode())) >= _LARGE_BODY
+        limit = _LARGE_BODY_HEADERS if large else _HEADERS
+        if size > limit:
+            setting = "stompMinLargeMessageSize of its acceptor" if large else "its journal-buffer-size"
+            raise ConfigurationError(
+                f"the properties take {size} bytes together; Artemis takes {limit} "
+                f"{'beside a body of 100 KiB or more' if large else 'in a message'}, two for each character, "
+                f"as {setting} allows: put them into the body"
+            )
+
     def decode_properties(self, properties: dict[str, str]) -> Mapping[str, PropertyValue]:
         """Give JMSXGroupID its name back."""
         if "_AMQ_GROUP_ID" in properties:
@@ -166,6 +194,10 @@ class ArtemisDialect(Dialect):
         name = headers.get("destination", "")
         kind = _KINDS.get(headers.get("destination-type", ""), subscription.destination.kind)
         return Destination(kind, Destination.from_header(name).name) if name else subscription.destination
+
+
+def _stored(text: str) -> int:
+    return len(text.encode("utf-16-le", "surrogatepass"))
 
 
 def _window(prefetch: int | None) -> int:

@@ -14,6 +14,7 @@ from airflow_provider_jmsjca.core.message import DEFAULT_PRIORITY, Body, BodyKin
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp import frames
+from airflow_provider_jmsjca.transports.stomp.destination_options import producer_headers
 from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame
 
 BODY_KIND: Final = "JMS_JMSJCA_BodyKind"
@@ -90,8 +91,11 @@ class Dialect(ABC):
         cumulative_acknowledgement: Whether `ack:client` acknowledges everything before a message, of its
             subscription and no other, and goes faster.
         counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
+        ways_out: What helps, by a part of the text of an ERROR that says a message passes a limit.
         hidden: Received headers that are no properties of the message.
         taken: Names that no property can have on the wire; such properties travel under another name.
+        consumer_options: Options of a destination that are headers of SUBSCRIBE. Source: J91.
+        producer_options: Options of a queue that are headers of SEND. Source: J91.
     """
 
     product: ClassVar[str]
@@ -102,8 +106,11 @@ class Dialect(ABC):
     frame_end: ClassVar[bytes] = b"\0"
     cumulative_acknowledgement: ClassVar[bool] = False
     counts_messages: ClassVar[bool] = True
+    ways_out: ClassVar[Mapping[str, str]] = {}
     hidden: ClassVar[frozenset[str]] = RESERVED
     taken: ClassVar[frozenset[str]] = RESERVED
+    consumer_options: ClassVar[frozenset[str]] = frozenset()
+    producer_options: ClassVar[frozenset[str]] = frozenset()
 
     # --- subscriptions
 
@@ -212,6 +219,7 @@ class Dialect(ABC):
                 )
             headers.append(("AMQ_SCHEDULED_DELAY", str(round(outgoing.delay.total_seconds() * 1000))))
         self.special_headers(headers, outgoing, identifier)
+        headers.extend(producer_headers(self, outgoing.destination))
         self.property_headers(headers, message.properties)
         try:
             body = self.encode_body(headers, message)
@@ -219,7 +227,7 @@ class Dialect(ABC):
             raise ConfigurationError(
                 f"the text holds half a surrogate pair at character {error.start}: no Unicode text"
             ) from error
-        self.check_headers(headers)
+        self.check_headers(headers, body)
         return frames.encode("SEND", headers, body)
 
     def reply_to(self, destination: Destination) -> str:
@@ -243,7 +251,8 @@ class Dialect(ABC):
             text = value if isinstance(value, str) else _text(value)
             if limit is not None and len(text) > limit:
                 raise ConfigurationError(
-                    f"the property {name!r} has {len(text)} characters; {self.product} takes {limit}"
+                    f"the property {name!r} has {len(text)} characters; {self.product} takes {limit}: "
+                    "spread it over several properties, or put it into the body"
                 )
             headers.append((f"{RENAMED}{name}" if name in taken else name, text))
 
@@ -251,9 +260,9 @@ class Dialect(ABC):
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
         """Return the body, and add the headers that say what it is."""
 
-    def check_headers(self, headers: Headers) -> None:
+    def check_headers(self, headers: Headers, body: bytes) -> None:
         """Refuse headers the broker would choke on. Most brokers take any."""
-        del headers
+        del headers, body
 
     # --- messages in
 

@@ -55,6 +55,21 @@ _TAKEN: Final = _HIDDEN | {
     "x-queue-type",
 }
 
+# Both SEND and SUBSCRIBE declare the queue, and the broker refuses a second declaration that differs.
+_QUEUE_ARGUMENTS: Final = frozenset(
+    {
+        "x-dead-letter-exchange",
+        "x-dead-letter-routing-key",
+        "x-expires",
+        "x-max-length",
+        "x-max-length-bytes",
+        "x-max-priority",
+        "x-message-ttl",
+        "x-overflow",
+        "x-queue-type",
+    }
+)
+
 
 class RabbitMqDialect(Dialect):
     """RabbitMQ: no selectors, no transactions worth the name; sends are confirmed one by one.
@@ -65,8 +80,15 @@ class RabbitMqDialect(Dialect):
 
     product: ClassVar[str] = "rabbitmq"
     capabilities: ClassVar[Capabilities] = Capabilities(redelivered_flag=True, durable_subscription=True)
+    ways_out: ClassVar[Mapping[str, str]] = {
+        "larger than configured max size": (
+            "raise max_message_size in the broker's rabbitmq.conf, 134217728 bytes unless it is set there"
+        )
+    }
     hidden: ClassVar[frozenset[str]] = _HIDDEN
     taken: ClassVar[frozenset[str]] = _TAKEN
+    consumer_options: ClassVar[frozenset[str]] = _QUEUE_ARGUMENTS
+    producer_options: ClassVar[frozenset[str]] = _QUEUE_ARGUMENTS
 
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE."""

@@ -214,8 +214,10 @@ def test_several_beans_need_a_name() -> None:
         ("<a>", "no XML: no element found"),
         ("<a></b>", "no XML: mismatched tag at line 1"),
         ("<a/>", "no activation in it"),
-        ('<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>', "a document type declaration is not read"),
-        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "a document type declaration is not read"),
+        ('<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>', "declarations in <!DOCTYPE ... [...]> are not read"),
+        ('<!DOCTYPE a SYSTEM "x.dtd" []><a/>', "declarations in <!DOCTYPE ... [...]> are not read"),
+        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "no activation in it"),
+        ('<!DOCTYPE a SYSTEM "x.dtd">\n<a>&port;</a>', "entity &port; is not declared in the text"),
         ("<a>&x;</a>", "no XML: undefined entity"),
         ("<a>" * 100, "nested deeper than 64 elements"),
         ("<a>\ud800</a>", "half of a surrogate pair"),
@@ -253,3 +255,20 @@ _PIECES = st.sampled_from(
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ConfigurationError):
         assert ActivationSpec.from_xml(text).destination
+
+
+def test_the_document_type_of_old_descriptors_is_passed_over_w13() -> None:
+    text = """<?xml version="1.0"?>
+<!DOCTYPE ejb-jar PUBLIC "-//Sun Microsystems, Inc.//DTD Enterprise JavaBeans 2.0//EN"
+  "http://java.sun.com/dtd/ejb-jar_2_0.dtd">
+<ejb-jar><enterprise-beans><message-driven>
+  <ejb-name>orders</ejb-name>
+  <transaction-type>Container</transaction-type>
+  <message-driven-destination><destination-type>javax.jms.Queue</destination-type></message-driven-destination>
+</message-driven></enterprise-beans></ejb-jar>"""
+    assert read_descriptor(text).activation() == {
+        "ejb-name": "orders",
+        "transaction-type": "Container",
+        "destination-type": "javax.jms.Queue",
+        "trans-attribute": "NotSupported",
+    }

@@ -115,3 +115,9 @@ def test_refuses(text: str, fault: str) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ConfigurationError):
         assert ActivationSpec.from_yaml(text).destination
+
+
+def test_a_destination_with_a_separator_in_its_name_is_written_as_a_list() -> None:
+    spec = ActivationSpec(destination=["queue://a;b"])
+    assert spec.to_yaml() == "destination:\n- queue://a;b\n"
+    assert ActivationSpec.from_yaml(spec.to_yaml()).destination == ("queue://a;b",)

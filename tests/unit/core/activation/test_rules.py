@@ -16,6 +16,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "200"))
 QUEUE = {"destination": "queue://q"}
 TOPIC = {"destination": "topic://t"}
+DISTRIBUTED = "jmsjca://?distribution=1&subscribername=s"
 DURABLE = {**TOPIC, "subscription_durability": "durable"}
 
 
@@ -46,6 +47,20 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
         (
             {**TOPIC, "subscription_name": "jmsjca://?distribution=1&subscribername=s"},
             "subscription_durability: got non_durable, expected durable for a distributed subscription_name",
+        ),
+        (
+            {**DURABLE, "subscription_name": DISTRIBUTED, "generate_unique_client_id": True},
+            (
+                "generate_unique_client_id: got true, expected false for a distributed subscription_name: "
+                "the instances share one subscription"
+            ),
+        ),
+        (
+            {**DURABLE, "subscription_name": DISTRIBUTED, "durable_subscription_deletion": True},
+            (
+                "durable_subscription_deletion: got true, expected false for a distributed "
+                "subscription_name: other instances may stand by for the subscription"
+            ),
         ),
         (
             {**DURABLE, "subscription_name": "jmsjca://?distribution=1"},
@@ -199,3 +214,9 @@ def test_any_fields_are_read_or_refused(fields: dict[str, object]) -> None:
     with contextlib.suppress(ConfigurationError):
         spec = ActivationSpec(**fields)
         assert ActivationSpec.from_yaml(spec.to_yaml(secrets=True)) == spec
+
+
+def test_a_blank_destination_is_missing_also_beside_other_faults() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        ActivationSpec(destination="", BatchSize="-3")
+    assert [fault.split(":")[0] for fault in caught.value.faults] == ["BatchSize", "destination"]

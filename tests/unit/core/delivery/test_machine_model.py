@@ -1,6 +1,7 @@
 """Random histories against a model broker: nothing is lost, nothing settled twice, whatever step is cut.
 
 J81-J84 concurrency, J129-J132 counts, J142 and J167 cascade, J183-J191 batches, J192-J203 hold-until-ack.
+With one message in hand at a time, everything is settled in the order of arrival, but for what must stay.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ class Model(RuleBasedStateMachine):
         self.ids: dict[int, Stored] = {}
         self.gone: list[str] = []
         self.kept = 0
+        self.left = False
         self.attempts: dict[str, int] = {}
         self.start_process()
 
@@ -181,7 +183,9 @@ class Model(RuleBasedStateMachine):
                 self.calls.clear()  # handlers that were left alone
                 self.held.clear()
                 self.units.clear()
-            case d.Log(level=d.Level.ERROR):
+            case d.Leave(delivery=delivery):
+                assert delivery in self.outstanding
+                self.left = True
                 self.kept += 1
             case d.Log():
                 pass
@@ -219,6 +223,7 @@ class Model(RuleBasedStateMachine):
             message.redelivered = True
         self.outstanding.clear()
         self.kept = 0
+        self.left = False
         self.consuming = False
 
     def disconnect(self) -> None:
@@ -229,6 +234,8 @@ class Model(RuleBasedStateMachine):
             unit.bad = True
 
     def settle(self, delivery: int) -> Stored:
+        if self.settings.concurrency == self.settings.batch_size == 1 and not self.left:
+            assert delivery == min(self.outstanding), "settled in the order of arrival"
         message = self.outstanding.pop(delivery)  # fails if it was settled before
         self.stored.remove(message)
         return message

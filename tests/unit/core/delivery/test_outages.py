@@ -11,6 +11,7 @@ from airflow_provider_jmsjca.core.backoff import RECONNECT
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings, OutageSettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
+from airflow_provider_jmsjca.core.delivery.outage import Outage
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from tests.unit.core.delivery.harness import FAILURE, SECOND, SETTINGS, Run
 
@@ -43,6 +44,35 @@ def test_jitter_shortens_the_pauses() -> None:
     machine.handle(e.Start(), 0.0)
     machine.handle(e.ConnectFailed(failure=FAILURE), 0.0)
     assert machine.deadline == pytest.approx(0.8)
+
+
+def test_j204_w31_standing_by_is_said_once_and_is_no_warning() -> None:
+    machine = new_machine(replace(SETTINGS, outage=OUTAGE))
+    machine.handle(e.Start(), 0.0)
+    said: list[d.Log] = []
+    now = 0.0
+    for failed in (
+        e.ConnectFailed(failure=FAILURE, standby=True),
+        e.ConnectFailed(failure=FAILURE, standby=True),
+        e.ConnectFailed(failure=FAILURE),
+        e.ConnectFailed(failure=FAILURE, standby=True),
+    ):
+        said += [one for one in machine.handle(failed, now) if isinstance(one, d.Log)]
+        assert machine.state == "Connecting"
+        assert machine.deadline is not None
+        now = machine.deadline
+        assert machine.handle(e.Tick(), now) == [d.Connect()]
+    standby = "no more; standing by, and trying again until it is free"
+    assert [(one.level, one.text) for one in said] == [
+        (d.Level.INFO, standby),
+        (d.Level.WARNING, "no more; connecting again in 5.0 s"),
+        (d.Level.INFO, standby),
+    ]
+    machine.handle(e.ConnectionUp(), now)
+    machine.handle(e.ConnectionLost(failure=FAILURE), now)
+    machine.handle(e.Tick(), now + 60)
+    (again,) = machine.handle(e.ConnectFailed(failure=FAILURE, standby=True), now + 60)
+    assert isinstance(again, d.Log), "a new wait is said anew"
 
 
 def test_a_refusal_stops_the_activation() -> None:
@@ -190,3 +220,14 @@ def test_stop_leaves_a_handler_alone_after_its_deadline() -> None:
 def test_init_suspend_is_needed_with_max_suspend() -> None:
     with pytest.raises(ValueError, match="init_suspend is zero"):
         replace(SETTINGS, outage=replace(OUTAGE, max_suspend=SECOND))
+
+
+def test_minimal_logging_says_it_once_as_an_error_j108() -> None:
+    for minimal, expected in (
+        (True, [d.Level.ERROR, d.Level.DEBUG, d.Level.DEBUG]),
+        (False, [d.Level.WARNING] * 3),
+    ):
+        outage = Outage(OutageSettings(minimal_logging=minimal))
+        assert [outage.level() for _ in range(3)] == expected
+        outage.over()
+        assert outage.level() is expected[0]

@@ -67,3 +67,9 @@ def test_forget_starts_over() -> None:
 def test_limit_must_be_positive() -> None:
     with pytest.raises(ValueError, match="the limit is 0"):
         RedeliveryTracker(limit=0)
+
+
+def test_two_trackers_count_on_their_own_j131() -> None:
+    first, second = RedeliveryTracker(), RedeliveryTracker()
+    assert [first.seen("m"), first.seen("m")] == [1, 2]
+    assert second.seen("m") == 1

@@ -11,6 +11,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
+    ClientIdInUseError,
     ConfigurationError,
     ConnectionLostError,
     PermanentBrokerError,
@@ -160,7 +161,7 @@ def test_wrong_credentials_are_refused_without_the_password(server: Broker) -> N
 
 def test_a_client_id_belongs_to_one_connection(server: Broker) -> None:
     first = MemoryConnection(server, settings(server, client_id="c"))
-    with pytest.raises(TransientBrokerError, match="client id 'c' is in use"):
+    with pytest.raises(ClientIdInUseError, match="client id 'c' is in use"):
         MemoryConnection(server, settings(server, client_id="c"))
     first.close()
     MemoryConnection(server, settings(server, client_id="c")).close()

@@ -15,6 +15,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
+    ClientIdInUseError,
     ConfigurationError,
     ConnectionLostError,
     InDoubtError,
@@ -146,7 +147,8 @@ def test_connect_frame(pair: Pair) -> None:
         ("User name [me] or password is invalid.", AuthenticationError),
         ("Security Error occurred: User name [me] or password is invalid", AuthenticationError),
         ("Bad CONNECT: Access refused for user 'me'", AuthenticationError),
-        ("Broker: b - Client: c already connected from tcp://x", TransientBrokerError),
+        ("Broker: b - Client: c already connected from tcp://x", ClientIdInUseError),
+        ("Broker: b - Client: password-reset already connected from tcp://x", ClientIdInUseError),
     ],
 )
 def test_refused_at_connect(pair: Pair, text: str, error: type[JmsError]) -> None:
@@ -155,6 +157,32 @@ def test_refused_at_connect(pair: Pair, text: str, error: type[JmsError]) -> Non
     with pytest.raises(error) as refused:
         connection.open(time.monotonic() + 5)
     assert SECRET not in str(refused.value)
+
+
+def test_a_client_id_in_use_is_told_from_hosts_that_are_down() -> None:
+    """J204: one of the hosts is the standby of a pair of brokers, and not there."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as unused:
+        down = unused.getsockname()[1]
+        unused.close()
+
+        def refuse() -> None:
+            client, _ = server.accept()
+            with client:
+                client.recv(65536)
+                client.sendall(b"ERROR\nmessage:Broker: b - Client: c already connected from x\n\n\0")
+                client.recv(65536)
+
+        refusing = threading.Thread(target=refuse)
+        refusing.start()
+        settings = ConnectionSettings(
+            scheme="stomp",
+            hosts=(("127.0.0.1", down), ("127.0.0.1", server.getsockname()[1])),
+            client_id="c",
+            connect_timeout=timedelta(seconds=5),
+        )
+        with pytest.raises(ClientIdInUseError, match="already connected"):
+            TRANSPORT.connect(settings)
+        refusing.join(5)
 
 
 def test_a_peer_that_says_nothing(pair: Pair) -> None:
@@ -358,3 +386,40 @@ def test_settings_that_cannot_work(settings: dict[str, Any], match: str) -> None
     with pytest.raises(ConfigurationError, match=match) as refused:
         TRANSPORT.connect(ConnectionSettings(**(base | settings)))
     assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_the_last_words_of_a_broker_that_hangs_up_on_a_large_message_are_heard(
+    pair: Pair, attempt: int
+) -> None:
+    """Issue 5: whichever thread notices first that the connection is gone."""
+    connection = pair.up(b"ActiveMQ/6.3.1")
+    large = Outgoing(destination=QUEUE, message=JmsMessage.bytes(b"x" * 4_000_000))
+    thread, raised = pair.in_background(connection.send, [large])
+    for _ in range(attempt + 1):
+        pair.peer.hear_bytes()
+    pair.peer.say(b"ERROR\nmessage:The maximum data length was exceeded\n\n\0\n")
+    pair.peer.close()
+    thread.join(10)
+    (error,) = raised
+    assert isinstance(error, PermanentBrokerError), error
+    assert "maxDataLength" in str(error)
+
+
+def test_a_broker_that_takes_a_large_message_slowly_is_waited_for(pair: Pair) -> None:
+    """The reply timeout is for a broker that takes nothing."""
+    connection = pair.up(reply_timeout=timedelta(seconds=1))
+    size = 4_000_000
+    large = Outgoing(destination=QUEUE, message=JmsMessage.bytes(b"x" * size))
+    thread, raised = pair.in_background(connection.send, [large])
+    taken, began = b"", time.monotonic()
+    while len(taken) < size:
+        data = pair.peer.hear_bytes()
+        assert data, f"the client hung up: {raised}"
+        taken += data
+        time.sleep(0.03)  # the slowness is what is tested: 2 s and more altogether
+    assert time.monotonic() - began > 1.5
+    receipt = taken.partition(b"receipt:")[2].partition(b"\n")[0].decode()
+    pair.peer.receipt({"receipt": receipt})
+    thread.join(10)
+    assert raised == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Outgoing, Subscription
+from airflow_provider_jmsjca.transports.stomp.destination_options import consumer_headers, producer_headers
 from airflow_provider_jmsjca.transports.stomp.dialects.activemq import ActiveMqDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
@@ -157,6 +159,24 @@ def test_activemq_names_the_property_that_is_too_long() -> None:
         sent(ACTIVEMQ, JmsMessage.text("x", {"trace": "ü" * 6000}))
     with pytest.raises(ConfigurationError, match="1002 headers"):
         sent(ACTIVEMQ, JmsMessage.text("x", {f"p{n}": "" for n in range(1000)}))
+
+
+def test_artemis_names_what_its_record_cannot_hold() -> None:
+    """Measured on 2.56.0: 250,322 characters pass beside a small body, 50,751 beside one of 100 KiB."""
+    large = "x" * 51_200
+    sent(ARTEMIS, JmsMessage.text("x", {f"p{n}": "v" * 62_500 for n in range(4)}))
+    sent(ARTEMIS, JmsMessage.text(large, {"p": "v" * 50_000}))
+    sent(ARTEMIS, JmsMessage.text("x" * 51_000, {"p": "v" * 60_000}))
+    sent(ARTEMIS, JmsMessage.bytes(b"x" * 102_000, {"p": "v" * 60_000}))
+    with pytest.raises(ConfigurationError, match=r"Artemis takes 500800 in a message.*journal-buffer-size"):
+        sent(ARTEMIS, JmsMessage.text("x", {f"p{n}": "v" * 63_000 for n in range(4)}))
+    for message in (
+        JmsMessage.text(large, {"p": "v" * 51_000}),
+        JmsMessage.text(large, {"p": "\N{GRINNING FACE}" * 25_500}),
+        JmsMessage.bytes(b"x" * 102_400, {"p": "v" * 51_000}),
+    ):
+        with pytest.raises(ConfigurationError, match=r"beside a body of 100 KiB.*stompMinLargeMessageSize"):
+            sent(ARTEMIS, message)
 
 
 # --- in: heads as the brokers wrote them
@@ -335,3 +355,38 @@ def test_selectors_that_match_nothing_on_artemis_are_refused() -> None:
 
 def test_rabbitmq_returns_orphans_through_another_subscription() -> None:
     assert RABBITMQ.orphan(b"T_s1@@session-x@@5", "keeper-1") == "T_keeper-1@@session-x@@5"
+
+
+# --- options of a destination
+
+
+def with_options(destination: Destination, **options: str) -> Destination:
+    return replace(destination, options=tuple((k.replace("_", "-"), v) for k, v in options.items()))
+
+
+def test_queue_arguments_of_rabbitmq_declare_the_queue_on_both_sides_j91() -> None:
+    quorum = with_options(QUEUE, x_queue_type="quorum", prefetch="3")
+    head, _ = sent(RABBITMQ, JmsMessage.text("x"), to=quorum)
+    assert "x-queue-type:quorum" in head
+    assert not any(line.startswith("prefetch") for line in head)
+    assert consumer_headers(RABBITMQ, quorum) == {"x-queue-type": "quorum"}
+    assert producer_headers(RABBITMQ, with_options(TOPIC, x_queue_type="quorum")) == []
+
+
+def test_consumer_options_of_activemq_are_no_properties_of_messages_j91() -> None:
+    exclusive = with_options(QUEUE, **{"activemq.exclusive": "true"})
+    assert consumer_headers(ACTIVEMQ, exclusive) == {"activemq.exclusive": "true"}
+    head, _ = sent(ACTIVEMQ, JmsMessage.text("x"), to=exclusive)
+    assert head == ["SEND", "destination:/queue/orders", "persistent:true"]
+
+
+@every_dialect
+def test_options_the_broker_would_ignore_are_refused_j91(dialect: Dialect) -> None:
+    odd = with_options(QUEUE, selector="1=1", color="red")
+    for refused in (
+        lambda: consumer_headers(dialect, odd),
+        lambda: sent(dialect, JmsMessage.text("x"), to=odd),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            refused()
+        assert [fault.split(": ")[1].split()[0] for fault in caught.value.faults] == ["selector", "color"]

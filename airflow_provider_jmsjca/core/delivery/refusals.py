@@ -1,0 +1,64 @@
+"""Destinations that the broker refuses while others of the same activation are consumed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.backoff import Backoff
+
+RETRY = Backoff(steps=tuple(timedelta(seconds=seconds) for seconds in (1, 5, 15, 60)))
+"""When a refused destination is tried again: some brokers close the connection with each refusal."""
+
+
+class Refusals:
+    """Which destinations are refused, why, and when each is tried again.
+
+    Args:
+        retry: Pauses between two attempts.
+    """
+
+    def __init__(self, retry: Backoff = RETRY) -> None:
+        self._retry = retry
+        self._counts: dict[int, int] = {}
+        self._due: dict[int, float] = {}
+        self._reasons: dict[int, str] = {}
+
+    def refused(self, source: int, reason: str, now: float, chance: float) -> timedelta:
+        """Note a refusal and return the pause before the next attempt.
+
+        Args:
+            source: The destination's place in the order.
+            reason: What the broker said.
+            now: Seconds of a clock that never goes back.
+            chance: A random number, 0 up to but not including 1, for jitter.
+        """
+        count = self._counts.get(source, 0) + 1
+        pause = self._retry.wait(count, chance)
+        self._counts[source] = count
+        self._reasons[source] = reason
+        self._due[source] = now + pause.total_seconds()
+        return pause
+
+    def accepted(self, source: int) -> bool:
+        """Note that a destination is consumed; say whether it had been refused."""
+        self._due.pop(source, None)
+        self._reasons.pop(source, None)
+        return self._counts.pop(source, None) is not None
+
+    def may_try(self, source: int, now: float) -> bool:
+        """Say whether a destination is to be opened now."""
+        return self._due.get(source, now) <= now
+
+    def due(self, now: float) -> tuple[int, ...]:
+        """Return the refused destinations that are to be tried again now, in their order."""
+        return tuple(sorted(source for source, when in self._due.items() if when <= now))
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next one is to be tried again; `None` if none is refused."""
+        return min(self._due.values(), default=None)
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        """What the broker says of each one that is refused."""
+        return dict(self._reasons)

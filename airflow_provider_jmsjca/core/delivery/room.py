@@ -1,0 +1,109 @@
+"""How much may be under way at once, where one machine can't know it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+class Room:
+    """Room for the machines of one activation: places for units of work, and a limit of messages.
+
+    Who finds no place stands in a queue, so that a machine with a long backlog can't keep the others out.
+    Whoever uses it from several threads serialises the calls.
+
+    Args:
+        places: Units of work at once, all machines together.
+        limit: No more messages than this are settled or under way; `None`: no limit.
+
+    Source: W2, W4.
+    """
+
+    def __init__(self, places: int, limit: int | None = None) -> None:
+        self._places = places
+        self._limit = limit
+        self._shares: list[Share] = []
+        self._waiting: list[Share] = []
+
+    def join(self, wake: Callable[[], object]) -> Share:
+        """Let a machine in and return its share.
+
+        Args:
+            wake: Called when there may be room for it after it was refused; it must not block.
+        """
+        share = Share(room=self, wake=wake)
+        self._shares.append(share)
+        return share
+
+    def admit(self, share: Share, *, unit: bool, message: bool = True) -> bool:
+        """Count something of the share as under way, if there is room for it."""
+        if message and self._limit is not None and self._messages() >= self._limit:
+            return False
+        if unit:
+            free = self._places - sum(each.units for each in self._shares)
+            if share not in self._waiting:
+                self._waiting.append(share)
+            if self._waiting.index(share) >= free:
+                return False
+            self._waiting.remove(share)
+        share.units += unit
+        share.taken += message
+        return True
+
+    def report(self, share: Share, *, units: int, taken: int, settled: int) -> bool:
+        """Take what is under way now, and say whether that is less than was counted."""
+        less = units < share.units or taken < share.taken
+        share.units, share.taken, share.settled = units, taken, settled
+        if less:
+            self._wake(but=share)
+        return less
+
+    def wants_nothing(self, share: Share) -> None:
+        """Take the share out of the queue for places."""
+        if share in self._waiting:
+            self._waiting.remove(share)
+            self._wake(but=share)
+
+    def _messages(self) -> int:
+        return sum(each.taken + each.settled for each in self._shares)
+
+    def _wake(self, but: Share) -> None:
+        for each in self._shares:
+            if each is not but:
+                each.wake()
+
+
+@dataclass(slots=True, eq=False)
+class Share:
+    """What one machine has of the room; it asks before it takes a message from its line.
+
+    Attributes:
+        room: Of which it is a share.
+        wake: Called when there may be room after it was refused.
+        units: Units of work under way.
+        taken: Messages in them, and those on their way through the in-progress queue.
+        settled: Messages settled since the start.
+    """
+
+    room: Room
+    wake: Callable[[], object]
+    units: int = 0
+    taken: int = 0
+    settled: int = 0
+
+    def admit(self, *, unit: bool, message: bool = True) -> bool:
+        """Count something more as under way, if there is room for it.
+
+        Args:
+            unit: A unit of work begins.
+            message: A message is taken that isn't counted yet.
+        """
+        return self.room.admit(self, unit=unit, message=message)
+
+    def report(self, *, units: int, taken: int, settled: int) -> bool:
+        """Say what is under way now; return whether that is less than was counted."""
+        return self.room.report(self, units=units, taken=taken, settled=settled)
+
+    def wants_nothing(self) -> None:
+        """Say that there is nothing to take, so that others have the place."""
+        self.room.wants_nothing(self)

@@ -1,0 +1,156 @@
+"""Notices messages that stay on the queue although its listener has nothing to do.
+
+Two things are known to do that. Artemis may keep a message for a consumer that was killed: nobody gets it
+until the broker is restarted. And a paused queue, or another consumer that holds messages and doesn't go on,
+looks from here like an empty queue.
+
+Source: docs/reference/broker-facts.md; BROKERS, Artemis, trap 10.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.errors import (
+    CapabilityError,
+    ConfigurationError,
+    JmsError,
+    PermanentBrokerError,
+)
+from airflow_provider_jmsjca.transports.backlog import Backlog
+from airflow_provider_jmsjca.transports.base import Connection
+
+_log = logging.getLogger("airflow_provider_jmsjca.listener")
+
+IDLE_BEFORE: Final = timedelta(seconds=3)
+"""Nothing has come for so long before the first look."""
+BETWEEN_LOOKS: Final = timedelta(seconds=60)
+APART: Final = timedelta(seconds=1)
+"""Between the two counts of one look: what moves isn't stuck."""
+PATIENCE: Final = timedelta(minutes=5)
+"""Another consumer may hold a message so long before that is worth a warning."""
+_NAMED: Final = 5
+
+
+class BacklogWatch:
+    """Looks now and then, in a thread and over a connection of its own, and says in the log what stays.
+
+    Args:
+        name: The listener's, for the log.
+        queue: What it consumes.
+        filtered: Whether it has a selector: what waits may then not be for it.
+        consumers: How many it has on the queue.
+        connect: Opens a connection.
+        idle_for: Tells for how many seconds the listener has had nothing to do; 0 while it has.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        queue: Destination,
+        filtered: bool,
+        consumers: int,
+        connect: Callable[[], Connection],
+        idle_for: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        self._name = name
+        self._queue = queue
+        self._filtered = filtered
+        self._consumers = consumers
+        self._connect = connect
+        self._idle_for = idle_for
+        self._clock = clock
+        self._over = threading.Event()
+        self._held_since: dict[str, float] = {}
+        self._said: frozenset[str] = frozenset()
+
+    def start(self) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._run, name=f"jms-backlog {self._name}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no more; a look under way is left alone."""
+        self._over.set()
+
+    def _run(self) -> None:
+        pause = IDLE_BEFORE.total_seconds()
+        while not self._over.wait(pause):
+            idle = self._idle_for()
+            if idle < IDLE_BEFORE.total_seconds():
+                pause = max(0.1, IDLE_BEFORE.total_seconds() - idle)
+                continue
+            try:
+                self.look()
+            except (PermanentBrokerError, ConfigurationError, CapabilityError) as error:
+                _log.info("%s: what stays on %s can't be noticed: %s", self._name, self._queue, error)
+                return
+            except JmsError as error:
+                _log.debug("%s: a look at %s failed: %s", self._name, self._queue, error)
+            pause = BETWEEN_LOOKS.total_seconds()
+
+    def look(self) -> None:
+        """Count twice, and say what stays.
+
+        Raises:
+            JmsError: The broker can't be asked.
+        """
+        connection = self._connect()
+        try:
+            before = connection.backlog(self._queue)
+            if before.waiting or before.taken:
+                self._over.wait(APART.total_seconds())
+                now = connection.backlog(self._queue)
+            else:
+                now = before
+        finally:
+            connection.close()
+        if not self._over.is_set() and self._idle_for() >= IDLE_BEFORE.total_seconds():
+            self._judge(before, now)
+
+    def _judge(self, before: Backlog, now: Backlog) -> None:
+        moment = self._clock()
+        held = before.taken_ids & now.taken_ids
+        self._held_since = {each: self._held_since.get(each, moment) for each in held}
+        said: dict[str, int] = {}
+        # Whatever this listener has in hand is none of it: it has nothing.
+        if held and now.consumers <= self._consumers:
+            text = (
+                f"the broker keeps {_count(held)} of {self._queue} for a consumer that is gone, and may"
+                f" deliver them only after a restart ({_names(held)})"
+            )
+            said[text] = logging.ERROR
+        elif late := frozenset(
+            each for each, since in self._held_since.items() if moment - since >= PATIENCE.total_seconds()
+        ):
+            text = (
+                f"another consumer, or one that is gone, has had {_count(late)} of {self._queue}"
+                f" for {PATIENCE} or longer ({_names(late)})"
+            )
+            said[text] = logging.WARNING
+        if before.waiting and now.waiting and not self._filtered:
+            text = (
+                f"messages wait on {self._queue} and aren't delivered to this listener, which has nothing to"
+                " do: the queue is paused, or they are kept for another consumer"
+            )
+            said[text] = logging.WARNING
+        for text, level in said.items():
+            if text not in self._said:
+                _log.log(level, "%s: %s", self._name, text)
+        self._said = frozenset(said)
+
+
+def _count(messages: frozenset[str]) -> str:
+    return f"{len(messages)} message{'s' if len(messages) > 1 else ''}"
+
+
+def _names(messages: frozenset[str]) -> str:
+    names = sorted(messages)
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")

@@ -1,0 +1,322 @@
+"""Distributed durable subscribers: a durable subscription that several processes work off together.
+
+JMS lets one client at a time use a durable subscription. So whoever has it, the active subscriber, moves its
+messages to a queue, and every process consumes that queue; the others stand by to become the active one.
+
+| what happens | what becomes of the messages |
+|---|---|
+| the active subscriber stops or dies | what it hadn't moved stays in the subscription; a standby takes over |
+| it dies amid a move, ActiveMQ | both sides of the move happen or neither |
+| the same, Artemis | the repetition is dropped by its id |
+| the same, RabbitMQ | those of the batch may come twice, under the same message id |
+| the broker refuses a move | the batch stays in the subscription and is tried again |
+| a message can't be sent on | dead-letter destination; without one it stays, and is tried again |
+
+ActiveMQ refuses a second client with the same client id. Artemis and RabbitMQ share the subscription among
+them: there each of them is active.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.delivery import ActivationState
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.load_balancing import balanced_copy
+from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode
+from airflow_provider_jmsjca.core.redelivery import Move, MoveKind, MoveTarget, RedeliveryHandling
+from airflow_provider_jmsjca.engine.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.calls import Handler
+from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.fates import Subscribes
+from airflow_provider_jmsjca.engine.listener import STOP_WITHIN, Activation, Progress, StopSignal
+from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
+from airflow_provider_jmsjca.engine.outage import Connect
+from airflow_provider_jmsjca.engine.statistics import Counts, Statistics
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
+from airflow_provider_jmsjca.transports.base import Outgoing
+
+# A move that fails is tried again for ever: only poison leaves the subscription another way.
+_HANDLING = RedeliveryHandling.parse("1:100; 5:500")
+_BATCHES_AHEAD = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadBalancing:
+    """How a distributed durable subscription is worked off.
+
+    Attributes:
+        topic_side: For the active subscriber.
+        queue_side: For the handler.
+        queue: The queue between them.
+    """
+
+    topic_side: ListenerSettings
+    queue_side: ListenerSettings
+    queue: Destination
+
+
+def load_balancing(
+    spec: ActivationSpec,
+    *,
+    client_id: str | None = None,
+    principal: str | None = None,
+    url: str = "",
+    confirm: bool = False,
+    park: bool = False,
+    retry_permanent: bool = False,
+    subscribes: Subscribes | None = None,
+) -> LoadBalancing | None:
+    """Return what a distributed durable subscription asks of its two sides; `None` if the spec has none.
+
+    The queue side is the spec without its subscription: non-durable, no subscription name, no client id, and
+    no selector, for that has been applied before the queue. The topic side has one receiver and moves a batch
+    in each transaction.
+
+    Args:
+        spec: The spec in force.
+        client_id: JMS client id of the topic side; the same in every process.
+        principal: User name of the connections.
+        url: Where the broker is, without secrets.
+        confirm: For the queue side, as the attribute of `ListenerSettings`.
+        park: For the queue side: delays above 5 seconds are the broker's to keep.
+        retry_permanent: As the attribute of `ListenerSettings`.
+        subscribes: For the queue side: which messages are wanted.
+
+    Raises:
+        ConfigurationError: The spec asks for what a listener doesn't do.
+
+    Source: J205-J211.
+    """
+    name = spec.subscription
+    if name is None or not name.distributed:
+        return None
+    topic = spec.destinations[0]
+    queue = name.queue_for(topic)
+    moving = listener_settings(
+        spec.replace(
+            name=name.name_for(spec.title),
+            subscription_name=name.subscriber_name,
+            concurrency_mode=ConcurrencyMode.SYNC,
+            endpoint_pool_steady_size=1,
+            endpoint_pool_max_size=1,
+            batch_size=name.batch_size,
+            hold_until_ack=False,
+            context_name=None,
+            # Fewer would leave the active subscriber waiting for messages at each commit.
+            prefetch=name.batch_size * _BATCHES_AHEAD,
+        ),
+        client_id=client_id,
+        principal=principal,
+        url=url,
+        retry_permanent=retry_permanent,
+        subscribes=subscribes,
+    )
+    handling = replace(
+        moving.delivery,
+        handling=_HANDLING,
+        redirect=False,
+        non_retryable=frozenset(),
+        dead_letter=_dead_letter(moving),
+        unsubscribed=None,
+        transaction_timeout=spec.effective_transaction_timeout,
+    )
+    handled = listener_settings(
+        spec.replace(
+            name=spec.title,
+            destination=str(queue),
+            destination_type=None,
+            # Without durability it names nothing, but the selector's text may refer to it.
+            subscription_name=name.subscriber_name,
+            subscription_durability=None,
+            client_id=None,
+            jms_client_id=None,
+        ),
+        principal=principal,
+        url=url,
+        confirm=confirm,
+        park=park,
+        retry_permanent=retry_permanent,
+        subscribes=subscribes,
+    )
+    return LoadBalancing(
+        # What is archived or unsubscribed is the queue side's to say, once.
+        topic_side=replace(moving, delivery=handling, transacted=True, archive=None, subscribes=None),
+        queue_side=replace(handled, subscription=replace(handled.subscription, selector=None)),
+        queue=queue,
+    )
+
+
+def _dead_letter(settings: ListenerSettings) -> tuple[MoveTarget, ...]:
+    """Return where the topic side's poison goes: as the spec says, though its handling isn't applied here."""
+    delivery = settings.delivery
+    last = delivery.handling.actions[-1] if delivery.handling.actions else None
+    if delivery.dead_letter or not isinstance(last, Move):
+        return delivery.dead_letter
+    targets = last.targets(delivery.destination)
+    return tuple(MoveTarget(MoveKind(target.kind.value), target.name) for target in targets)
+
+
+@dataclass(frozen=True, slots=True)
+class _AnyOf:
+    signals: tuple[StopSignal, ...]
+
+    def is_set(self) -> bool:
+        return any(signal.is_set() for signal in self.signals)
+
+
+class LoadBalancedActivation:
+    """One process's share of a distributed durable subscription; used like an `Activation`.
+
+    Guarantee: a message leaves the subscription when it is in the queue, and the queue as an `Activation`
+    settles it. A crash loses none. On ActiveMQ it doubles none; on Artemis none as long as the broker
+    remembers the message's id (20,000 for each queue by default); on RabbitMQ the batch under way in the
+    move, and when that broker is killed, messages whose acknowledgement it had not written. Such duplicates
+    have the same message id.
+
+    Every method may be called from any thread, but not from a signal handler.
+
+    Args:
+        settings: As `load_balancing` returns them.
+        connect_topic: Opens a connection with the client id, for the topic side.
+        connect_queue: Opens a connection without one, for the queue side.
+        handler: Called with each message of the queue.
+
+    Attributes:
+        topic_side: Moves messages while this process has the subscription.
+        queue_side: Consumes the queue with the handler.
+
+    Source: J204-J211.
+    """
+
+    def __init__(
+        self, settings: LoadBalancing, connect_topic: Connect, connect_queue: Connect, handler: Handler
+    ) -> None:
+        self._settings = settings
+        self.topic_side = Activation(settings.topic_side, connect_topic, self._move)
+        self.queue_side = Activation(settings.queue_side, connect_queue, handler)
+        self._subscriber = f"{settings.topic_side.client_id}.{settings.topic_side.subscription.durable_name}"
+
+    @property
+    def active(self) -> bool:
+        """Whether this process has the subscription now."""
+        return self.topic_side.state is ActivationState.UP
+
+    @property
+    def state(self) -> ActivationState:
+        """The state of the queue side."""
+        return self.queue_side.state
+
+    @property
+    def counts(self) -> Counts:
+        """What became of the queue's messages since the last start."""
+        return self.queue_side.counts
+
+    @property
+    def ended_by(self) -> EndReason | None:
+        """Which end the last `run` reached."""
+        return self.queue_side.ended_by
+
+    @property
+    def stop_reason(self) -> str:
+        """Why it has stopped; empty while it hasn't."""
+        return self.queue_side.stop_reason
+
+    def statistics(self) -> dict[str, Statistics]:
+        """Return a snapshot of both sides by their names, the queue side first.
+
+        Source: J117, J121, J209.
+        """
+        return {
+            self._settings.queue_side.name: self.queue_side.statistics(),
+            self._settings.topic_side.name: self.topic_side.statistics(),
+        }
+
+    def start(self) -> None:
+        """Begin both sides, and return at once; see `Activation.start`."""
+        self.topic_side.start()
+        self.queue_side.start()
+
+    def stop(self, within: timedelta = STOP_WITHIN, *, reason: str = "told to stop") -> bool:
+        """Stop both sides, and wait for it; see `Activation.stop`."""
+        self.topic_side.request_stop(within, reason=reason)
+        ended = self.queue_side.stop(within, reason=reason)
+        return self.topic_side.stop(within, reason=reason) and ended
+
+    def run(
+        self,
+        *,
+        max_messages: int | None = None,
+        run_for: timedelta | None = None,
+        idle_for: timedelta | None = None,
+        stop: StopSignal | None = None,
+        within: timedelta = STOP_WITHIN,
+        progress: Progress | None = None,
+        progress_every: timedelta = timedelta(seconds=5),
+    ) -> Counts:
+        """Consume the queue until an end is reached, and move messages to it meanwhile, then stop.
+
+        The ends count the queue's messages; see `Activation.run`.
+
+        Returns:
+            The counts of the queue side.
+
+        Raises:
+            PermanentBrokerError: The broker refuses one of the sides.
+            ConfigurationError: The settings can't work on this broker, or an end is out of range.
+        """
+        over, failed = threading.Event(), threading.Event()
+        faults: list[JmsError] = []
+
+        def move() -> None:
+            try:
+                self.topic_side.run(stop=over, within=within)
+            except JmsError as error:
+                faults.append(error)
+                failed.set()
+
+        mover = threading.Thread(
+            target=contextvars.copy_context().run,
+            args=(move,),
+            name=f"jms-mover {self._settings.topic_side.name}",
+            daemon=True,
+        )
+        mover.start()
+        try:
+            counts = self.queue_side.run(
+                max_messages=max_messages,
+                run_for=run_for,
+                idle_for=idle_for,
+                stop=_AnyOf((failed,) if stop is None else (failed, stop)),
+                within=within,
+                progress=progress,
+                progress_every=progress_every,
+            )
+        finally:
+            over.set()
+            mover.join(2 * within.total_seconds())
+        if faults:
+            raise faults[0]
+        return counts
+
+    def _move(self, delivery: Delivery) -> None:
+        if delivery.end_of_batch:
+            return
+        message = delivery.message
+        number = message.message_id
+        try:
+            delivery.engine.send(
+                delivery,
+                Outgoing(
+                    destination=self._settings.queue,
+                    message=balanced_copy(message, self._settings.topic_side.delivery.destination),
+                    # The same message may reach the queue through another subscription too.
+                    deduplication_id=None if number is None else f"{number}>{self._subscriber}",
+                ),
+            )
+        except ConfigurationError as error:
+            raise PoisonMessageError(f"it can't be moved to {self._settings.queue}: {error}") from error

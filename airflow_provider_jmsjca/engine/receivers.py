@@ -1,0 +1,150 @@
+"""The consumers of a listener on one connection, one or more for each of its destinations."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from airflow_provider_jmsjca.core.delivery.refusals import Refusals
+from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
+from airflow_provider_jmsjca.errors import JmsError
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionState, Consumer, OnReceived
+
+_log = logging.getLogger("airflow_provider_jmsjca.listener")
+
+
+@dataclass(slots=True)
+class InDoubt:
+    """Whether a run has dealt with what an earlier one left in the in-progress queue (I9).
+
+    Attributes:
+        checked: It has, on its first connection.
+    """
+
+    checked: bool = False
+
+
+class Receivers:
+    """Opens and closes the consumers; used by the thread of one link only.
+
+    Where there are several destinations, one that the broker refuses doesn't stop the others: it is named in
+    the log and in the statistics, and tried again after 1, 5, 15, 60, 60 ... seconds.
+
+    Args:
+        settings: What to receive.
+        refusals: What was refused so far, on this and earlier connections.
+        in_doubt: Whether this run has looked at what an earlier one left.
+        clock: Seconds, monotonic.
+        chance: A random number, 0 up to but not including 1.
+
+    Source: I5.
+    """
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        refusals: Refusals,
+        in_doubt: InDoubt,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._settings = settings
+        self._refusals = refusals
+        self._in_doubt = in_doubt
+        self._clock = clock
+        self._chance = chance
+        self._connection: Connection | None = None
+        self._on_received: OnReceived | None = None
+        self._consumers: list[Consumer] = []
+
+    def open(self, connection: Connection, on_received: OnReceived) -> None:
+        """Open the consumers of every destination whose turn to be tried it is.
+
+        Raises:
+            JmsError: The one destination there is was refused, or all were.
+        """
+        self._connection, self._on_received = connection, on_received
+        in_progress = self._settings.in_progress
+        if in_progress is not None:
+            # The first, and not to be done without: what is put there must come back.
+            if not self._in_doubt.checked:
+                in_progress.check(connection, self._settings.name)
+                self._in_doubt.checked = True
+            self._consumers.append(connection.consume(in_progress.subscription(connection), on_received))
+        error: JmsError | None = None
+        for source in range(len(self._settings.subscriptions)):
+            if connection.state is ConnectionState.UP and self._refusals.may_try(source, self._clock()):
+                error = self._try(source) or error
+        if (
+            error is not None
+            and len(self._consumers) == (in_progress is not None)
+            and connection.state is ConnectionState.UP
+        ):
+            raise error
+
+    def close(self) -> None:
+        """Close every consumer: what isn't settled goes back.
+
+        Raises:
+            JmsError: As the transport says.
+        """
+        self._connection = None
+        consumers, self._consumers = self._consumers, []
+        for consumer in consumers:
+            consumer.close()
+
+    @property
+    def next_try(self) -> float | None:
+        """Seconds until a refused destination is to be tried again; `None` if none is."""
+        due = None if self._connection is None else self._refusals.next_due
+        return None if due is None else max(0.0, due - self._clock())
+
+    def try_again(self) -> None:
+        """Open the consumers of destinations that were refused, where it is time to."""
+        for source in self._refusals.due(self._clock()):
+            if self._connection is not None and self._connection.state is ConnectionState.UP:
+                self._try(source)
+            else:
+                self._connection = None
+
+    def _try(self, source: int) -> JmsError | None:
+        settings = self._settings
+        name, destination = settings.name, settings.subscriptions[source].destination
+        try:
+            self._open(source)
+        except JmsError as error:
+            if len(settings.subscriptions) == 1:
+                raise
+            pause = self._refusals.refused(source, str(error), self._clock(), self._chance())
+            _log.warning(
+                "%s: %s is refused: %s; the other destinations go on, this one is tried again in %.1f s",
+                name,
+                destination,
+                error,
+                pause.total_seconds(),
+            )
+            return error
+        if self._refusals.accepted(source):
+            _log.info("%s: %s is no longer refused", name, destination)
+        return None
+
+    def _open(self, source: int) -> None:
+        if self._connection is None or self._on_received is None:
+            raise AssertionError("consumers are opened on a connection")
+        subscription = self._settings.subscriptions[source]
+        is_queue = subscription.destination.kind is DestinationKind.QUEUE
+        before = len(self._consumers)
+        # A second consumer on a topic would get every message a second time.
+        for _ in range(self._settings.receivers if is_queue else 1):
+            try:
+                consumer = self._connection.consume(subscription, self._on_received)
+            except JmsError:
+                while len(self._consumers) > before:
+                    self._consumers.pop().close()
+                raise
+            self._consumers.append(consumer)

@@ -1,0 +1,123 @@
+"""Artemis' management address: attributes and operations of its queues, by request and reply.
+
+The user needs the permission `manage` for it; without, the broker closes the connection.
+
+Source: Artemis user manual, "Management", "Using Management Message API".
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import uuid
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.errors import ConnectionLostError, PermanentBrokerError
+from airflow_provider_jmsjca.transports.backlog import Backlog
+from airflow_provider_jmsjca.transports.base import Received, Subscription
+from airflow_provider_jmsjca.transports.stomp.frames import encode
+
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+
+_ADDRESS: Final = "activemq.management"
+_NAMED_AT_MOST: Final = 1000
+_UNKNOWN: Final = "AMQ229067"
+"""Cannot find the resource: a queue that was created on use is gone once it is empty and unused."""
+
+
+class _UnknownQueueError(PermanentBrokerError):
+    """There is no such queue."""
+
+
+class QueueControl:
+    """Asks about one queue. Use it as a context manager.
+
+    Args:
+        connection: To Artemis.
+        name: The queue's name.
+        timeout: Seconds to wait for each answer.
+    """
+
+    def __init__(self, connection: StompConnection, name: str, timeout: float) -> None:
+        self._connection = connection
+        self._resource = f"queue.{name}"
+        self._timeout = timeout
+        self._answers: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
+        self._reply_to = f"jmsjca.replies.{uuid.uuid4().hex}"
+        connection.on_lost(lambda _: self._answers.put(None))
+        self._consumer = connection.consume(
+            Subscription(destination=Destination.queue(self._reply_to)), self._answers.put
+        )
+
+    def __enter__(self) -> Self:
+        """Nothing more to do."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop listening for answers."""
+        if self._connection.is_up:
+            self._consumer.close()
+
+    def attribute(self, name: str) -> int:
+        """Return a number the broker keeps."""
+        return int(self._ask({"_AMQ_Attribute": name}, b""))
+
+    def call(self, operation: str) -> Any:
+        """Carry out an operation without arguments; return its result."""
+        return self._ask({"_AMQ_OperationName": operation}, b"[]")
+
+    def _ask(self, what: dict[str, str], body: bytes) -> Any:
+        headers = {
+            "destination": _ADDRESS,
+            "destination-type": "ANYCAST",
+            "reply-to": self._reply_to,
+            "_AMQ_ResourceName": self._resource,
+            **what,
+        }
+        # Without a content-length, or the broker takes it for bytes and closes the connection.
+        self._connection.wire.write(encode("SEND", headers.items(), body))
+        try:
+            received = self._answers.get(timeout=self._timeout)
+        except queue.Empty:
+            raise ConnectionLostError(f"no answer from {_ADDRESS} for {self._timeout:g} s") from None
+        if received is None:
+            raise PermanentBrokerError(
+                f"the connection was closed over a question to {_ADDRESS} (it needs the permission 'manage')"
+            )
+        message = received.message
+        self._consumer.acknowledge((received,))
+        text = message.body if isinstance(message.body, str) else ""
+        if message.properties.get("_AMQ_OperationSucceeded") != "true":
+            kind = _UnknownQueueError if _UNKNOWN in text else PermanentBrokerError
+            raise kind(f"{_ADDRESS} refused {self._resource}: {text}")
+        answer = json.loads(text) if text else []
+        return answer[0] if answer else None
+
+
+def backlog(connection: StompConnection, destination: Destination, timeout: float) -> Backlog:
+    """Return what a queue holds; nothing if there is no such queue.
+
+    Raises:
+        CapabilityError: The broker can't tell.
+        PermanentBrokerError: The user may not ask.
+        ConnectionLostError: There was no answer in time.
+    """
+    connection.capabilities.require(connection.broker, "backlog", purpose="asking what a queue holds")
+    with QueueControl(connection, destination.name, timeout) as control:
+        try:
+            # An attribute of a queue that isn't there is refused without saying so.
+            there = int(control.call("countMessages"))
+            taken = control.attribute("deliveringCount")
+            waiting = there - taken - control.attribute("scheduledCount")
+            consumers = control.attribute("consumerCount")
+            listed = control.call("listDeliveringMessagesAsJSON") if 0 < taken <= _NAMED_AT_MOST else None
+        except _UnknownQueueError:
+            return Backlog()
+    return Backlog(waiting=max(0, waiting), taken=taken, consumers=consumers, taken_ids=_ids(listed))
+
+
+def _ids(listed: str | None) -> frozenset[str]:
+    groups = json.loads(listed) if listed else []
+    return frozenset(str(each["messageID"]) for group in groups for each in group.get("elements", ()))

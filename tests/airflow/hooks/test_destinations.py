@@ -1,0 +1,89 @@
+"""Administered objects in activation specs: J50, J87-J91, J140."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.destination_options import prefetch_of
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.destinations import looked_up
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from tests.airflow.conftest import Publish
+
+
+@pytest.fixture(autouse=True)
+def objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects in a folder, as Airflow variables."""
+    monkeypatch.setenv("AIRFLOW_VAR_JMS/IN", '{"type": "queue", "name": "q1234", "options": "prefetch=7"}')
+    monkeypatch.setenv("AIRFLOW_VAR_JMS/PRICES", "topic://prices")
+    monkeypatch.setenv("AIRFLOW_VAR_JMS/DLQ_IN", "queue://dead.orders")
+    monkeypatch.setenv("AIRFLOW_VAR_DEAD", "queue://dead")
+
+
+def test_the_destination_and_its_options_are_looked_up_j50_j91() -> None:
+    spec = looked_up(ActivationSpec(destination="lookup://jms/in"))
+    (found,) = spec.destinations
+    assert found == Destination.queue("q1234")
+    assert prefetch_of(found) == 7
+    assert spec.title == "queue://q1234"
+
+
+def test_several_destinations_are_looked_up_each() -> None:
+    spec = looked_up(ActivationSpec(destination=["lookup://jms/in", "queue://other"], name="both"))
+    assert spec.destinations == (Destination.queue("q1234"), Destination.queue("other"))
+    assert spec.title == "both"
+
+
+def test_a_type_that_differs_from_the_objects_is_refused_j51() -> None:
+    with pytest.raises(ConfigurationError, match="the object is a topic but destination_type says queue"):
+        looked_up(ActivationSpec(destination="lookup://jms/prices", destination_type="queue"))
+
+
+def test_the_target_of_a_move_is_looked_up_in_the_folder_of_the_destination_j140() -> None:
+    spec = ActivationSpec(destination="lookup://jms/in", redelivery_handling="3:25; 5:move(queue:dlq_$)")
+    assert str(looked_up(spec).redelivery) == "3:25; 5:move(queue:dead.orders)"
+
+
+def test_a_target_may_be_looked_up_while_the_destination_is_not_j140() -> None:
+    spec = ActivationSpec(destination="queue://in", redelivery_handling="5:move(queue:lookup://dead)")
+    assert str(looked_up(spec).redelivery) == "5:move(queue:dead)"
+
+
+def test_a_target_that_is_not_there_is_refused_at_the_start_j140() -> None:
+    spec = ActivationSpec(destination="queue://in", redelivery_handling="5:move(queue:lookup://nowhere)")
+    with pytest.raises(ConfigurationError, match="lookup://nowhere: there is no such administered object"):
+        looked_up(spec)
+
+
+def test_one_target_for_each_of_several_is_refused_j140() -> None:
+    spec = ActivationSpec(
+        destination=["lookup://jms/in", "queue://other"], redelivery_handling="5:move(queue:dlq_$)"
+    )
+    with pytest.raises(ConfigurationError, match="expected a target without \\$, or an activation for each"):
+        looked_up(spec)
+
+
+def test_without_look_ups_the_spec_stays_as_it_is() -> None:
+    spec = ActivationSpec(destination="queue://in", redelivery_handling="5:move(queue:dlq_$)")
+    assert looked_up(spec) is spec
+
+
+@pytest.mark.usefixtures("server")
+def test_the_hook_looks_up_for_an_activation_j50() -> None:
+    spec, _ = JmsHook("jms_test").activation(ActivationSpec(destination="lookup://jms/in"))
+    assert spec.destinations == (Destination.queue("q1234"),)
+
+
+def test_a_second_use_asks_nobody_j89(publish: Publish, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_PLACED", "queue://orders")
+    publish("one")
+    with JmsHook("jms_test").get_conn() as connection, connection.session() as session:
+        assert session.receive("lookup://placed", timeout=5) is not None
+        monkeypatch.delenv("AIRFLOW_VAR_PLACED")
+        session.send("lookup://placed", JmsMessage.text("two"))
+        found = session.receive("lookup://placed", timeout=5)
+    assert found is not None
+    assert found.body == "two"

@@ -1,0 +1,157 @@
+"""This package doing the work, through what its users call: sessions, the listener, the batch collector."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.connection import JmsConnection
+from airflow_provider_jmsjca.engine.connector import open_connection
+from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.listener import Activation
+from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.session import AcknowledgeMode, JmsSession
+from airflow_provider_jmsjca.transports import connect
+from tests.bench import batch
+from tests.bench.filling import fill
+from tests.bench.rates import (
+    BODY,
+    INDIVIDUAL,
+    LISTENER,
+    LISTENER_CC,
+    OURS,
+    PATIENCE,
+    PUBLISH,
+    PUBLISH_TRANSACTION,
+    SEALED,
+    TRANSACTED,
+    TRANSACTION,
+    Measured,
+    Meter,
+)
+from tests.bench.rival import Leg, new_queue
+from tests.servers.broker import Broker
+from tests.servers.folders import run_folder
+
+HANDLING = "3:100; 5:1000; 10:move(queue:$.dlq)"
+PREFETCH = 500
+
+
+class Ours:
+    """This package."""
+
+    who: ClassVar[str] = OURS
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._settings = broker.settings()
+
+    def manner(self) -> str:
+        """Return how it works and what it waits for."""
+        return (
+            "commits are confirmed, with atomic transactions where the broker has them, else with a receipt "
+            f"for each message sent; individual acknowledgements are a session in dups_ok mode, prefetch "
+            f"{PREFETCH}; the listener delivers under {HANDLING!r}, transacted, and acknowledges each message"
+        )
+
+    def legs(self) -> Mapping[str, Leg]:
+        """Return its pieces of work."""
+        return {
+            INDIVIDUAL: self._publish_and_receive,
+            LISTENER: functools.partial(self._listen, LISTENER, "serial"),
+            LISTENER_CC: functools.partial(self._listen, LISTENER_CC, "cc"),
+            TRANSACTED: self._transacted,
+            SEALED: self._sealed,
+        }
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+    def _publish_and_receive(self, messages: int) -> Iterator[Measured]:
+        queue, meter = new_queue(), Meter(self._broker)
+        destination, message = Destination.queue(queue), JmsMessage.text(BODY)
+        with JmsConnection(connect(self._settings)) as connection:
+            with connection.session(transacted=True) as session:
+                meter.start()
+                for number in range(1, messages + 1):
+                    session.send(destination, message)
+                    if number % PUBLISH_TRANSACTION == 0:
+                        session.commit()
+                session.commit()
+                meter.stop()
+            yield meter.result(PUBLISH, self.who, messages)
+            mode = AcknowledgeMode.DUPS_OK
+            with connection.session(acknowledge_mode=mode, prefetch=PREFETCH) as session:
+                meter.start()
+                for _ in range(messages):
+                    _receive(session, destination)
+                meter.stop()
+            yield meter.result(INDIVIDUAL, self.who, messages)
+
+    def _transacted(self, messages: int) -> Iterator[Measured]:
+        queue, meter = new_queue(), Meter(self._broker)
+        destination = Destination.queue(queue)
+        fill(self._settings, queue, messages)
+        with (
+            JmsConnection(connect(self._settings)) as connection,
+            connection.session(transacted=True, prefetch=2 * TRANSACTION) as session,
+        ):
+            meter.start()
+            for number in range(1, messages + 1):
+                _receive(session, destination)
+                if number % TRANSACTION == 0:
+                    session.commit()
+            session.commit()
+            meter.stop()
+        yield meter.result(TRANSACTED, self.who, messages)
+
+    def _listen(self, what: str, mode: str, messages: int) -> Iterator[Measured]:
+        queue, meter = new_queue(), Meter(self._broker)
+        fill(self._settings, queue, messages)
+        done = threading.Event()
+        numbers = iter(range(1, messages + 1))
+
+        def handle(delivery: Delivery) -> None:
+            assert delivery.body is not None
+            if next(numbers) == messages:
+                done.set()
+
+        spec = ActivationSpec(
+            destination=f"queue://{queue}", concurrency_mode=mode, redelivery_handling=HANDLING
+        )
+        listener = Activation(listener_settings(spec), functools.partial(connect, self._settings), handle)
+        meter.start()
+        listener.start()
+        came = done.wait(PATIENCE)
+        meter.stop()
+        listener.stop()
+        assert came, f"the listener had {listener.counts.delivered} of {messages} messages"
+        assert listener.counts.committed == messages
+        yield meter.result(what, self.who, messages)
+
+    def _sealed(self, messages: int) -> Iterator[Measured]:
+        queue, meter = new_queue(), Meter(self._broker)
+        destination = Destination.queue(queue)
+        connection = connect(self._settings)
+        batch.publish(connection, destination, messages, len(BODY))
+        connection.close()
+        run_folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=run_folder()) as spool:
+            opener = functools.partial(open_connection, self._settings)
+            meter.start()
+            found = batch.measure(opener, destination, messages, Path(spool))
+            meter.stop()
+        yield meter.result(SEALED, self.who, messages, found.seconds)
+
+
+def _receive(session: JmsSession, destination: Destination) -> None:
+    message = session.receive(destination, timeout=PATIENCE)
+    assert message is not None
+    assert message.body is not None

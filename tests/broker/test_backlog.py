@@ -1,0 +1,87 @@
+"""Messages that stay on a queue of Artemis are noticed."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine import backlog_watch
+from airflow_provider_jmsjca.engine.listener import Activation
+from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
+from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from airflow_provider_jmsjca.transports.stomp.management import QueueControl
+from tests.servers.broker import Broker
+
+PATIENCE = timedelta(seconds=2)
+
+
+@pytest.fixture
+def listener(artemis: Broker, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Activation]:
+    """A listener that settles whatever comes, and soon finds that another consumer holds something."""
+    monkeypatch.setattr(backlog_watch, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(backlog_watch, "BETWEEN_LOOKS", PATIENCE)
+    settings = listener_settings(ActivationSpec(destination=f"queue://{queue_name}"))
+    made = Activation(settings, functools.partial(connect, artemis.settings()), lambda _: None)
+    yield made
+    made.stop(timedelta(seconds=10))
+
+
+def wait_for_record(caplog: pytest.LogCaptureFixture, part: str) -> logging.LogRecord:
+    deadline = time.monotonic() + 30
+    while True:
+        for record in list(caplog.records):
+            if part in record.getMessage():
+                return record
+        assert time.monotonic() < deadline, f"nobody said {part!r}: {caplog.text}"
+        time.sleep(0.05)
+
+
+def test_a_message_that_another_consumer_keeps_is_named(
+    artemis: Broker, queue_name: str, listener: Activation, caplog: pytest.LogCaptureFixture
+) -> None:
+    holder = connect(artemis.settings())
+    queue = Destination.queue(queue_name)
+    held: list[Received] = []
+    holder.consume(Subscription(destination=queue, prefetch=1), held.append)
+    holder.send([Outgoing(destination=queue, message=JmsMessage.text("kept"))])
+    while not held:
+        time.sleep(0.01)
+    listener.start()
+    record = wait_for_record(caplog, "another consumer, or one that is gone, has had 1 message of queue://")
+    assert record.levelno == logging.WARNING
+    assert f"({held[0].message.message_id})" in record.getMessage()
+    holder.close()
+    deadline = time.monotonic() + 20
+    while listener.counts.committed < 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_messages_on_a_paused_queue_are_noticed(
+    artemis: Broker, queue_name: str, listener: Activation, caplog: pytest.LogCaptureFixture
+) -> None:
+    control = connect(artemis.settings())
+    assert isinstance(control, StompConnection)
+    queue = Destination.queue(queue_name)
+    control.send([Outgoing(destination=queue, message=JmsMessage.text("waits"))])
+    with QueueControl(control, queue_name, 10) as queue_control:
+        queue_control.call("pause")
+        listener.start()
+        record = wait_for_record(caplog, f"messages wait on queue://{queue_name}")
+        assert record.levelno == logging.WARNING
+        queue_control.call("resume")
+    deadline = time.monotonic() + 20
+    while listener.counts.committed < 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    control.close()

@@ -1,0 +1,52 @@
+"""Options of a destination, as real brokers take them: J91."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.connection import JmsConnection
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.transports import connect
+from tests.servers.broker import Broker
+
+
+def test_a_queue_of_rabbitmq_is_declared_as_the_destination_says_j91(
+    rabbitmq: Broker, queue_name: str
+) -> None:
+    quorum = Destination(DestinationKind.QUEUE, queue_name, (("x-queue-type", "quorum"),))
+    with JmsConnection(connect(rabbitmq.settings())) as connection:
+        with connection.session() as session:
+            session.send(quorum, JmsMessage.text("x"))
+        with connection.session(transacted=True) as session:
+            assert session.receive(quorum, timeout=10) is not None
+            session.rollback()
+            again = session.receive(quorum, timeout=10)
+            assert again is not None
+            assert again.delivery_count == 2  # only quorum queues count
+            session.commit()
+
+
+def test_an_exclusive_consumer_of_activemq_takes_all_j91(activemq: Broker, queue_name: str) -> None:
+    exclusive = Destination(DestinationKind.QUEUE, queue_name, (("activemq.exclusive", "true"),))
+    with JmsConnection(connect(activemq.settings())) as connection:
+        first, second = connection.session(prefetch=1), connection.session(prefetch=1)
+        assert first.receive(exclusive, timeout=0) is None
+        assert second.receive(exclusive, timeout=0) is None
+        for number in range(6):
+            first.send(exclusive, JmsMessage.text(str(number)))
+        taken = [first.receive(exclusive, timeout=10) for _ in range(6)]
+        assert [message and message.body for message in taken] == [str(number) for number in range(6)]
+        assert "activemq.exclusive" not in (taken[0].properties if taken[0] else {})
+        assert second.receive(exclusive, timeout=0) is None
+
+
+@pytest.mark.parametrize("broker", ["activemq", "artemis", "rabbitmq"], indirect=True)
+def test_an_option_the_broker_does_not_know_is_refused_j91(broker: Broker, queue_name: str) -> None:
+    strange = Destination(DestinationKind.QUEUE, queue_name, (("colour", "red"),))
+    with JmsConnection(connect(broker.settings())) as connection, connection.session() as session:
+        with pytest.raises(ConfigurationError, match="colour is no option of a destination on"):
+            session.receive(strange, timeout=0)
+        with pytest.raises(ConfigurationError, match="colour is no option of a destination on"):
+            session.send(strange, JmsMessage.text("x"))

@@ -1,0 +1,198 @@
+"""A listener on several destinations, over each broker."""
+
+from __future__ import annotations
+
+import functools
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.in_progress import RUN, SOURCE
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.calls import Handler
+from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.listener import Activation
+from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.errors import CapabilityError, PermanentBrokerError
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import (
+    Connection,
+    ConnectionSettings,
+    OnReceived,
+    Received,
+    Subscription,
+)
+from tests.broker.test_listener import IDLE, bodies, drained, send, until
+from tests.servers.broker import Broker
+
+
+class Counting:
+    """A connection that knows how many messages have come over it."""
+
+    def __init__(self, inner: Connection) -> None:
+        self._inner = inner
+        self.came = 0
+
+    def consume(self, subscription: Subscription, on_received: OnReceived) -> Any:
+        def counted(received: Received) -> None:
+            on_received(received)
+            self.came += 1
+
+        return self._inner.consume(subscription, counted)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def activation(settings: ConnectionSettings, handler: Handler, **spec: Any) -> Activation:
+    return Activation(
+        listener_settings(ActivationSpec(**spec)), functools.partial(connect, settings), handler
+    )
+
+
+def test_the_worked_example(broker: Broker, queue_name: str) -> None:
+    """I4-I6: A=2, B=1, C=5, PollQuantity=2: A, B, C, A, (B empty), C; C keeps 3."""
+    settings = broker.settings()
+    names = [f"{queue_name}.{letter}" for letter in "ABC"]
+    for name, letter, count in zip(names, "ABC", (2, 1, 5), strict=True):
+        send(settings, name, *(f"{letter}{number}" for number in range(1, count + 1)))
+    got: list[str] = []
+    connections: list[Counting] = []
+
+    def counting() -> Any:
+        connections.append(Counting(connect(settings)))
+        return connections[-1]
+
+    def handle(delivery: Delivery) -> None:
+        until(lambda: connections[0].came == 8)
+        got.append(delivery.body)
+
+    spec = ActivationSpec(destination=[f"queue://{name}" for name in names], poll_quantity=2)
+    Activation(listener_settings(spec), counting, handle).run(max_messages=5)
+    # The first message is whichever comes first: a broker may serve a later queue before the first one.
+    assert " ".join(got) in {"A1 B1 C1 A2 C2", "B1 C1 A1 C2 A2", "C1 A1 B1 C2 A2"}
+    assert [len(bodies(settings, name)) for name in names] == [0, 0, 3]
+
+
+@pytest.mark.parametrize("mode", ["serial", "cc", "sync"])
+def test_all_are_consumed_over_one_connection(broker: Broker, queue_name: str, mode: str) -> None:
+    """I5, J81-J84: dead letters go to the queue beside their own."""
+    settings = broker.settings()
+    names = [f"{queue_name}.{letter}" for letter in "ABC"]
+    for name, count in zip(names, (60, 5, 30), strict=True):
+        send(settings, name, *(f"{name} {number}" for number in range(count)))
+
+    def fail_some(delivery: Delivery) -> None:
+        assert delivery.body.startswith(delivery.context.destination.name)
+        if delivery.body.endswith("3"):
+            raise ValueError("no stock")
+
+    listener = activation(
+        settings,
+        fail_some,
+        destination=[f"queue://{name}" for name in names],
+        redelivery_handling="1:move(queue:$.dlq)",
+        concurrency_mode=mode,
+        endpoint_pool_max_size=3,
+    )
+    counts = listener.run(idle_for=IDLE)
+    assert (counts.committed, counts.moved) == (95 - 10, 10)
+    assert listener.statistics().connections == 1
+    for name, count in zip(names, (6, 1, 3), strict=True):
+        dead = drained(settings, f"{name}.dlq")
+        assert len(dead) == count
+        assert all(message.body.startswith(f"{name} ") for message in dead)
+        assert bodies(settings, name) == []
+
+
+def test_archive_error_and_unsubscribed(broker: Broker, queue_name: str) -> None:
+    """I26-I30: each message is in one place and the successes also in the archive."""
+    settings = broker.settings()
+    send(settings, queue_name, *(f"good {number}" for number in range(20)), region="eu")
+    send(settings, queue_name, "bad", region="eu")
+    send(settings, queue_name, "other", region="us")
+
+    def handle(delivery: Delivery) -> None:
+        delivery.send(f"queue://{queue_name}.out", JmsMessage.text(delivery.body))
+        if delivery.body == "bad":
+            raise ValueError("no stock")
+
+    listener = activation(
+        settings,
+        handle,
+        destination=f"queue://{queue_name}",
+        message_selector="region = 'eu'",
+        archive_destination=f"queue://{queue_name}.done",
+        error_destination=f"queue://{queue_name}.errors",
+        unsubscribed_destination=f"queue://{queue_name}.others",
+    )
+    counts = listener.run(max_messages=22)
+    assert (counts.committed, counts.moved) == (20, 2)
+    good = [f"good {number}" for number in range(20)]
+    assert bodies(settings, f"{queue_name}.done") == good
+    assert bodies(settings, f"{queue_name}.out") == good
+    assert bodies(settings, f"{queue_name}.errors") == ["bad"]
+    assert bodies(settings, f"{queue_name}.others") == ["other"]
+    assert bodies(settings, queue_name) == []
+
+
+@pytest.mark.parametrize("mode", ["serial", "cc"])
+def test_in_progress(broker: Broker, queue_name: str, mode: str) -> None:
+    """I9, I11: each message stands there while it is handled; what a killed run left is handled too."""
+    settings = broker.settings()
+    work = f"{queue_name}.work"
+    send(settings, work, "left", **{RUN: "killed", SOURCE: f"queue://{queue_name}"})
+    send(settings, queue_name, *map(str, range(30)), region="eu")
+    doubts: dict[str, bool] = {}
+
+    def handle(delivery: Delivery) -> None:
+        doubts[delivery.body] = delivery.context.in_doubt
+        assert delivery.context.destination.name == queue_name
+        assert RUN not in delivery.properties
+        if delivery.body == "7":
+            raise ValueError("no stock")
+
+    counts = activation(
+        settings,
+        handle,
+        destination=f"queue://{queue_name}",
+        in_progress_destination=f"queue://{work}",
+        redelivery_handling="1:move(queue:$.dlq)",
+        concurrency_mode=mode,
+        endpoint_pool_max_size=3,
+    ).run(max_messages=31)
+    assert (counts.committed, counts.moved) == (30, 1)
+    assert doubts == {str(number): False for number in range(30)} | {"left": True}
+    assert bodies(settings, f"{queue_name}.dlq") == ["7"]
+    assert bodies(settings, work) == []
+    assert bodies(settings, queue_name) == []
+
+
+@pytest.mark.parametrize("events", ["fail_on_startup", "log_error", "ignore"])
+def test_in_doubt(broker: Broker, queue_name: str, events: str) -> None:
+    """I10, I12, I13: it fails, or leaves them; where a broker can't select that is refused."""
+    settings = broker.settings()
+    work = f"{queue_name}.work"
+    send(settings, work, "left", **{RUN: "killed", SOURCE: f"queue://{queue_name}"})
+    send(settings, queue_name, "new")
+    got: list[str] = []
+    listener = activation(
+        settings,
+        lambda delivery: got.append(delivery.body),
+        destination=f"queue://{queue_name}",
+        in_progress_destination=f"queue://{work}",
+        in_doubt_events=events,
+    )
+    connection = connect(settings)
+    selects = connection.capabilities.selector
+    connection.close()
+    if events == "fail_on_startup" or not selects:
+        with pytest.raises((PermanentBrokerError, CapabilityError)):
+            listener.run(run_for=timedelta(seconds=20))
+        assert (got, bodies(settings, queue_name)) == ([], ["new"])
+    else:
+        listener.run(max_messages=1)
+        assert got == ["new"]
+    assert bodies(settings, work) == ["left"]

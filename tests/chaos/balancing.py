@@ -1,0 +1,65 @@
+"""A process that is one node of a distributed durable subscriber, and moves messages to the queue.
+
+Its queue side doesn't run, so that the test finds on the queue all that was moved. It says how it stands
+until its input ends; the test kills it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import threading
+from dataclasses import replace
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.engine.load_balancing import LoadBalancedActivation, load_balancing
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
+
+
+def main() -> None:
+    asked = json.loads(sys.stdin.readline())
+    settings = ConnectionSettings(
+        scheme="stomp",
+        hosts=((asked["host"], asked["port"]),),
+        username=asked["username"],
+        password=asked["password"],
+    )
+    topic = asked["topic"]
+    spec = ActivationSpec(
+        name="node",
+        destination=f"topic://{topic}",
+        subscription_durability="durable",
+        subscription_name=f"jmsjca://?distribution=1&subscribername=s&queue={topic}.out",
+        polling_interval="200ms",
+    )
+    balancing = load_balancing(spec, client_id=topic)
+    assert balancing is not None
+    node = LoadBalancedActivation(
+        balancing,
+        functools.partial(connect, replace(settings, client_id=topic)),
+        functools.partial(connect, settings),
+        lambda _: None,
+    )
+    node.topic_side.start()
+    over = threading.Event()
+
+    def listen() -> None:
+        sys.stdin.read()
+        over.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    said = ""
+    while not over.wait(0.001):
+        now = f"{int(node.active)} {node.topic_side.counts.committed}\n"
+        if now != said:
+            sys.stdout.write(now)
+            sys.stdout.flush()
+            said = now
+    node.stop(timedelta(seconds=10))
+
+
+if __name__ == "__main__":
+    main()

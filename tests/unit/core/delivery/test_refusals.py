@@ -1,0 +1,32 @@
+"""Destinations that are refused while others are consumed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.delivery.refusals import Refusals
+
+
+def test_a_refused_destination_is_tried_again_later_and_later() -> None:
+    """I5: 1, 5, 15, 60, 60 ... seconds; the others are not held up."""
+    refusals = Refusals()
+    now = 0.0
+    for seconds in (1, 5, 15, 60, 60):
+        assert refusals.refused(1, "no permission", now, 0.0) == timedelta(seconds=seconds)
+        assert refusals.may_try(0, now)
+        assert not refusals.may_try(1, now + seconds - 0.1)
+        assert refusals.due(now + seconds - 0.1) == ()
+        assert refusals.next_due == now + seconds
+        now += seconds
+        assert refusals.may_try(1, now)
+        assert refusals.due(now) == (1,)
+    assert refusals.reasons == {1: "no permission"}
+
+
+def test_a_destination_that_is_accepted_begins_anew() -> None:
+    refusals = Refusals()
+    assert not refusals.accepted(0)
+    refusals.refused(0, "no permission", 0.0, 0.0)
+    assert refusals.accepted(0)
+    assert (refusals.reasons, refusals.next_due) == ({}, None)
+    assert refusals.refused(0, "no permission", 9.0, 0.0) == timedelta(seconds=1)

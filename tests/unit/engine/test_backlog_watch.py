@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.engine import backlog_watch
+from airflow_provider_jmsjca.engine.backlog_watch import BacklogWatch
+from airflow_provider_jmsjca.errors import PermanentBrokerError
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.backlog import Backlog
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Subscription
+from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
+from tests.unit.engine.brokers import LesserConnection, settings
+from tests.unit.engine.listening import ORDERS, Site, until
+
+QUIET = Backlog(consumers=1)
+HELD = Backlog(taken=2, consumers=1, taken_ids=frozenset({"7", "8"}))
+HELD_ELSEWHERE = Backlog(taken=2, consumers=2, taken_ids=frozenset({"7", "8"}))
+WAITING = Backlog(waiting=1, consumers=1)
+
+
+class Counting(LesserConnection):
+    """A connection whose broker counts what the test says."""
+
+    def __init__(self, server: Broker, counts: Iterator[Backlog]) -> None:
+        super().__init__(server)
+        self._counts = counts
+
+    def backlog(self, queue: Destination) -> Backlog:
+        assert queue == ORDERS
+        return next(self._counts)
+
+
+@dataclass
+class Scene:
+    """A watch over a broker that counts what it is told."""
+
+    idle: float = 10.0
+    now: float = 1000.0
+    filtered: bool = False
+    connections: list[Connection] = field(default_factory=list)
+
+    def watch(self, *counts: Backlog) -> BacklogWatch:
+        given = iter(counts)
+
+        def open_one() -> Connection:
+            self.connections.append(Counting(Broker("counting"), given))
+            return self.connections[-1]
+
+        return BacklogWatch(
+            name="orders listener",
+            queue=ORDERS,
+            filtered=self.filtered,
+            consumers=1,
+            connect=open_one,
+            idle_for=lambda: self.idle,
+            clock=lambda: self.now,
+        )
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("APART", "IDLE_BEFORE", "BETWEEN_LOOKS"):
+        monkeypatch.setattr(backlog_watch, name, getattr(backlog_watch, name) / 100)
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
+    return [(record.levelno, record.getMessage()) for record in caplog.records]
+
+
+def test_what_no_living_consumer_has_is_an_error_that_names_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Artemis, trap 10."""
+    scene = Scene()
+    scene.watch(HELD, HELD).look()
+    text = (
+        "orders listener: the broker keeps 2 messages of queue://orders for a consumer that is gone, and may"
+        " deliver them only after a restart (7, 8)"
+    )
+    assert said(caplog) == [(logging.ERROR, text)]
+    assert [connection.state for connection in scene.connections] == ["closed"]
+
+
+def test_what_moves_between_two_counts_is_not_stuck(caplog: pytest.LogCaptureFixture) -> None:
+    Scene().watch(HELD, QUIET).look()
+    Scene().watch(WAITING, QUIET).look()
+    Scene().watch(QUIET).look()
+    later = Backlog(taken=1, consumers=1, taken_ids=frozenset({"9"}))
+    Scene().watch(HELD, later).look()
+    assert said(caplog) == []
+
+
+def test_a_listener_that_has_something_to_do_again_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    Scene(idle=0.0).watch(HELD, HELD).look()
+    assert said(caplog) == []
+
+
+def test_another_consumer_may_take_its_time(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    watch = scene.watch(*[HELD_ELSEWHERE] * 8)
+    watch.look()
+    scene.now += 299
+    watch.look()
+    assert said(caplog) == []
+    scene.now += 1
+    watch.look()
+    watch.look()  # said already
+    text = (
+        "orders listener: another consumer, or one that is gone, has had 2 messages of queue://orders"
+        " for 0:05:00 or longer (7, 8)"
+    )
+    assert said(caplog) == [(logging.WARNING, text)]
+
+
+def test_what_waits_and_does_not_come_is_said_unless_a_selector_may_be_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Scene(filtered=True).watch(WAITING, WAITING).look()
+    assert said(caplog) == []
+    Scene().watch(WAITING, WAITING).look()
+    text = (
+        "orders listener: messages wait on queue://orders and aren't delivered to this listener, which has"
+        " nothing to do: the queue is paused, or they are kept for another consumer"
+    )
+    assert said(caplog) == [(logging.WARNING, text)]
+
+
+def test_a_listener_that_is_idle_looks_by_itself(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site()
+    try:
+        holder = connect(site.settings)
+        held: list[object] = []
+        holder.consume(Subscription(destination=ORDERS, prefetch=1), held.append)
+        site.send("a", "b")
+        until(lambda: held)
+        activation = site.activation(site.note)
+        activation.start()
+        until(lambda: activation.counts.committed == 1)
+        until(lambda: site.broker.connections >= 3)
+        holder.close()
+        until(lambda: activation.counts.committed == 2)
+    finally:
+        site.close()
+    assert not [text for level, text in said(caplog) if level >= logging.ERROR]
+
+
+def test_who_may_not_ask_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "airflow_provider_jmsjca.listener")
+
+    class Refusing(MemoryConnection):
+        def backlog(self, queue: Destination) -> Backlog:
+            raise PermanentBrokerError(f"no {queue} for you")
+
+    asked: list[ConnectionSettings] = []
+
+    def open_one() -> Connection:
+        asked.append(settings("refusing"))
+        return Refusing(Broker("refusing"), asked[-1])
+
+    watch = BacklogWatch(
+        name="orders listener", queue=ORDERS, filtered=False, consumers=1, connect=open_one,
+        idle_for=lambda: 10.0, clock=lambda: 0.0,
+    )  # fmt: skip
+    watch.start()
+    until(lambda: said(caplog))
+    watch.stop()
+    assert said(caplog) == [
+        (
+            logging.INFO,
+            "orders listener: what stays on queue://orders can't be noticed: no queue://orders for you",
+        )
+    ]
+    assert len(asked) == 1

@@ -1,0 +1,230 @@
+"""The destinations of the WBIA adapter: archive, error, unsubscribed; and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.errors import ConfigurationError
+from tests.unit.engine.listening import MODES, QUICK, Site
+
+every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    made = Site()
+    yield made
+    made.close()
+
+
+def nothing(_: Delivery) -> None:
+    """Handle a message by doing nothing."""
+
+
+def fail(_: Delivery) -> None:
+    raise ValueError("no stock")
+
+
+@every_mode
+@pytest.mark.parametrize("confirm", [False, True])
+def test_the_archive_gets_a_copy_of_each_success(site: Site, mode: dict[str, Any], confirm: bool) -> None:
+    """I26: unchanged, and of successes only."""
+    site.send("a", region="eu")
+    site.send("bad")
+
+    def fail_bad(delivery: Delivery) -> None:
+        if delivery.body == "bad":
+            raise ValueError("no stock")
+
+    counts = site.activation(
+        fail_bad,
+        confirm=confirm,
+        archive_destination="queue://done",
+        redelivery_handling="1:move(queue:dlq)",
+        **mode,
+    ).run(idle_for=QUICK)
+    (copy,) = site.broker.messages("done")
+    assert (copy.body, dict(copy.properties)) == ("a", {"region": "eu"})
+    assert (counts.committed, counts.moved) == (1, 1)
+    assert site.bodies("dlq") == ["bad"]
+
+
+def test_the_copy_is_part_of_the_commit(site: Site) -> None:
+    """I26, J123: where it is refused, what the handler sent isn't sent and the message comes again."""
+    site.broker.forbid(Destination.queue("done"))
+    site.send("a")
+
+    def forward(delivery: Delivery) -> None:
+        delivery.send("queue://out", JmsMessage.text("x"))
+        if delivery.redelivery_count == 1:
+            assert site.bodies("out") == []
+            site.broker.permit(Destination.queue("done"))
+
+    counts = site.activation(forward, archive_destination="queue://done").run(max_messages=1)
+    assert (counts.failed, counts.committed, counts.delivered) == (1, 1, 2)
+    assert (site.bodies("done"), site.bodies("out")) == (["a"], ["x"])
+
+
+def test_a_batch_is_archived_with_its_commit(site: Site) -> None:
+    """I26, J183."""
+    site.send("a", "b", "c")
+    site.activation(
+        nothing, archive_destination="done", batch_size=3, concurrency_mode="cc", endpoint_pool_max_size=1
+    ).run(max_messages=3)
+    assert site.bodies("done") == ["a", "b", "c"]
+
+
+@every_mode
+def test_with_an_error_destination_the_first_failure_is_final(site: Site, mode: dict[str, Any]) -> None:
+    """I28, I29: nothing said about redelivery, so the adapter's own rule holds; the copy says why."""
+    site.send("a")
+    counts = site.activation(fail, error_destination="queue://errors", **mode).run(idle_for=QUICK)
+    assert (counts.delivered, counts.moved) == (1, 1)
+    (message,) = site.broker.messages("errors")
+    letter = original_of(message)
+    assert letter is not None
+    assert letter.state.failure is not None
+    assert letter.state.failure.message == "no stock"
+
+
+def test_an_outage_is_no_failure(site: Site) -> None:
+    """I7, I28: a message that comes again because of one is delivered again."""
+    site.send("a")
+
+    def kill_once(_: Delivery) -> None:
+        if len(site.got) == 1:
+            site.broker.restart()
+
+    counts = site.activation(kill_once, error_destination="errors").run(max_messages=1)
+    assert (site.got, counts.committed, site.bodies("errors")) == (["a", "a"], 1, [])
+
+
+def test_redelivery_handling_goes_before_the_error_destination(site: Site) -> None:
+    """I28: what is said about redelivery holds; what it would delete goes to the error destination."""
+    site.send("a")
+    activation = site.activation(fail, error_destination="errors", redelivery_handling="3:delete")
+    counts = activation.run(idle_for=QUICK)
+    assert (counts.delivered, counts.moved, counts.deleted) == (3, 1, 0)
+    assert site.bodies("errors") == ["a"]
+
+
+def test_poison_goes_to_both(site: Site) -> None:
+    """I28, P9: a dead-letter destination beside it gets the message too."""
+    site.send("a")
+    site.activation(
+        fail,
+        error_destination="errors",
+        dead_letter_destination="dlq",
+        redelivery_handling="9:delete",
+        non_retryable="ValueError",
+    ).run(max_messages=1)
+    assert (site.bodies("errors"), site.bodies("dlq")) == (["a"], ["a"])
+
+
+@every_mode
+def test_what_the_selector_rejects_is_unsubscribed(site: Site, mode: dict[str, Any]) -> None:
+    """I30: it doesn't stay in the queue; the copy says where it was."""
+    site.send("a", region="eu")
+    site.send("b", region="us")
+    counts = site.activation(
+        nothing, message_selector="region = 'eu'", unsubscribed_destination="queue://others", **mode
+    ).run(idle_for=QUICK)
+    assert site.got == ["a"]
+    assert (counts.delivered, counts.committed, counts.moved) == (1, 1, 1)
+    (message,) = site.broker.messages("others")
+    letter = original_of(message)
+    assert letter is not None
+    assert (letter.message.body, letter.origin.destination) == ("b", Destination.queue("orders"))
+    assert site.broker.depth("orders") == 0
+
+
+def test_an_unsubscribed_message_that_cannot_be_moved_is_not_delivered(site: Site) -> None:
+    """I30: it stays, and those behind it go on."""
+    site.broker.forbid(Destination.queue("others"))
+    site.send("b", region="us")
+    site.send("a", region="eu")
+    counts = site.activation(
+        nothing, message_selector="region = 'eu'", unsubscribed_destination="others"
+    ).run(max_messages=1)
+    assert (site.got, counts.committed) == (["a"], 1)
+    assert site.bodies("orders") == ["b"]
+
+
+def test_subscribes_rejects(site: Site) -> None:
+    """I30: with the selector; what raises is poison and not rejected."""
+    site.send("wanted", "other", "broken")
+
+    def subscribes(message: JmsMessage) -> bool:
+        if message.body == "broken":
+            raise ValueError("no such type")
+        return message.body == "wanted"
+
+    activation = site.activation(
+        nothing, subscribes=subscribes, unsubscribed_destination="others", dead_letter_destination="dlq"
+    )
+    assert activation.run(idle_for=QUICK).settled == 3
+    assert (site.got, site.bodies("others"), site.bodies("dlq")) == (["wanted"], ["other"], ["broken"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "fault"),
+    [
+        (
+            {"unsubscribed_destination": "others"},
+            r"unsubscribed_destination: got queue://others, expected a mess",
+        ),
+        (
+            {"archive_destination": "queue://orders"},
+            r"archive_destination: got queue://orders, which is consumed",
+        ),
+        (
+            {"error_destination": "queue://orders"},
+            r"error_destination: got queue://orders, which is consumed",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(spec: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigurationError, match=fault):
+        Site.listener_settings(**spec)
+
+
+def test_subscribes_needs_somewhere_for_the_rest() -> None:
+    """I30: the adapter discards; we do nothing of the kind unasked."""
+    with pytest.raises(ConfigurationError, match="unsubscribed_destination: missing"):
+        listener_settings(ActivationSpec(destination="queue://orders"), subscribes=lambda _: True)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "instead"),
+    [
+        ("duplicate_event_elimination", True, "the last 32,768 messages it settled"),
+        ("limbo_delivery_retry", 3, "a message that can't be moved stays at the broker"),
+        ("reply_to_destination", "queue://answers", "reply_to"),
+        ("message_response_result_property", "result", "in your function"),
+    ],
+)
+def test_an_option_without_effect_is_refused(option: str, value: object, instead: str) -> None:
+    """I15-I17, I39, I45, P16: named, with what to do instead; its default is accepted."""
+    with pytest.raises(ConfigurationError, match=rf"^{option}: got .*not in effect yet: .*{instead}"):
+        Site.listener_settings(**{option: value})
+
+
+def test_container_managed_events_are_refused() -> None:
+    """I15, I16."""
+    with pytest.raises(ConfigurationError, match=r"container_managed_events: got jms, .*delivery\.send"):
+        Site.listener_settings(container_managed_events="jms", source_queue="queue://source")
+
+
+def test_defaults_and_what_has_no_meaning_here_are_accepted() -> None:
+    Site.listener_settings(
+        duplicate_event_elimination=False, container_managed_events="none", locator_class="x.Y"
+    )

@@ -1,0 +1,89 @@
+"""What an activation spec asks of a listener."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.backoff import RECONNECT
+from airflow_provider_jmsjca.core.options import Level
+from airflow_provider_jmsjca.core.precedence import Layer, resolve
+from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+
+SECONDS = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "init", "most"),
+    [
+        ({}, 0, 0),
+        ({"init-suspend-seconds": "60"}, 60, 60),
+        ({"max-suspend-seconds": "60"}, 60, 60),
+        ({"init_suspend": 10, "max_suspend": 60}, 10, 60),
+        ({"max_suspend": 20}, 20, 20),
+        ({"max_suspend": 0}, 0, 0),
+        ({"init_suspend": 60, "max_suspend": 0}, 0, 0),
+    ],
+)
+def test_suspensions_hold_where_one_was_set_be_it_to_its_default_w24_w26(
+    given: dict[str, object], init: int, most: int
+) -> None:
+    outage = listener_settings(ActivationSpec(destination="queue://q", **given)).delivery.outage
+    assert (outage.init_suspend, outage.max_suspend) == (init * SECONDS, most * SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("given", "steps"),
+    [({}, RECONNECT.steps), ({"jms-polling-interval-seconds": "10"}, (10 * SECONDS,))],
+)
+def test_a_polling_interval_that_was_set_replaces_growing_pauses_w16_j122(
+    given: dict[str, object], steps: tuple[timedelta, ...]
+) -> None:
+    outage = listener_settings(ActivationSpec(destination="queue://q", **given)).delivery.outage
+    assert outage.backoff.steps == steps
+
+
+def test_minimal_reconnect_logging_comes_from_any_level_j108() -> None:
+    layers = [
+        Layer(
+            level=Level.CONNECTION_FACTORY,
+            source="connection",
+            fields={"options": "JMSJCA.minimalreconnectlogging=1"},
+        ),
+        ActivationSpec(destination="queue://q").layer(),
+    ]
+    spec = ActivationSpec.from_resolved(resolve(layers))
+    assert listener_settings(spec).delivery.outage.minimal_logging
+
+
+@pytest.mark.parametrize("name", ["confirm", "park", "retry_permanent"])
+def test_our_own_ways_are_fields_of_a_spec_and_arguments(name: str) -> None:
+    plain = ActivationSpec(destination="queue://q")
+    asked = ActivationSpec(destination="queue://q", **{name: "true"})
+
+    def found(spec: ActivationSpec, **arguments: bool) -> bool:
+        settings = listener_settings(spec, **arguments)  # type: ignore[arg-type]  # by name
+        return bool(settings.delivery.park if name == "park" else getattr(settings, name))
+
+    assert not found(plain)
+    assert found(asked)
+    assert found(plain, **{name: True})
+
+
+@pytest.mark.parametrize(
+    ("given", "promised"),
+    [
+        ({}, True),
+        ({"destination": ["queue://q", "queue://r"]}, True),
+        ({"concurrency_mode": "cc", "endpoint_pool_max_size": 1, "batch_size": 10}, False),
+        ({"concurrency_mode": "cc", "endpoint_pool_max_size": 4}, False),
+        ({"concurrency_mode": "sync", "endpoint_pool_max_size": 2}, False),
+    ],
+)
+def test_only_who_has_one_message_in_hand_promises_to_settle_in_order(
+    given: dict[str, object], promised: bool
+) -> None:
+    subscriptions = listener_settings(ActivationSpec(**{"destination": "queue://q", **given})).subscriptions
+    assert {each.in_order for each in subscriptions} == {promised}

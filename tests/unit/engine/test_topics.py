@@ -1,0 +1,191 @@
+"""Topics: durable and non-durable subscriptions, and when a durable one is deleted."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.listener import Activation
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Subscription
+from tests.unit.engine.listening import QUICK, Site, until
+
+NEWS = Destination.topic("news")
+DURABLE: dict[str, Any] = {
+    "destination": "topic://news", "destination_type": None, "subscription_durability": "durable",
+    "subscription_name": "s1",
+}  # fmt: skip
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    made = Site()
+    yield made
+    made.close()
+
+
+def nothing(_: Delivery) -> None:
+    """Handle a message by doing nothing."""
+
+
+def subscriber(site: Site, handler: Any = nothing, **spec: Any) -> Activation:
+    as_c1 = functools.partial(connect, replace(site.settings, client_id="c1"))
+    return site.activation(handler, connect_with=as_c1, **DURABLE | spec)
+
+
+def subscribe(site: Site, client_id: str = "c1") -> None:
+    """Make the durable subscription: from now on it keeps what is published."""
+    connection = connect(replace(site.settings, client_id=client_id))
+    connection.consume(Subscription(destination=NEWS, durable_name="s1"), lambda _: None)
+    connection.close()
+
+
+def kept(site: Site) -> list[Any]:
+    """Return what the durable subscription holds, and settle it."""
+    site.got.clear()
+    subscriber(site).run(idle_for=QUICK)
+    return site.got
+
+
+def test_a_durable_subscription_keeps_what_comes_while_it_is_away(site: Site) -> None:
+    """J52, J53."""
+    subscribe(site)
+    site.send("1", "2", to=NEWS)
+    assert kept(site) == ["1", "2"]
+
+
+def test_a_plain_subscription_gets_what_comes_while_it_is_there(site: Site) -> None:
+    """J52."""
+    spec: dict[str, Any] = {"destination": "topic://news", "destination_type": None}
+    site.activation(nothing, **spec).run(idle_for=QUICK)
+    site.send("missed", to=NEWS)
+    activation = site.activation(nothing, **spec)
+    activation.start()
+    until(lambda: activation.state == "Up")
+    until(lambda: activation.statistics().connections == 1)
+    # The subscription follows the connection at once, but not before it.
+    for number in range(1000):
+        site.send(str(number), to=NEWS)
+        if site.got:
+            break
+    assert "missed" not in site.got
+    assert site.got
+
+
+def test_deleted_when_an_end_is_reached(site: Site) -> None:
+    """W33."""
+    subscribe(site)
+    site.send("1", to=NEWS)
+    subscriber(site, durable_subscription_deletion=True).run(max_messages=1)
+    site.send("2", to=NEWS)
+    assert kept(site) == []
+
+
+def test_deleted_by_a_stop_also_while_suspended(site: Site) -> None:
+    """W27, W33."""
+    subscribe(site)
+    activation = subscriber(site, durable_subscription_deletion=True)
+    activation.start()
+    until(lambda: activation.state == "Up")
+    assert activation.drain()
+    assert activation.stop(timedelta(seconds=5))
+    site.send("1", to=NEWS)
+    assert kept(site) == []
+
+
+def test_kept_by_default(site: Site) -> None:
+    """W17, W33."""
+    subscribe(site)
+    activation = subscriber(site)
+    activation.start()
+    until(lambda: activation.state == "Up")
+    assert activation.stop(timedelta(seconds=5))
+    site.send("1", to=NEWS)
+    assert kept(site) == ["1"]
+
+
+def test_kept_when_the_run_is_broken_off(site: Site) -> None:
+    """W33: a task that is killed will run again, and wants its messages then."""
+    broken_off = threading.Event()
+    activation = subscriber(site, lambda _: broken_off.set(), durable_subscription_deletion=True)
+    subscribe(site)
+    site.send("1", "2", to=NEWS)
+    activation.run(max_messages=10, stop=broken_off)
+    site.send("3", to=NEWS)
+    assert kept(site)[-1] == "3"
+
+
+def test_kept_when_a_handler_stops_the_activation(site: Site) -> None:
+    """J172, W33: what it could not handle is still there."""
+    subscribe(site)
+    site.send("1", "2", to=NEWS)
+    disk_full = lambda delivery: delivery.stop_message_delivery("disk full")  # noqa: E731 - it has no better name
+    subscriber(site, disk_full, durable_subscription_deletion=True).run(max_messages=10)
+    assert kept(site) == ["2"]
+
+
+def test_kept_when_a_handler_is_left_alone(site: Site) -> None:
+    """W33: its message comes again."""
+    subscribe(site)
+    site.send("1", to=NEWS)
+    hanging = threading.Event()
+    activation = subscriber(site, lambda _: hanging.wait(20), durable_subscription_deletion=True)
+    activation.start()
+    until(lambda: site.got == ["1"])
+    assert not activation.stop(timedelta(seconds=0.2))
+    hanging.set()
+    assert kept(site) == ["1"]
+
+
+def test_kept_when_the_broker_is_away_at_the_end(site: Site) -> None:
+    """W33: nothing can be deleted then, and a stop doesn't wait for it."""
+    subscribe(site)
+    activation = subscriber(site, durable_subscription_deletion=True)
+    activation.start()
+    until(lambda: activation.state == "Up")
+    site.broker.kill()
+    until(lambda: activation.state != "Up")
+    assert activation.stop(timedelta(seconds=5))
+    site.broker.restart()
+    site.send("1", to=NEWS)
+    assert kept(site) == ["1"]
+
+
+def test_a_second_instance_stands_by_and_takes_over(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """J204, W31: it says so once, and not as a warning."""
+    caplog.set_level(logging.INFO)
+    subscribe(site)
+    first, second = subscriber(site), subscriber(site)
+    first.start()
+    until(lambda: first.state == "Up")
+    second.start()
+    until(lambda: "standing by" in caplog.text)
+    site.send("1", to=NEWS)
+    until(lambda: first.counts.committed == 1)
+    first.stop(timedelta(seconds=5))
+    until(lambda: second.state == "Up")
+    site.send("2", to=NEWS)
+    until(lambda: second.counts.committed == 1)
+    assert site.got == ["1", "2"]
+    assert caplog.text.count("standing by") == 1
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_instances_with_client_ids_of_their_own_get_a_copy_each(site: Site) -> None:
+    """W31: what `generate_unique_client_id` is for."""
+    for name in ("c1", "c2"):
+        subscribe(site, name)
+    site.send("1", to=NEWS)
+    for name in ("c1", "c2"):
+        as_own = functools.partial(connect, replace(site.settings, client_id=name))
+        site.activation(nothing, connect_with=as_own, **DURABLE).run(idle_for=QUICK)
+    assert site.got == ["1", "1"]

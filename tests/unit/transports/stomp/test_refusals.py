@@ -1,0 +1,39 @@
+"""Who is to blame when a broker closes the connection because of a message's size."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from airflow_provider_jmsjca.transports.stomp.refusals import Limits
+from airflow_provider_jmsjca.transports.stomp.wire import Wire
+
+WAYS_OUT = {"too long": "raise the limit"}
+
+
+class EndedWire:
+    """A wire whose reader has ended."""
+
+    def join(self, timeout: float) -> None:
+        """Return at once."""
+
+
+def limits(*sizes: int) -> Limits:
+    made = Limits(cast("Wire", EndedWire()))
+    for size in sizes:
+        made.sending(size)
+    return made
+
+
+def test_the_largest_message_is_to_blame_and_no_other() -> None:
+    made = limits(100, 5000, 700)
+    assert (
+        made.explained("that was too long for me", WAYS_OUT) == "that was too long for me (raise the limit)"
+    )
+    assert made.passed(700) is None
+    assert str(made.passed(5000)) == "the broker refused: that was too long for me (raise the limit)"
+
+
+def test_an_error_about_something_else_blames_nobody() -> None:
+    made = limits(5000)
+    assert made.explained("no such queue", WAYS_OUT) == "no such queue"
+    assert made.passed(5000) is None
