@@ -40,10 +40,11 @@ from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.outage import Connect as ConnectFunction
 from airflow_provider_jmsjca.engine.outage import Intake, Link
 from airflow_provider_jmsjca.engine.receivers import InDoubt, Receivers
+from airflow_provider_jmsjca.engine.settled import SettledLately
 from airflow_provider_jmsjca.engine.statistics import Tally
 from airflow_provider_jmsjca.engine.workers import Work, Workers
 from airflow_provider_jmsjca.errors import JmsError
-from airflow_provider_jmsjca.transports.base import Received, UnitOfWork
+from airflow_provider_jmsjca.transports.base import UnitOfWork
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
 _LEVELS = {
@@ -53,9 +54,6 @@ _LEVELS = {
     Level.ERROR: logging.ERROR,
 }
 _FAR = float("inf")
-_REMEMBERED = 32_768
-"""Ids of settled messages that are known again after an outage: as many acknowledgements as a busy queue of
-RabbitMQ keeps from the disk (its `queue_index_max_journal_entries`)."""
 
 
 class Dispatcher:
@@ -76,11 +74,13 @@ class Dispatcher:
         lock: Guards the machine and everything here.
         tally: What has happened.
         units: What handlers sent, by unit of work, until it is committed or rolled back.
-        settled_ids: Of messages settled lately, to know them if a broker that was killed has forgotten it.
+        settled: What was settled lately.
         stopped: Set when the activation has stopped.
         stop_reason: Why.
         last_activity: When a message last arrived or was settled, on the clock.
         limit: No more messages than this are taken in hand; `None`: no limit.
+        admit: Takes in what has come. `perform`: does what the machine decides.
+        numbers: For what is taken in.
     """
 
     def __init__(
@@ -105,24 +105,23 @@ class Dispatcher:
         self.last_activity = clock()
         self.perform: Callable[[Work], list[Work]] = lambda _: []
         self._connect = connect
-        self._clock = clock
-        self._numbers = itertools.count(1)
+        self.clock = clock
+        self.numbers = itertools.count(1)
         self._lines: deque[Log] = deque()
         self._rollbacks: deque[UnitOfWork] = deque()
-        self._repeated: deque[Received] = deque()
         self._rolling_back = threading.Lock()
         self._unit_sizes: dict[int, int] = {}
         self._ended = False
         self._delete_durable = False
-        self.settled_ids: deque[str | None] = deque(maxlen=_REMEMBERED)
-        self._known: frozenset[str | None] = frozenset()
+        self.settled = SettledLately()
         self.refusals = Refusals()
         self._in_doubt = InDoubt()
         self._reader = ArrivalReader(settings)
         self.link = self._new_link()
         self._intake = Intake(self.link)
         self._intake.open = False
-        self.workers = Workers(settings, self._admit, self._do)
+        self.admit = self._admit
+        self.workers = Workers(settings, self._take, self._do)
         self._alarm = _FAR
         self._alarm_set = threading.Event()
 
@@ -143,7 +142,7 @@ class Dispatcher:
 
     def start(self) -> None:
         """Start the threads."""
-        self.tally.began = self._clock()
+        self.tally.began = self.clock()
         self.workers.start()
         threading.Thread(target=self._keep_time, name=f"jms-clock {self.settings.name}", daemon=True).start()
 
@@ -160,7 +159,7 @@ class Dispatcher:
 
     def handle(self, events: Iterable[Event]) -> list[Work]:
         """Tell the machine and return the work it decides on. Under the lock; `speak` afterwards."""
-        now = self._clock()
+        now = self.clock()
         self.last_activity = now
         todo: list[Work] = []
         handle = self.machine.handle
@@ -176,11 +175,15 @@ class Dispatcher:
                     todo.append((self._intake, decision))
                 else:
                     self._decided(decision, todo)
+        self.arm()
+        return todo
+
+    def arm(self) -> None:
+        """See to it that the machine's next deadline is kept. Under the lock."""
         deadline = self.machine.deadline
         if deadline is not None and deadline < self._alarm:
             self._alarm = deadline
             self._alarm_set.set()
-        return todo
 
     def speak(self) -> None:
         """Write the log lines that were decided on, then say if it has stopped; not under the lock."""
@@ -190,8 +193,8 @@ class Dispatcher:
             except IndexError:  # another thread was quicker
                 break
             _log.log(_LEVELS[line.level], "%s: %s", self.settings.name, line.text)
-        if self._repeated:
-            self._settle_again()
+        if self.settled.has_repeated:
+            self.settled.settle_again(self.settings.name)
         if self._ended:
             self.stopped.set()
 
@@ -202,7 +205,7 @@ class Dispatcher:
                 return
             if isinstance(event, ConnectionUp):
                 self.tally.connections += 1
-                self._known = frozenset(self.settled_ids) - {None}
+                self.settled.connected()
             elif isinstance(event, (ConnectFailed, ConnectionLost)):
                 link.is_lost = True
                 self._intake.open = False
@@ -224,22 +227,32 @@ class Dispatcher:
             machine = self.machine
             if machine.state is not ActivationState.UP or machine.suspended or machine.in_hand:
                 return 0.0
-            return self._clock() - self.last_activity if machine.idle else 0.0
+            return self.clock() - self.last_activity if machine.idle else 0.0
 
-    def _admit(self, intake: Intake) -> list[Work]:
+    def _take(self, intake: Intake) -> list[Work] | None:
+        return self.admit(intake)
+
+    def _admit(self, intake: Intake) -> list[Work] | None:
         with self.lock:
-            if intake is not self._intake or not intake.open or not intake.arrivals:
-                return []
-            if self.takes_all:
-                todo = self.handle(())
-            else:
-                if self.limit is not None and self.tally.settled + self.machine.in_hand >= self.limit:
-                    return []
-                event = self._take_in(intake)
-                todo = [] if event is None else self.handle((event,))
-        if self._lines or self._repeated or self._ended:
+            todo = self.take_one() if self.may_take(intake) else None
+        if self._lines or self.settled.has_repeated or self._ended:
             self.speak()
         return todo
+
+    def may_take(self, intake: Intake) -> bool:
+        """Say whether something has come that may be taken in. Under the lock."""
+        if intake is not self._intake or not intake.open or not intake.arrivals:
+            return False
+        if self.takes_all:
+            return intake.ready
+        return self.limit is None or self.tally.settled + self.machine.in_hand < self.limit
+
+    def take_one(self) -> list[Work]:
+        """Take in what came first, or all if the machine chooses. Under the lock; `speak` afterwards."""
+        if self.takes_all:
+            return self.handle(())
+        event = self._take_in(self._intake)
+        return [] if event is None else self.handle((event,))
 
     def _take_all(self) -> list[Event]:
         """Take everything in that has come, so that the machine can choose among the destinations."""
@@ -253,31 +266,17 @@ class Dispatcher:
         received = intake.arrivals.popleft()
         if received.generation != received.consumer.generation:
             return None
-        event, message, origin = self._reader.read(received, next(self._numbers))
+        event, message, origin = self._reader.read(received, next(self.numbers))
         if event.left and not self._reader.takes_left:
             _log.error("%s: message %s was left in progress: it stays", self.settings.name, event.message_id)
             return None
-        counts = event.parked is None or event.in_progress
-        if event.redelivered and counts and event.message_id in self._known:
+        if event.redelivered and self.settled.takes(event, received):
             self.tally.repeated += 1
-            self._repeated.append(received)
             return None
         intake.held[event.delivery] = received, message
         if origin is not None:
             intake.origins[event.delivery] = origin
         return event
-
-    def _settle_again(self) -> None:
-        """Settle what this listener settled before the broker, or the way to it, broke down."""
-        while self._repeated:
-            try:
-                received = self._repeated.popleft()
-            except IndexError:  # another thread was quicker
-                return
-            try:
-                received.consumer.acknowledge((received,))
-            except JmsError as error:
-                _log.debug("%s: it comes once more: %s", self.settings.name, error)
 
     def admit_more(self) -> None:
         """A message went without being settled: the limit has room again. Under the lock."""
@@ -366,14 +365,14 @@ class Dispatcher:
 
     def _keep_time(self) -> None:
         while True:
-            self._alarm_set.wait(None if self._alarm == _FAR else max(0.0, self._alarm - self._clock()))
+            self._alarm_set.wait(None if self._alarm == _FAR else max(0.0, self._alarm - self.clock()))
             with self.lock:
                 if self._ended:
                     return
                 self._alarm_set.clear()
                 deadline = self.machine.deadline
                 self._alarm = _FAR if deadline is None else deadline
-                due = deadline is not None and deadline <= self._clock()
+                due = deadline is not None and deadline <= self.clock()
             if due:
                 self.feed(Tick())
 

@@ -18,9 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
+from airflow_provider_jmsjca.core.delivery.direct import Direct
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling, RedeliveryTracker
+from airflow_provider_jmsjca.core.redelivery.tracker import UNSEEN
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "60"))
 FAILURE = Failure(class_names=("shop.Broken", "builtins.Exception"), message="broken")
@@ -107,6 +109,7 @@ class Model(RuleBasedStateMachine):
     def start_process(self) -> None:
         self.machine = DeliveryMachine(self.settings, RedeliveryTracker(), lambda: 0.5)
         self.connecting = self.connected = self.consuming = self.running = self.suspended = False
+        self.direct: Direct | None = None
         self.calls: dict[int, tuple[int, int | None]] = {}  # call -> unit, delivery
         self.held: dict[int, int] = {}  # call -> unit: acknowledgement outstanding
         self.pending: dict[int, d.CommitUnit | d.Move | d.Delete | d.Park] = {}
@@ -270,13 +273,16 @@ class Model(RuleBasedStateMachine):
         self.send(e.ConnectionUp() if works else e.ConnectFailed(failure=FAILURE))
 
     @precondition(lambda self: self.consuming and any(m.delivery is None for m in self.stored))
-    @rule()
-    def arrive(self) -> None:
+    @rule(direct=st.booleans())
+    def arrive(self, direct: bool = True) -> None:
         message = next(message for message in self.stored if message.delivery is None)
         self.next_delivery += 1
         message.delivery = self.next_delivery
         self.outstanding[self.next_delivery] = message
         self.ids[self.next_delivery] = message
+        plain = not (message.redelivered or message.undecodable) and message.parked is None
+        if direct and plain and self.arrive_directly(message):
+            return
         self.send(
             e.MessageArrived(
                 delivery=self.next_delivery,
@@ -287,6 +293,24 @@ class Model(RuleBasedStateMachine):
                 undecodable=FAILURE if message.undecodable else None,
             )
         )
+
+    def arrive_directly(self, message: Stored) -> bool:
+        direct = self.machine.begin_directly(self.next_delivery, message.message_id, message.group, self.now)
+        if direct is None:
+            return False
+        self.direct = direct
+        self.carry_out(
+            d.Deliver(
+                call=direct.call,
+                unit=direct.unit,
+                delivery=direct.delivery,
+                seen=0,
+                batch_index=0,
+                in_doubt=False,
+                state=UNSEEN,
+            )
+        )
+        return True
 
     @precondition(lambda self: self.consuming)
     @rule()
@@ -312,6 +336,10 @@ class Model(RuleBasedStateMachine):
 
     def end_call(self, call: int, how: str) -> None:
         unit, _ = self.calls.pop(call)
+        if how == "return" and self.direct is not None and self.machine.returned_directly(self.direct):
+            assert self.direct.call == call
+            self.carry_out(d.CommitUnit(unit=unit, acknowledge=(self.direct.delivery,)))
+            return
         if how == "return":
             self.send(e.HandlerReturned(call=call))
             return
@@ -356,7 +384,12 @@ class Model(RuleBasedStateMachine):
             self.send(e.UnitInDoubt(unit=number) if how == "after" else e.UnitLost(unit=number))
         elif how == "commit":
             self.apply(decision)
-            self.send(e.UnitCommitted(unit=number))
+            if (
+                self.direct is None
+                or self.direct.unit != number
+                or not self.machine.committed_directly(self.direct)
+            ):
+                self.send(e.UnitCommitted(unit=number))
         elif how == "fail":
             self.send(e.UnitFailed(unit=number, failure=FAILURE))
         else:
