@@ -66,6 +66,11 @@ class StompConsumer:
         return self._subscription
 
     @property
+    def settles_in_order(self) -> bool:
+        """Whether one frame acknowledges everything up to a message."""
+        return self._in_order
+
+    @property
     def generation(self) -> int:
         """Which generation is not stale; `recover` and `close` begin a new one."""
         return self._generation
@@ -145,17 +150,18 @@ class StompConsumer:
         if self._in_order:
             self._acknowledge_in_order(received)
             return
-        full = False
         with self._lock:
             acks = [_ack(one.token) for one in received if self._take(one, claimed=False)]
-            if acks:
-                full = self._wire.append(b"".join(acks))
-        if acks:
-            self._wire.nudge(full=full)
-            self._go_on()
+            if not acks:
+                return
+            self._wire.append_lazily(b"".join(acks))
+            full = self._are_many(len(acks))
+        if full:
+            self._wire.nudge(full=True)
+        self._go_on()
 
     def _acknowledge_in_order(self, received: Iterable[Received]) -> None:
-        last = None
+        last, settled = None, 0
         with self._lock:
             for one in received:
                 if self._is_held(one) and one.token not in self._claimed:
@@ -164,15 +170,21 @@ class StompConsumer:
                 self._early.remove(first)
                 del self._held[first]
                 last = first
-                self._unsent += 1
+                settled += 1
             if last is None:
                 return
-            self._wire.append_latest(self, _ack(last))
-            full = self._unsent >= self._most_unsent
-            if full:
-                self._unsent = 0
+            self._wire.append_lazily(_ack(last), latest=self)
+            full = self._are_many(settled)
         if full:
             self._wire.nudge(full=True)
+
+    def _are_many(self, more: int) -> bool:
+        """Say whether so many acknowledgements are on their way, with these, that they must leave now."""
+        self._unsent += more
+        if self._unsent < self._most_unsent:
+            return False
+        self._unsent = 0
+        return True
 
     def claim(self, received: Received, headers: bytes | None) -> bool:
         """Reserve a message for a unit of work, and if `headers` are given acknowledge it with them.

@@ -64,7 +64,8 @@ class TransactionUnit(_Unit):
     the broker reports an acknowledgement it didn't like, and would commit the rest all the same.
 
     Consumers that promised to settle in order acknowledge with one frame, together with COMMIT. It names the
-    last message, which the broker has delivered to that subscription and knows until it is settled.
+    last message, which the broker has delivered to that subscription and knows until it is settled. Where
+    there is nothing else, there is nothing to make sure of before.
     """
 
     def __init__(self, connection: StompConnection) -> None:
@@ -72,6 +73,7 @@ class TransactionUnit(_Unit):
         self._identifier = connection.new_transaction_id()
         self._header = b"transaction:%b\n" % self._identifier.encode()
         self._begun = False
+        self._to_check = False
         self._largest = 0
         self._fault: JmsError | None = None
 
@@ -89,6 +91,7 @@ class TransactionUnit(_Unit):
             with self._lock:
                 self._check_open()
                 self._begin()
+                self._to_check = True
             self._wire.write(frame)
         except ConnectionLostError as error:
             self._explain(error)
@@ -101,6 +104,7 @@ class TransactionUnit(_Unit):
             self._check_open()
             self._begin()
             self._received.append(received)
+            self._to_check |= not consumer.settles_in_order
         consumer.claim(received, self._header)
 
     def _begin(self) -> None:
@@ -121,7 +125,8 @@ class TransactionUnit(_Unit):
         try:
             consumers = {_consumer_of(received) for received in self._received}
             acknowledgements = [consumer.acknowledgement_of(self._header) for consumer in consumers]
-            self._prepare()
+            if self._to_check:
+                self._prepare()
             self._commit(b"".join(acknowledgements))
         except (ConfigurationError, PermanentBrokerError):
             self._abort()

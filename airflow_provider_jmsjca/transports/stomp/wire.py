@@ -132,10 +132,12 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             self._linger_until = 0.0
             return self._buffered >= FLUSH_SIZE
 
-    def append_latest(self, key: object, data: bytes) -> None:
-        """Leave an encoded frame that makes the one before it needless, if that had the same key.
+    def append_lazily(self, data: bytes, *, latest: object = None) -> None:
+        """Leave encoded frames that leave with others, or by themselves after a moment.
 
-        It leaves with other frames, or by itself after a moment: the next one may come until then.
+        Args:
+            data: The frames.
+            latest: A frame makes the one right before it needless if that was left with the same object.
 
         Raises:
             ConnectionLostError: The connection is gone.
@@ -143,12 +145,12 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         with self._guard:
             if self._ended:
                 raise ConnectionLostError(str(self._reason or "the connection is closed"))
-            if self._replaceable is key:
+            if latest is not None and self._replaceable is latest:
                 self._buffer[-1] = data
                 return
             self._buffer.append(data)
             self._buffered += len(data)
-            self._replaceable = key
+            self._replaceable = latest
             if not self._linger_until:
                 self._linger_until = monotonic() + _LINGER_SECONDS
             overslept = self._idle and self._sleeps_until > self._linger_until

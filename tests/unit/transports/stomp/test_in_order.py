@@ -69,7 +69,6 @@ def test_a_unit_acknowledges_right_before_its_commit(pair: Pair) -> None:  # noq
     thread, raised = pair.in_background(unit.commit)
     command, headers = pair.peer.hear()
     assert command == "BEGIN"
-    _synchronize(pair)
     assert pair.peer.hear() == ("ACK", {"id": "a1", "transaction": headers["transaction"]})
     command, commit = pair.peer.hear()
     assert (command, commit["transaction"]) == ("COMMIT", headers["transaction"])
