@@ -126,6 +126,7 @@ def listener_settings(
             prefetch=_prefetch(spec, each, concurrency, receivers),
             # One message at a time is settled before the next is looked at; batches let members go early.
             in_order=concurrency == 1 and spec.batch_size == 1,
+            alone=not further and receivers == 1 and spec.in_progress_destination is None,
         )
         for each in (destination, *further)
     )

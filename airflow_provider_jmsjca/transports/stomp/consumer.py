@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING, Final, assert_never
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError
 from airflow_provider_jmsjca.transports.base import OnReceived, Received, Subscription
+from airflow_provider_jmsjca.transports.stomp.acknowledging import (
+    OUT_OF_ORDER,
+    ack,
+    bytes_of,
+    may_accumulate,
+    nack,
+)
 from airflow_provider_jmsjca.transports.stomp.destination_options import consumer_headers
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Recovery
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Cumulative, Recovery
 from airflow_provider_jmsjca.transports.stomp.frames import Frame, encode
 
 if TYPE_CHECKING:
@@ -52,7 +59,7 @@ class StompConsumer:
         # What is unsettled, in the order it came; a unit of work has reserved some of it.
         self._held: OrderedDict[bytes, Frame] = OrderedDict()
         self._claimed: dict[bytes, bytes | None] = {}
-        self._in_order = subscription.in_order and connection.dialect.cumulative_acknowledgement
+        self._in_order = may_accumulate(connection, subscription)
         self._early: set[bytes] = set()
         self._unsent = 0
         # A broker that waits for acknowledgements before it sends more must not wait in vain.
@@ -83,13 +90,13 @@ class StompConsumer:
         try:
             self._connection.wait(receipts)
         except BaseException:
-            self._connection.unroute(self._key)
+            self._connection.routes.remove(self._key)
             raise
 
     def _subscribe(self, receipt: str) -> bytes:
         headers = self._options | self._dialect.subscribe(self._subscription, self._connection.client_id)
         self._identifier = headers.setdefault("id", self._connection.new_subscription_id())
-        self._key = self._connection.route(self._identifier, self.on_frame)
+        self._key = self._connection.routes.add(self._identifier, self.on_frame)
         headers |= {"ack": "client" if self._in_order else "client-individual", "receipt": receipt}
         return encode("SUBSCRIBE", headers.items())
 
@@ -151,7 +158,7 @@ class StompConsumer:
             self._acknowledge_in_order(received)
             return
         with self._lock:
-            acks = [_ack(one.token) for one in received if self._take(one, claimed=False)]
+            acks = [ack(one.token) for one in received if self._take(one, claimed=False)]
             if not acks:
                 return
             self._wire.append_lazily(b"".join(acks))
@@ -165,7 +172,7 @@ class StompConsumer:
         with self._lock:
             for one in received:
                 if self._is_held(one) and one.token not in self._claimed:
-                    self._early.add(_bytes(one.token))
+                    self._early.add(bytes_of(one.token))
             while self._early and (first := next(iter(self._held))) in self._early:
                 self._early.remove(first)
                 del self._held[first]
@@ -173,7 +180,7 @@ class StompConsumer:
                 settled += 1
             if last is None:
                 return
-            self._wire.append_lazily(_ack(last), latest=self)
+            self._wire.append_lazily(ack(last), latest=self)
             full = self._are_many(settled)
         if full:
             self._wire.nudge(full=True)
@@ -199,7 +206,7 @@ class StompConsumer:
         """
         full = False
         with self._lock:
-            token = _bytes(received.token)
+            token = bytes_of(received.token)
             if not self._is_held(received):
                 return False
             if token in self._claimed:
@@ -209,7 +216,7 @@ class StompConsumer:
                 return True
             if self._in_order:
                 return True
-            full = self._wire.append(_ack(received.token, headers))
+            full = self._wire.append(ack(received.token, headers))
         self._wire.nudge(full=full)
         return True
 
@@ -227,17 +234,29 @@ class StompConsumer:
         with self._lock:
             claimed = list(itertools.takewhile(lambda token: self._claimed.get(token) == headers, self._held))
             if len(claimed) != sum(each == headers for each in self._claimed.values()):
-                raise ConfigurationError(
-                    "a unit of work settles a message while one before it is unsettled; the subscription "
-                    "promised to settle in order"
-                )
-            return _ack(claimed[-1], headers) if claimed else b""
+                raise ConfigurationError(OUT_OF_ORDER)
+            return ack(claimed[-1], headers) if claimed else b""
+
+    def sorted(self, received: list[Received]) -> list[Received]:
+        """Return what a unit of work reserved in the order of arrival, if that matters.
+
+        Raises:
+            ConfigurationError: Something before it is unsettled, against the promise of the subscription.
+        """
+        if not self._in_order:
+            return received
+        with self._lock:
+            by_token = {one.token: one for one in received if self._is_held(one)}
+            first = list(itertools.islice(self._held, len(by_token)))
+            if by_token.keys() != set(first):
+                raise ConfigurationError(OUT_OF_ORDER)
+            return [by_token[token] for token in first]
 
     def release(self, received: Received) -> None:
         """Give a reserved message back to its holder: it is unsettled again."""
         with self._lock:
             if self._is_held(received):
-                self._claimed.pop(_bytes(received.token), None)
+                self._claimed.pop(bytes_of(received.token), None)
 
     def settled(self, received: Received) -> None:
         """Note that the unit of a reserved message was committed."""
@@ -246,12 +265,16 @@ class StompConsumer:
         self._go_on()
 
     def settle(self, received: Received, headers: bytes) -> bool:
-        """Acknowledge a reserved message; say whether it was still ours."""
+        """Acknowledge a reserved message, and with it all before it where that is how it goes.
+
+        Returns:
+            Whether it was still ours.
+        """
         full = False
         with self._lock:
             if not self._take(received, claimed=True):
                 return False
-            full = self._wire.append(_ack(received.token, headers))
+            full = self._wire.append(ack(received.token, headers))
         self._wire.nudge(full=full)
         self._go_on()
         return True
@@ -262,7 +285,7 @@ class StompConsumer:
 
     def _take(self, received: Received, *, claimed: bool) -> bool:
         """Let go of a message that is reserved or isn't, as said; tell whether there was one."""
-        token = _bytes(received.token)
+        token = bytes_of(received.token)
         if not self._is_held(received) or (token in self._claimed) is not claimed:
             return False
         del self._held[token]
@@ -299,7 +322,7 @@ class StompConsumer:
             case Recovery.NEGATIVE_ACKNOWLEDGE:
                 with self._lock:
                     tokens = [self._acknowledgement(frame) for frame in self._forget()]
-                    self._wire.append(b"".join([_nack(token) for token in tokens if token is not None]))
+                    self._wire.append(b"".join([nack(token) for token in tokens if token is not None]))
                 self._wire.flush()
             case Recovery.HAND_BACK:
                 # While it consumed, what was handed back first would overtake what is still to follow.
@@ -318,7 +341,7 @@ class StompConsumer:
         receipts = self._connection.replies.receipts(blame=True)
         with self._lock:
             self._forget()
-            self._connection.unroute(self._key)
+            self._connection.routes.remove(self._key)
             self._wire.append(self._unsubscribe())
             self._wire.append(self._subscribe(receipts.ask()))
         self._connection.wait(receipts)
@@ -326,7 +349,9 @@ class StompConsumer:
     def _subscribe_again(self) -> None:
         receipts = self._connection.replies.receipts(blame=True)
         with self._lock:
-            self._connection.unroute(self._key)
+            # What was on its way when the subscription ended is unsettled, and not known yet (`Orphans`).
+            self._in_order &= self._dialect.cumulative is Cumulative.SUBSCRIPTION
+            self._connection.routes.remove(self._key)
             self._wire.append(self._subscribe(receipts.ask()))
         self._connection.wait(receipts)
 
@@ -348,7 +373,7 @@ class StompConsumer:
             if self._connection.is_up:
                 self._hand_back()
         finally:
-            self._connection.unroute(self._key)
+            self._connection.routes.remove(self._key)
             with self._lock:
                 self._forget()
         if delete_durable and self._subscription.durable_name is not None:
@@ -369,16 +394,3 @@ class StompConsumer:
         if recovery in (Recovery.NEGATIVE_ACKNOWLEDGE, Recovery.HAND_BACK) and held:
             tokens = [self._acknowledgement(frame) for frame in held]
             self._connection.orphans.hand_back([token for token in tokens if token is not None])
-
-
-def _bytes(token: object) -> bytes:
-    return token if isinstance(token, bytes) else b""
-
-
-def _ack(token: object, headers: bytes = b"") -> bytes:
-    # The id goes back as it came, escapes and all.
-    return b"ACK\nid:%b\n%b\n\0" % (_bytes(token), headers)
-
-
-def _nack(token: bytes, headers: bytes = b"") -> bytes:
-    return b"NACK\nid:%b\n%b\n\0" % (token, headers)

@@ -212,9 +212,10 @@ class ConfirmedUnit(_Unit):
         """Make all of it durable, or raise."""
         self._close()
         try:
+            groups = [(each, each.sorted(received)) for each, received in self._by_consumer().items()]
             self._connection.send_confirmed(self._outgoing, frames=self._identified())
-            self._acknowledge()
-        except PermanentBrokerError:
+            self._acknowledge(groups)
+        except (ConfigurationError, PermanentBrokerError):
             self._release()
             raise
         except InDoubtError:
@@ -224,18 +225,33 @@ class ConfirmedUnit(_Unit):
                 f"the connection was lost during a commit, its outcome is unknown: {error}"
             ) from error
 
-    def _acknowledge(self) -> None:
+    def _by_consumer(self) -> dict[StompConsumer, list[Received]]:
+        groups: dict[StompConsumer, list[Received]] = {}
+        for received in self._received:
+            groups.setdefault(_consumer_of(received), []).append(received)
+        return groups
+
+    def _acknowledge(self, groups: list[tuple[StompConsumer, list[Received]]]) -> None:
+        frames = [
+            (consumer, received)
+            for consumer, group in groups
+            for received in group
+            if not consumer.settles_in_order or received is group[-1]
+        ]
         if not self._received:
             return
-        *most, last = self._received
-        for received in most:
-            _consumer_of(received).settle(received, b"")
+        for consumer, group in groups:
+            if consumer.settles_in_order:
+                for received in group[:-1]:
+                    consumer.settled(received)  # the frame of the last one says so
         receipts = self._connection.replies.receipts()
-        receipt = receipts.ask()
-        if _consumer_of(last).settle(last, b"receipt:%b\n" % receipt.encode()):
-            self._connection.wait(receipts)
-        else:
-            self._connection.synchronize()
+        for number, (consumer, received) in enumerate(frames, 1):
+            is_last = number == len(frames)
+            header = b"receipt:%b\n" % receipts.ask().encode() if is_last else b""
+            if consumer.settle(received, header) and is_last:
+                self._connection.wait(receipts)
+                return
+        self._connection.synchronize()
 
     def _identified(self) -> list[bytes]:
         if not self._connection.capabilities.deduplicating_send or len(self._received) != 1:
