@@ -27,6 +27,7 @@ from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine import management
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.calls import Caller, Handler, RecordFunction
+from airflow_provider_jmsjca.engine.direct import DirectWay, allows_direct_way
 from airflow_provider_jmsjca.engine.dispatch import Dispatcher
 from airflow_provider_jmsjca.engine.ends import Ends
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
@@ -110,8 +111,11 @@ class Activation:
         machine = DeliveryMachine(delivery, self._tracker, self._chance, room)
         dispatcher = Dispatcher(settings, machine, self._connect, self._clock, takes_all=room is not None)
         dispatcher.limit = limit if room is None else None
-        caller = Caller(dispatcher, Settler(dispatcher), self._handler, self._record)
+        settler = Settler(dispatcher)
+        caller = Caller(dispatcher, settler, self._handler, self._record)
         dispatcher.perform = caller.perform
+        if allows_direct_way(settings):
+            dispatcher.admit = DirectWay(dispatcher, settler, caller.engine, caller.call).take
         return dispatcher
 
     @property

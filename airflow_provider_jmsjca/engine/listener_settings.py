@@ -133,6 +133,9 @@ def listener_settings(
             selector=fates.broker_selector,
             durable_name=spec.durable_name,
             prefetch=_prefetch(spec, each, concurrency, receivers),
+            # One message at a time is settled before the next is looked at; batches let members go early.
+            in_order=concurrency == 1 and spec.batch_size == 1,
+            alone=not further and receivers == 1 and spec.in_progress_destination is None,
         )
         for each in (destination, *further)
     )

@@ -1,6 +1,7 @@
 """Random histories against a model broker: nothing is lost, nothing settled twice, whatever step is cut.
 
 J81-J84 concurrency, J129-J132 counts, J142 and J167 cascade, J183-J191 batches, J192-J203 hold-until-ack.
+With one message in hand at a time, everything is settled in the order of arrival, but for what must stay.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
+from airflow_provider_jmsjca.core.delivery.direct import Direct
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling, RedeliveryTracker
+from airflow_provider_jmsjca.core.redelivery.tracker import UNSEEN
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "60"))
 FAILURE = Failure(class_names=("shop.Broken", "builtins.Exception"), message="broken")
@@ -97,6 +100,7 @@ class Model(RuleBasedStateMachine):
         self.ids: dict[int, Stored] = {}
         self.gone: list[str] = []
         self.kept = 0
+        self.left = False
         self.attempts: dict[str, int] = {}
         self.start_process()
 
@@ -105,6 +109,7 @@ class Model(RuleBasedStateMachine):
     def start_process(self) -> None:
         self.machine = DeliveryMachine(self.settings, RedeliveryTracker(), lambda: 0.5)
         self.connecting = self.connected = self.consuming = self.running = self.suspended = False
+        self.direct: Direct | None = None
         self.calls: dict[int, tuple[int, int | None]] = {}  # call -> unit, delivery
         self.held: dict[int, int] = {}  # call -> unit: acknowledgement outstanding
         self.pending: dict[int, d.CommitUnit | d.Move | d.Delete | d.Park] = {}
@@ -181,7 +186,9 @@ class Model(RuleBasedStateMachine):
                 self.calls.clear()  # handlers that were left alone
                 self.held.clear()
                 self.units.clear()
-            case d.Log(level=d.Level.ERROR):
+            case d.Leave(delivery=delivery):
+                assert delivery in self.outstanding
+                self.left = True
                 self.kept += 1
             case d.Log():
                 pass
@@ -219,6 +226,7 @@ class Model(RuleBasedStateMachine):
             message.redelivered = True
         self.outstanding.clear()
         self.kept = 0
+        self.left = False
         self.consuming = False
 
     def disconnect(self) -> None:
@@ -229,6 +237,8 @@ class Model(RuleBasedStateMachine):
             unit.bad = True
 
     def settle(self, delivery: int) -> Stored:
+        if self.settings.concurrency == self.settings.batch_size == 1 and not self.left:
+            assert delivery == min(self.outstanding), "settled in the order of arrival"
         message = self.outstanding.pop(delivery)  # fails if it was settled before
         self.stored.remove(message)
         return message
@@ -263,13 +273,16 @@ class Model(RuleBasedStateMachine):
         self.send(e.ConnectionUp() if works else e.ConnectFailed(failure=FAILURE))
 
     @precondition(lambda self: self.consuming and any(m.delivery is None for m in self.stored))
-    @rule()
-    def arrive(self) -> None:
+    @rule(direct=st.booleans())
+    def arrive(self, direct: bool = True) -> None:
         message = next(message for message in self.stored if message.delivery is None)
         self.next_delivery += 1
         message.delivery = self.next_delivery
         self.outstanding[self.next_delivery] = message
         self.ids[self.next_delivery] = message
+        plain = not (message.redelivered or message.undecodable) and message.parked is None
+        if direct and plain and self.arrive_directly(message):
+            return
         self.send(
             e.MessageArrived(
                 delivery=self.next_delivery,
@@ -280,6 +293,24 @@ class Model(RuleBasedStateMachine):
                 undecodable=FAILURE if message.undecodable else None,
             )
         )
+
+    def arrive_directly(self, message: Stored) -> bool:
+        direct = self.machine.begin_directly(self.next_delivery, message.message_id, message.group, self.now)
+        if direct is None:
+            return False
+        self.direct = direct
+        self.carry_out(
+            d.Deliver(
+                call=direct.call,
+                unit=direct.unit,
+                delivery=direct.delivery,
+                seen=0,
+                batch_index=0,
+                in_doubt=False,
+                state=UNSEEN,
+            )
+        )
+        return True
 
     @precondition(lambda self: self.consuming)
     @rule()
@@ -305,6 +336,10 @@ class Model(RuleBasedStateMachine):
 
     def end_call(self, call: int, how: str) -> None:
         unit, _ = self.calls.pop(call)
+        if how == "return" and self.direct is not None and self.machine.returned_directly(self.direct):
+            assert self.direct.call == call
+            self.carry_out(d.CommitUnit(unit=unit, acknowledge=(self.direct.delivery,)))
+            return
         if how == "return":
             self.send(e.HandlerReturned(call=call))
             return
@@ -349,7 +384,12 @@ class Model(RuleBasedStateMachine):
             self.send(e.UnitInDoubt(unit=number) if how == "after" else e.UnitLost(unit=number))
         elif how == "commit":
             self.apply(decision)
-            self.send(e.UnitCommitted(unit=number))
+            if (
+                self.direct is None
+                or self.direct.unit != number
+                or not self.machine.committed_directly(self.direct)
+            ):
+                self.send(e.UnitCommitted(unit=number))
         elif how == "fail":
             self.send(e.UnitFailed(unit=number, failure=FAILURE))
         else:
