@@ -7,6 +7,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.decisions import (
@@ -76,6 +77,10 @@ class Dispatcher:
         settled_ids: Of messages settled lately, to know them if a broker that was killed has forgotten it.
         stopped: Set when the activation has stopped.
         stop_reason: Why.
+        refusal: Why the broker refuses for good, as far as is known; `None` while it doesn't.
+        answered: Whether the first attempt to connect has come to an end.
+        gives_up: Asked at such a refusal whether to stop for it; otherwise it is tried again.
+        on_stop: Called when a handler asks for a stop, not under the lock.
         last_activity: When a message last arrived or was settled, on the clock.
         limit: No more messages than this are taken in hand; `None`: no limit.
     """
@@ -97,6 +102,10 @@ class Dispatcher:
         self.stopped = threading.Event()
         self.stop_reason = ""
         self.fault: JmsError | None = None
+        self.refusal: JmsError | None = None
+        self.answered = False
+        self.gives_up: Callable[[], bool] = lambda: True
+        self.on_stop: Callable[[StopAsked], object] = lambda _: None
         self.limit: int | None = None
         self.takes_all = takes_all
         self.last_activity = clock()
@@ -110,6 +119,7 @@ class Dispatcher:
         self._rolling_back = threading.Lock()
         self._unit_sizes: dict[int, int] = {}
         self._ended = False
+        self._woken = False
         self._delete_durable = False
         self.settled_ids: deque[str | None] = deque(maxlen=_REMEMBERED)
         self._known: frozenset[str | None] = frozenset()
@@ -134,7 +144,9 @@ class Dispatcher:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """What the broker says of each destination that it refuses while others are consumed."""
+        """What the broker says when it refuses, of itself or of a destination, while others are consumed."""
+        if self.refusal is not None:
+            return (str(self.refusal),)
         sources = self.settings.delivery.sources
         return tuple(f"{sources[number]}: {reason}" for number, reason in self.refusals.reasons.items())
 
@@ -197,15 +209,22 @@ class Dispatcher:
         with self.lock:
             if link is not self.link or link.is_lost:
                 return
+            self.answered = True
             if isinstance(event, ConnectionUp):
                 self.tally.connections += 1
+                self.refusal = None
                 self._known = frozenset(self.settled_ids) - {None}
             elif isinstance(event, (ConnectFailed, ConnectionLost)):
                 link.is_lost = True
                 self._intake.open = False
                 link.close()
+                self.refusal = None
                 if isinstance(event, ConnectFailed) and event.permanent:
-                    self.fault = link.fault
+                    self.refusal = link.fault
+                    if self.gives_up():
+                        self.fault = link.fault
+                    else:
+                        event = replace(event, permanent=False)
             todo = self.handle((event,))
         for work in todo:
             self.workers.post(work)
@@ -214,6 +233,11 @@ class Dispatcher:
     def arrived(self, intake: Intake) -> None:
         """A message came; called by the connection's reader."""
         self.workers.arrived(intake)
+
+    def wake(self) -> None:
+        """There may be room for what waits; from any thread, also under the lock of another dispatcher."""
+        self._woken = True
+        self.workers.arrived(self._intake)
 
     def idle_for(self) -> float:
         """For how many seconds there has been nothing to do; 0 while there is, and while not connected."""
@@ -225,9 +249,12 @@ class Dispatcher:
 
     def _admit(self, intake: Intake) -> list[Work]:
         with self.lock:
-            if intake is not self._intake or not intake.open or not intake.arrivals:
+            if intake is not self._intake or not intake.open or not (intake.arrivals or self._woken):
                 return []
-            if self.takes_all:
+            if self._woken:
+                self._woken = False
+                todo = self.handle((Tick(),))
+            elif self.takes_all:
                 todo = self.handle(())
             else:
                 if self.limit is not None and self.tally.settled + self.machine.in_hand >= self.limit:
