@@ -190,7 +190,9 @@ class Caller:
                 )
             )
         if delivery.stop_reason is not None:
-            events.append(StopAsked(reason=delivery.stop_reason))
+            stop = StopAsked(reason=delivery.stop_reason)
+            self._dispatcher.on_stop(stop)
+            events.append(stop)
         return tuple(events)
 
     def _acknowledge(self, delivered: DeliveredMessage) -> None:

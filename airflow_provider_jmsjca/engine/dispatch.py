@@ -78,6 +78,10 @@ class Dispatcher:
         settled: What was settled lately.
         stopped: Set when the activation has stopped.
         stop_reason: Why.
+        refusal: Why the broker refuses for good, as far as is known; `None` while it doesn't.
+        answered: Whether the first attempt to connect has come to an end.
+        gives_up: Asked at such a refusal whether to stop for it; otherwise it is tried again.
+        on_stop: Called when a handler asks for a stop, not under the lock.
         last_activity: When a message last arrived or was settled, on the clock.
         limit: No more messages than this are taken in hand; `None`: no limit.
         admit: Takes in what has come. `perform`: does what the machine decides.
@@ -101,6 +105,10 @@ class Dispatcher:
         self.stopped = threading.Event()
         self.stop_reason = ""
         self.fault: JmsError | None = None
+        self.refusal: JmsError | None = None
+        self.answered = False
+        self.gives_up: Callable[[], bool] = lambda: True
+        self.on_stop: Callable[[StopAsked], object] = lambda _: None
         self.limit: int | None = None
         self.takes_all = takes_all
         self.last_activity = clock()
@@ -113,6 +121,7 @@ class Dispatcher:
         self._rolling_back = threading.Lock()
         self._unit_sizes: dict[int, int] = {}
         self._ended = False
+        self._woken = False
         self._delete_durable = False
         self.settled = SettledLately()
         self.duplicates = Duplicates() if settings.drop_duplicates else None
@@ -138,7 +147,9 @@ class Dispatcher:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """What the broker says of each destination that it refuses while others are consumed."""
+        """What the broker says when it refuses, of itself or of a destination, while others are consumed."""
+        if self.refusal is not None:
+            return (str(self.refusal),)
         sources = self.settings.delivery.sources
         return tuple(f"{sources[number]}: {reason}" for number, reason in self.refusals.reasons.items())
 
@@ -205,15 +216,22 @@ class Dispatcher:
         with self.lock:
             if link is not self.link or link.is_lost:
                 return
+            self.answered = True
             if isinstance(event, ConnectionUp):
                 self.tally.connections += 1
+                self.refusal = None
                 self.settled.connected()
             elif isinstance(event, (ConnectFailed, ConnectionLost)):
                 link.is_lost = True
                 self._intake.open = False
                 link.close()
+                self.refusal = None
                 if isinstance(event, ConnectFailed) and event.permanent:
-                    self.fault = link.fault
+                    self.refusal = link.fault
+                    if self.gives_up():
+                        self.fault = link.fault
+                    else:
+                        event = replace(event, permanent=False)
             todo = self.handle((event,))
         for work in todo:
             self.workers.post(work)
@@ -222,6 +240,11 @@ class Dispatcher:
     def arrived(self, intake: Intake) -> None:
         """A message came; called by the connection's reader."""
         self.workers.arrived(intake)
+
+    def wake(self) -> None:
+        """There may be room for what waits; from any thread, also under the lock of another dispatcher."""
+        self._woken = True
+        self.workers.arrived(self._intake)
 
     def idle_for(self) -> float:
         """For how many seconds there has been nothing to do; 0 while there is, and while not connected."""
@@ -243,14 +266,19 @@ class Dispatcher:
 
     def may_take(self, intake: Intake) -> bool:
         """Say whether something has come that may be taken in. Under the lock."""
-        if intake is not self._intake or not intake.open or not intake.arrivals:
+        if intake is not self._intake or not intake.open or not (intake.arrivals or self._woken):
             return False
+        if self._woken:
+            return True
         if self.takes_all:
             return intake.ready
         return self.limit is None or self.tally.settled + self.machine.in_hand < self.limit
 
     def take_one(self) -> list[Work]:
         """Take in what came first, or all if the machine chooses. Under the lock; `speak` afterwards."""
+        if self._woken:
+            self._woken = False
+            return self.handle((Tick(),))
         if self.takes_all:
             return self.handle(())
         event = self._take_in(self._intake)

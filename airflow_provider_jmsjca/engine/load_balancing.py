@@ -33,9 +33,10 @@ from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.calls import Handler
 from airflow_provider_jmsjca.engine.delivery import Delivery
 from airflow_provider_jmsjca.engine.fates import Subscribes
-from airflow_provider_jmsjca.engine.listener import STOP_WITHIN, Activation, Progress, StopSignal
+from airflow_provider_jmsjca.engine.listener import STOP_WITHIN, Activation
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
 from airflow_provider_jmsjca.engine.outage import Connect
+from airflow_provider_jmsjca.engine.runs import Progress, StopSignal
 from airflow_provider_jmsjca.engine.statistics import Counts, Statistics
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Outgoing

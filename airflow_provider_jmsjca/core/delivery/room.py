@@ -37,6 +37,10 @@ class Room:
 
     def admit(self, share: Share, *, unit: bool, message: bool = True) -> bool:
         """Count something of the share as under way, if there is room for it."""
+        share.refused = not self._admit(share, unit=unit, message=message)
+        return not share.refused
+
+    def _admit(self, share: Share, *, unit: bool, message: bool) -> bool:
         if message and self._limit is not None and self._messages() >= self._limit:
             return False
         if unit:
@@ -69,7 +73,8 @@ class Room:
 
     def _wake(self, but: Share) -> None:
         for each in self._shares:
-            if each is not but:
+            if each.refused and each is not but:
+                each.refused = False
                 each.wake()
 
 
@@ -83,6 +88,7 @@ class Share:
         units: Units of work under way.
         taken: Messages in them, and those on their way through the in-progress queue.
         settled: Messages settled since the start.
+        refused: Whether it was refused last, and not woken since.
     """
 
     room: Room
@@ -90,6 +96,7 @@ class Share:
     units: int = 0
     taken: int = 0
     settled: int = 0
+    refused: bool = False
 
     def admit(self, *, unit: bool, message: bool = True) -> bool:
         """Count something more as under way, if there is room for it.
