@@ -257,21 +257,19 @@ class Dispatcher:
             _log.error("%s: message %s was left in progress: it stays", self.settings.name, event.message_id)
             return None
         counts = event.parked is None or event.in_progress
-        if event.redelivered and counts and event.message_id in self._known:
-            return self._drop(received)
+        repeated = event.redelivered and counts and event.message_id in self._known
         if self.duplicates is not None and not event.left:
-            if self.duplicates.is_handled(event.message_id):
-                return self._drop(received)
-            if self.duplicates.has_to_wait(intake, event.message_id, received):
+            repeated = repeated or self.duplicates.is_handled(event.message_id)
+            if not repeated and self.duplicates.has_to_wait(intake, event.message_id, received):
                 return None
+        if repeated:
+            self.tally.repeated += 1
+            self._repeated.append(received)
+            return None
         intake.held[event.delivery] = received, message
         if origin is not None:
             intake.origins[event.delivery] = origin
         return event
-
-    def _drop(self, received: Received) -> None:
-        self.tally.repeated += 1
-        self._repeated.append(received)
 
     def out_of_hand(self, intake: Intake, message_id: str | None, *, handled: bool) -> None:
         """Look again at the messages that waited for one of their own id. Under the lock."""
