@@ -92,6 +92,6 @@ def test_the_form_says_what_has_no_meaning_here_j42() -> None:
         if "no meaning here" in field["description"]
     }
     assert said == {
-        "producer_pooling": "Keep closed producers with their session for the next use. Default: false. Accepted, no "
-        "meaning here: a session sends without a producer object, so there is nothing to keep."
+        "producer_pooling": "Keep closed producers with their session for the next use. Default: false. "
+        "Accepted, no meaning here: a session sends without a producer object, so there is nothing to keep."
     }
