@@ -114,7 +114,7 @@ class Settler:
                 intake.origins.pop(number, None)
             if held is not None and held[1] is not None and decision.__class__ not in _COME_BACK:
                 self._dispatcher.settled.add(held[1].message_id)
-            if held is not None and held[1] is not None:
+            if self._dispatcher.duplicates is not None and held is not None and held[1] is not None:
                 handled = decision.__class__ is CommitUnit
                 self._dispatcher.out_of_hand(intake, held[1].message_id, handled=handled)
 

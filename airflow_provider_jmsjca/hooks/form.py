@@ -51,4 +51,5 @@ def _help(option: Option) -> str:
         shown = option.shown_default
     else:
         shown = str(default).lower()
-    return f"{option.meaning} Default: {shown}." if shown else option.meaning
+    text = f"{option.meaning} Default: {shown}." if shown else option.meaning
+    return text if option.acts else f"{text} {option.status[0].upper()}{option.status[1:]}."

@@ -82,3 +82,16 @@ def test_airflow_providers_list_shows_it() -> None:
     )  # fmt: skip
     providers = {row["package_name"]: row for row in json.loads(shown.stdout)}
     assert providers[DISTRIBUTION]["version"] == "0.1.0"
+
+
+def test_the_form_says_what_has_no_meaning_here_j42() -> None:
+    fields = get_provider_info()["connection-types"][0]["conn-fields"]
+    said = {
+        name: field["description"]
+        for name, field in fields.items()
+        if "no meaning here" in field["description"]
+    }
+    assert said == {
+        "producer_pooling": "Keep closed producers with their session for the next use. Default: false. "
+        "Accepted, no meaning here: a session sends without a producer object, so there is nothing to keep."
+    }
