@@ -237,7 +237,7 @@ class Dispatcher:
     def wake(self) -> None:
         """There may be room for what waits; from any thread, also under the lock of another dispatcher."""
         self._woken = True
-        self.workers.arrived(self._intake)
+        self._alarm_set.set()
 
     def idle_for(self) -> float:
         """For how many seconds there has been nothing to do; 0 while there is, and while not connected."""
@@ -249,12 +249,9 @@ class Dispatcher:
 
     def _admit(self, intake: Intake) -> list[Work]:
         with self.lock:
-            if intake is not self._intake or not intake.open or not (intake.arrivals or self._woken):
+            if intake is not self._intake or not intake.open or not intake.arrivals:
                 return []
-            if self._woken:
-                self._woken = False
-                todo = self.handle((Tick(),))
-            elif self.takes_all:
+            if self.takes_all:
                 todo = self.handle(())
             else:
                 if self.limit is not None and self.tally.settled + self.machine.in_hand >= self.limit:
@@ -384,6 +381,9 @@ class Dispatcher:
                 deadline = self.machine.deadline
                 self._alarm = _FAR if deadline is None else deadline
                 due = deadline is not None and deadline <= self._clock()
+                if self._woken:  # only then: a wake-up that comes now would be lost
+                    self._woken = False
+                    due = True
             if due:
                 self.feed(Tick())
 
