@@ -244,7 +244,7 @@ class Dispatcher:
     def wake(self) -> None:
         """There may be room for what waits; from any thread, also under the lock of another dispatcher."""
         self._woken = True
-        self.workers.arrived(self._intake)
+        self._alarm_set.set()
 
     def idle_for(self) -> float:
         """For how many seconds there has been nothing to do; 0 while there is, and while not connected."""
@@ -266,19 +266,14 @@ class Dispatcher:
 
     def may_take(self, intake: Intake) -> bool:
         """Say whether something has come that may be taken in. Under the lock."""
-        if intake is not self._intake or not intake.open or not (intake.arrivals or self._woken):
+        if intake is not self._intake or not intake.open or not intake.arrivals:
             return False
-        if self._woken:
-            return True
         if self.takes_all:
             return intake.ready
         return self.limit is None or self.tally.settled + self.machine.in_hand < self.limit
 
     def take_one(self) -> list[Work]:
         """Take in what came first, or all if the machine chooses. Under the lock; `speak` afterwards."""
-        if self._woken:
-            self._woken = False
-            return self.handle((Tick(),))
         if self.takes_all:
             return self.handle(())
         event = self._take_in(self._intake)
@@ -414,6 +409,9 @@ class Dispatcher:
                 deadline = self.machine.deadline
                 self._alarm = _FAR if deadline is None else deadline
                 due = deadline is not None and deadline <= self.clock()
+                if self._woken:  # only then: a wake-up that comes now would be lost
+                    self._woken = False
+                    due = True
             if due:
                 self.feed(Tick())
 

@@ -57,9 +57,9 @@ class _SharedRoom(Room):
         with self._lock:
             return super().admit(share, unit=unit, message=message)
 
-    def report(self, share: Share, *, units: int, taken: int, settled: int) -> bool:
+    def report(self, share: Share, *, units: int, taken: int, settled: int, waiting: int = 0) -> bool:
         with self._lock:
-            return super().report(share, units=units, taken=taken, settled=settled)
+            return super().report(share, units=units, taken=taken, settled=settled, waiting=waiting)
 
     def wants_nothing(self, share: Share) -> None:
         with self._lock:

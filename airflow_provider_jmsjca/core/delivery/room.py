@@ -41,8 +41,11 @@ class Room:
         return not share.refused
 
     def _admit(self, share: Share, *, unit: bool, message: bool) -> bool:
-        if message and self._limit is not None and self._messages() >= self._limit:
-            return False
+        if self._limit is not None:
+            # What waits is counted, but more of it may have come than there is room for.
+            waiting = 0 if message else sum(each.waiting for each in self._shares)
+            if self._messages() - waiting >= self._limit:
+                return False
         if unit:
             free = self._places - sum(each.units for each in self._shares)
             if share not in self._waiting:
@@ -52,12 +55,13 @@ class Room:
             self._waiting.remove(share)
         share.units += unit
         share.taken += message
+        share.waiting -= not message
         return True
 
-    def report(self, share: Share, *, units: int, taken: int, settled: int) -> bool:
+    def report(self, share: Share, *, units: int, taken: int, settled: int, waiting: int = 0) -> bool:
         """Take what is under way now, and say whether that is less than was counted."""
         less = units < share.units or taken < share.taken
-        share.units, share.taken, share.settled = units, taken, settled
+        share.units, share.taken, share.settled, share.waiting = units, taken, settled, waiting
         if less:
             self._wake(but=share)
         return less
@@ -88,6 +92,7 @@ class Share:
         units: Units of work under way.
         taken: Messages in them, and those on their way through the in-progress queue.
         settled: Messages settled since the start.
+        waiting: How many of those taken are in no unit: they are on their way, or have come from there.
         refused: Whether it was refused last, and not woken since.
     """
 
@@ -96,6 +101,7 @@ class Share:
     units: int = 0
     taken: int = 0
     settled: int = 0
+    waiting: int = 0
     refused: bool = False
 
     def admit(self, *, unit: bool, message: bool = True) -> bool:
@@ -103,13 +109,13 @@ class Share:
 
         Args:
             unit: A unit of work begins.
-            message: A message is taken that isn't counted yet.
+            message: A message is taken that isn't counted yet; otherwise one that waits.
         """
         return self.room.admit(self, unit=unit, message=message)
 
-    def report(self, *, units: int, taken: int, settled: int) -> bool:
+    def report(self, *, units: int, taken: int, settled: int, waiting: int = 0) -> bool:
         """Say what is under way now; return whether that is less than was counted."""
-        return self.room.report(self, units=units, taken=taken, settled=settled)
+        return self.room.report(self, units=units, taken=taken, settled=settled, waiting=waiting)
 
     def wants_nothing(self) -> None:
         """Say that there is nothing to take, so that others have the place."""
