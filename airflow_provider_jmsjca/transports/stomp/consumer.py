@@ -275,15 +275,17 @@ class StompConsumer:
     def settle(self, received: Received, headers: bytes) -> bool:
         """Acknowledge a reserved message, and with it all before it where that is how it goes.
 
+        The frame leaves when the caller waits for the broker.
+
         Returns:
             Whether it was still ours.
         """
-        full = False
         with self._lock:
             if not self._take(received, claimed=True):
                 return False
             full = self._wire.append(ack(received.token, headers))
-        self._wire.nudge(full=full)
+        if full:
+            self._wire.nudge(full=True)
         self._go_on()
         return True
 
