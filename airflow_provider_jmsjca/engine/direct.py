@@ -6,6 +6,7 @@ caller and the settler do in turn, without a decision to pass on for each step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine
@@ -56,7 +57,10 @@ class DirectWay:
         self._engine = engine
         self._call = call
         self._reader = ArrivalReader(dispatcher.settings)
-        self._handling = str(dispatcher.settings.delivery.handling)
+        delivery = dispatcher.settings.delivery
+        self._handling = str(delivery.handling)
+        timeout = delivery.transaction_timeout
+        self._timeout = math.inf if timeout is None else timeout.total_seconds()
 
     def take(self, intake: Intake) -> list[Work] | None:
         """Handle what arrives, message after message.
@@ -114,7 +118,8 @@ class DirectWay:
         intake.held[direct.delivery] = received, message
         dispatcher.last_activity = now
         dispatcher.tally.deliver(0, now)
-        dispatcher.arm()
+        if now + self._timeout < dispatcher.alarm:
+            dispatcher.arm()
         return direct, received
 
     def _is_plain(self, events: tuple[Event, ...], direct: Direct) -> bool:

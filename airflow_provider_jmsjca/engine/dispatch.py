@@ -86,6 +86,7 @@ class Dispatcher:
         limit: No more messages than this are taken in hand; `None`: no limit.
         admit: Takes in what has come. `perform`: does what the machine decides.
         numbers: For what is taken in.
+        alarm: When the machine is asked for what is due.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class Dispatcher:
         self._intake.open = False
         self.admit = self._admit
         self.workers = Workers(settings, self._take, self._do)
-        self._alarm = _FAR
+        self.alarm = _FAR
         self._alarm_set = threading.Event()
 
     def _new_link(self) -> Link:
@@ -194,8 +195,8 @@ class Dispatcher:
     def arm(self) -> None:
         """See to it that the machine's next deadline is kept. Under the lock."""
         deadline = self.machine.deadline
-        if deadline is not None and deadline < self._alarm:
-            self._alarm = deadline
+        if deadline is not None and deadline < self.alarm:
+            self.alarm = deadline
             self._alarm_set.set()
 
     def speak(self) -> None:
@@ -401,13 +402,13 @@ class Dispatcher:
 
     def _keep_time(self) -> None:
         while True:
-            self._alarm_set.wait(None if self._alarm == _FAR else max(0.0, self._alarm - self.clock()))
+            self._alarm_set.wait(None if self.alarm == _FAR else max(0.0, self.alarm - self.clock()))
             with self.lock:
                 if self._ended:
                     return
                 self._alarm_set.clear()
                 deadline = self.machine.deadline
-                self._alarm = _FAR if deadline is None else deadline
+                self.alarm = _FAR if deadline is None else deadline
                 due = deadline is not None and deadline <= self.clock()
                 if self._woken:  # only then: a wake-up that comes now would be lost
                     self._woken = False

@@ -65,6 +65,7 @@ class ShortWay:
     Attributes:
         allowed: Whether the rules allow it at all.
         direct: What is on the way.
+        clear: It was free when last looked at, and nothing has happened since but on this way.
     """
 
     settings: DeliverySettings
@@ -75,17 +76,13 @@ class ShortWay:
     timers: Timers
     allowed: bool
     direct: Direct | None = None
+    clear: bool = False
 
     def begin(self, delivery: int, message_id: str, group: str | None, now: float) -> Direct | None:
         """Hand over a message that nothing is known about, if nothing else is in hand."""
-        if (
-            not self.allowed
-            or self.direct is not None
-            or not self.gate.open
-            or len(self.units)
-            or len(self.line)
-            or self.sightings.knows(message_id)
-        ):
+        if not self.clear:
+            self.clear = self.allowed and self.gate.open and not (len(self.units) or len(self.line))
+        if not self.clear or self.direct is not None or self.sightings.knows(message_id):
             return None
         numbers = self.units
         direct = Direct(numbers.next_number(), numbers.next_number(), delivery, message_id, group, now)
@@ -93,7 +90,8 @@ class ShortWay:
         return direct
 
     def leave(self) -> None:
-        """Go on the long way with what is on this one."""
+        """Go on the long way with what is on this one, because something else happens."""
+        self.clear = False
         if (direct := self.direct) is None:
             return
         self.direct = None

@@ -170,12 +170,20 @@ class StompConsumer:
     def _acknowledge_in_order(self, received: Iterable[Received]) -> None:
         last, settled = None, 0
         with self._lock:
+            held, early = self._held, self._early
             for one in received:
-                if self._is_held(one) and one.token not in self._claimed:
-                    self._early.add(bytes_of(one.token))
-            while self._early and (first := next(iter(self._held))) in self._early:
-                self._early.remove(first)
-                del self._held[first]
+                if not self._is_held(one) or one.token in self._claimed:
+                    continue
+                token = bytes_of(one.token)
+                if early or token != next(iter(held)):
+                    early.add(token)
+                    continue
+                del held[token]
+                last = token
+                settled += 1
+            while early and (first := next(iter(held))) in early:
+                early.remove(first)
+                del held[first]
                 last = first
                 settled += 1
             if last is None:
@@ -267,15 +275,17 @@ class StompConsumer:
     def settle(self, received: Received, headers: bytes) -> bool:
         """Acknowledge a reserved message, and with it all before it where that is how it goes.
 
+        The frame leaves when the caller waits for the broker.
+
         Returns:
             Whether it was still ours.
         """
-        full = False
         with self._lock:
             if not self._take(received, claimed=True):
                 return False
             full = self._wire.append(ack(received.token, headers))
-        self._wire.nudge(full=full)
+        if full:
+            self._wire.nudge(full=True)
         self._go_on()
         return True
 

@@ -349,6 +349,9 @@ class Dialect(ABC):
         return _prefixed(headers.get("destination", "")) or subscription.destination
 
 
+_KINDS: Final[Mapping[str, BodyKind]] = {str(kind): kind for kind in BodyKind}
+
+
 @lru_cache(maxsize=1024)
 def _prefixed(text: str) -> Destination | None:
     """Return the destination of `/queue/name` or `/topic/name`. Remembered, for there are few of them."""
@@ -408,7 +411,4 @@ def bytes_of(message: JmsMessage) -> bytes:
 
 def marked_kind(headers: Mapping[str, str]) -> BodyKind | None:
     """Return the kind our own marker names, if the sender was this package."""
-    try:
-        return BodyKind(headers[BODY_KIND])
-    except (KeyError, ValueError):
-        return None
+    return _KINDS.get(headers.get(BODY_KIND, ""))
