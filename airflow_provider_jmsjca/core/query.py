@@ -8,6 +8,7 @@ from urllib.parse import unquote_to_bytes
 from airflow_provider_jmsjca.core.masking import MASK, is_secret
 
 _PAIR_END = re.compile(r"&amp;|&")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -42,7 +43,11 @@ def read_query(text: str, what: str, faults: list[str]) -> dict[str, str]:
 
 def decoded(text: str, what: str, faults: list[str]) -> str:
     """Return percent-encoded UTF-8 decoded; text that can't be is added to the faults, without its value."""
-    if "%" not in text:
+    if text.isascii():
+        if "%" not in text:
+            return text
+    elif _SURROGATE.search(text):
+        faults.append(f"{what}: it holds half of a surrogate pair, which is no character")
         return text
     broken = _PERCENT.search(text)
     if broken is not None:

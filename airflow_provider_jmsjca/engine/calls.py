@@ -84,6 +84,7 @@ class Caller:
             principal=settings.principal,
             send=self._send,
             acknowledge=self._acknowledge if delivery.hold_until_ack else None,
+            result_property=settings.result_property,
         )
 
     def perform(self, work: Work) -> list[Work]:

@@ -13,6 +13,7 @@ from airflow_provider_jmsjca.core.delivered import DeliveredMessage
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
+from airflow_provider_jmsjca.core.response import Response, read_response
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Outgoing
 
@@ -99,9 +100,10 @@ class HandlerEngine:
         destination: What is consumed, the first of several.
         transacted: Whether what is sent waits for the commit.
         principal: Who consumes.
+        result_property: Message property that holds the result of a request; `None`: messages are no answers.
     """
 
-    __slots__ = ("acknowledge", "destination", "principal", "send", "transacted")
+    __slots__ = ("acknowledge", "destination", "principal", "result_property", "send", "transacted")
 
     def __init__(
         self,
@@ -111,12 +113,14 @@ class HandlerEngine:
         principal: str | None,
         send: Callable[[Delivery, Outgoing], None],
         acknowledge: Callable[[DeliveredMessage], None] | None,
+        result_property: str | None = None,
     ) -> None:
         self.destination = destination
         self.transacted = transacted
         self.principal = principal
         self.send = send
         self.acknowledge = acknowledge
+        self.result_property = result_property
 
 
 class Delivery(DeliveredMessage):
@@ -172,6 +176,21 @@ class Delivery(DeliveredMessage):
     def context(self) -> DeliveryContext:
         """The circumstances: principal, attempt, destination, rollback."""
         return DeliveryContext(self)
+
+    @property
+    def response(self) -> Response:
+        """What this message, the answer to a request, says of the request.
+
+        Raises:
+            ConfigurationError: The spec doesn't say which property holds the result.
+
+        Source: I45, I46.
+        """
+        if self.engine.result_property is None:
+            raise ConfigurationError(
+                "message_response_result_property: missing, expected the property that holds the result"
+            )
+        return read_response(self.message, self.engine.result_property)
 
     def send(
         self, destination: Destination | str, message: JmsMessage, *, delay: float | None = None

@@ -50,6 +50,7 @@ class ListenerSettings:
         source_queue: Gets each message that was handled, in the same way: where events go on to (I16).
         drop_duplicates: Acknowledge a message whose id was handled before instead of delivering it (I17).
         reply_to: Where answers go to messages that a handler sends and that don't say it (I39).
+        result_property: Message property that holds the result, where answers are consumed (I45).
         subscribes: Says of each message whether somebody wants it; `None`: all are wanted (I30). It is called
             while others wait, so it must be quick and wait for nothing; a message at which it raises is
             poison.
@@ -76,6 +77,7 @@ class ListenerSettings:
     source_queue: Destination | None = None
     drop_duplicates: bool = False
     reply_to: Destination | None = None
+    result_property: str | None = None
     subscribes: Subscribes | None = None
     in_progress: InProgress | None = None
     url: str = ""
@@ -181,6 +183,7 @@ def listener_settings(
         source_queue=fates.source_queue,
         drop_duplicates=spec.duplicate_event_elimination,
         reply_to=fates.reply_to,
+        result_property=spec.message_response_result_property,
         subscribes=fates.subscribes,
         in_progress=in_progress,
         url=url,

@@ -216,9 +216,9 @@ WBIA = (
         value_type=OptionType.TEXT,
         levels="A",
         wbia=("MessageResponseResultProperty",),
-        meaning="Message property that holds the result of a request.",
+        meaning="Message property that holds the result of a request, where answers are consumed.",
         source="I45, I46, I49",
-        why="an activation waits for no answers; a function that consumes them reads the property itself",
+        acts="engine.delivery",
     ),
     accepted(
         "configuration_meta_object",

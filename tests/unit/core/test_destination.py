@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from airflow_provider_jmsjca.core.administered import DestinationReference
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.errors import ConfigurationError
+from tests.unit.core.texts import ANY_TEXT
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
 
@@ -70,7 +71,7 @@ def test_refuses(text: str, fault: str) -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(
-    st.text() | st.text(alphabet="queto:/ pic").map("queue:{}".format) | st.from_regex(r"[a-z]{0,6}://.{0,9}")
+    ANY_TEXT | st.text(alphabet="queto:/ pic").map("queue:{}".format) | st.from_regex(r"[a-z]{0,6}://.{0,9}")
 )
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ConfigurationError):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.core.url import ConnectionUrl, is_connection_url
 from airflow_provider_jmsjca.errors import ConfigurationError
+from tests.unit.core.texts import ANY_TEXT
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
 
@@ -151,6 +152,23 @@ def test_recognises_urls_among_user_names_j78() -> None:
     assert not is_connection_url("DOMAIN\\joe")
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("stomp://h\ud800:1", "host"),
+        ("stomp://\udfffh%41", "host"),
+        ("stomp://h?a=\ud800%41", "option a"),
+        ("stomp://h?\ud800=1", "key of option 1"),
+        ("stomp://u\ud800:secret@h", "user"),
+    ],
+)
+def test_half_a_surrogate_pair_is_no_character(text: str, place: str) -> None:
+    """J73: what is sent is UTF-8, which can't hold it; JSON and Java properties can."""
+    with pytest.raises(ConfigurationError, match=f"{place}.*: it holds half of a surrogate pair") as caught:
+        ConnectionUrl.parse(text)
+    assert "secret" not in str(caught.value)
+
+
 def test_pickles_and_compares_by_meaning() -> None:
     url = ConnectionUrl.parse("stomp://h:1?a=b&amp;c=d")
     assert pickle.loads(pickle.dumps(url)) == url  # noqa: S301  # our own bytes
@@ -160,7 +178,7 @@ def test_pickles_and_compares_by_meaning() -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(
-    st.text()
+    ANY_TEXT
     | st.text(alphabet="stomp:/?&=%@[],.;()failover0123456789 lookupJMSJCA+#").map("stomp://{}".format)
 )
 def test_any_text_is_read_or_refused(text: str) -> None:

@@ -282,6 +282,35 @@ def test_a_source_queue_alone_gets_nothing(site: Site) -> None:
     assert site.bodies("source") == []
 
 
+def test_an_answer_says_what_became_of_the_request(site: Site) -> None:
+    """I45, I46."""
+    site.send("no stock", outcome="FAIL")
+    site.send("", outcome="SUCCESS")
+    found: list[object] = []
+    site.activation(
+        lambda delivery: found.append((delivery.response.failed, delivery.response.error)),
+        message_response_result_property="outcome",
+    ).run(max_messages=2)
+    assert found == [(True, "no stock"), (False, None)]
+
+
+def test_without_the_property_named_there_are_no_answers(site: Site) -> None:
+    """I45."""
+    site.send("a")
+    refused: list[str] = []
+
+    def ask(delivery: Delivery) -> None:
+        try:
+            _ = delivery.response
+        except ConfigurationError as error:
+            refused.append(str(error))
+
+    site.activation(ask).run(max_messages=1)
+    assert refused == [
+        "message_response_result_property: missing, expected the property that holds the result"
+    ]
+
+
 @pytest.mark.parametrize("transaction_type", ["container", "bean"])
 def test_answers_go_where_the_activation_says(site: Site, transaction_type: str) -> None:
     """I39: it fills the header of what has none."""
@@ -304,6 +333,5 @@ def test_answers_go_where_the_activation_says(site: Site, transaction_type: str)
 def test_defaults_and_what_has_no_meaning_here_are_accepted() -> None:
     Site.listener_settings(
         distributed_destination_connection="local_only",
-        message_response_result_property="result",
         locator_class="x.Y",
     )

@@ -81,7 +81,7 @@ def test_what_has_no_meaning_here_is_accepted_and_changes_nothing(option: Option
     """Under each of its spellings.
 
     J63, J84, J92, J93, J103, J109-J112; W6, W10, W13, W14, W18-W20, W39, W40, W42; P6, P9, P10; I19, I25,
-    I45, I46, I48, I49.
+    I48, I49.
     """
     without = listener_settings(ActivationSpec(destination="queue://q"))
     value: object = {

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.settings import connection_settings, lookup_of
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
+from tests.unit.core.texts import ANY_TEXT
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
 
@@ -133,7 +134,7 @@ def test_all_faults_are_named_at_once() -> None:
 
 
 @hypothesis_settings(max_examples=EXAMPLES, deadline=None)
-@given(st.text(max_size=40), st.text(max_size=40), st.none() | st.integers())
+@given(ANY_TEXT, ANY_TEXT, st.none() | st.integers())
 def test_any_fields_are_read_or_refused(host: str, extra: str, port: int | None) -> None:
     with contextlib.suppress(ConfigurationError):
         settings(host=host, extra=extra, port=port)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from airflow_provider_jmsjca.core.activation import ActivationSpec, read_descriptor
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError
+from tests.unit.core.texts import ANY_TEXT
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
 
@@ -252,7 +253,7 @@ _PIECES = st.sampled_from(
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(st.text() | st.lists(_PIECES, max_size=12).map("".join))
+@given(ANY_TEXT | st.lists(_PIECES, max_size=12).map("".join))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ConfigurationError):
         assert ActivationSpec.from_xml(text).destination

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.errors import ConfigurationError
+from tests.unit.core.texts import ANY_TEXT
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
 
@@ -110,7 +111,7 @@ def test_refuses(text: str, fault: str) -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(
-    st.text() | st.text(alphabet="destination: q{}[]\"'&*!|>-?\n#,").map("destination: queue://q\n{}".format)
+    ANY_TEXT | st.text(alphabet="destination: q{}[]\"'&*!|>-?\n#,").map("destination: queue://q\n{}".format)
 )
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ConfigurationError):

@@ -19,6 +19,7 @@ from airflow_provider_jmsjca.core.options import (
     read_value,
 )
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
+from tests.unit.core.texts import ANY_TEXT
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
 
@@ -97,8 +98,8 @@ def test_refuses(name: str, given_value: object, fault: str) -> None:
 
 
 _ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats() | ANY_TEXT | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
     max_leaves=5,
 )
 

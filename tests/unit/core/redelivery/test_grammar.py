@@ -20,6 +20,7 @@ from airflow_provider_jmsjca.core.redelivery import (
     RedeliveryHandling,
 )
 from airflow_provider_jmsjca.errors import ConfigurationError
+from tests.unit.core.texts import ANY_TEXT
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "200"))
 
@@ -122,7 +123,7 @@ def test_str_is_canonical() -> None:
     )
 
 
-@given(st.text() | st.text(alphabet="0123456789:;,. ()$movedltqutpicsakf"))
+@given(ANY_TEXT | st.text(alphabet="0123456789:;,. ()$movedltqutpicsakf"))
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_any_text_is_read_or_refused_as_configuration(text: str) -> None:
     try:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import ConfigurationError
+from tests.unit.core.texts import ANY_TEXT
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
 
@@ -257,7 +258,7 @@ pieces = st.sampled_from(
 )
 
 
-@given(st.text() | st.lists(pieces, max_size=40).map(" ".join) | st.lists(pieces, max_size=15).map("".join))
+@given(ANY_TEXT | st.lists(pieces, max_size=40).map(" ".join) | st.lists(pieces, max_size=15).map("".join))
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_any_text_is_a_selector_or_a_configuration_error(text: str) -> None:
     try:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import Selector, substitute
 from airflow_provider_jmsjca.errors import ConfigurationError
+from tests.unit.core.texts import ANY_TEXT
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
 
@@ -163,7 +164,7 @@ def test_no_value_outside_literals_changes_the_structure(value: str) -> None:
     assert not Selector.parse(text).matches(JmsMessage.empty({"n": 1, "a": True}))
 
 
-@given(st.text() | fragments, st.dictionaries(st.sampled_from(["v", "selector"]), st.text() | fragments))
+@given(ANY_TEXT | fragments, st.dictionaries(st.sampled_from(["v", "selector"]), ANY_TEXT | fragments))
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_any_template_gives_text_or_a_configuration_error(template: str, parameters: dict[str, str]) -> None:
     try:
