@@ -45,6 +45,8 @@ class DeliverySettings:
         redirect: Move messages unchanged instead of as a copy.
         non_retryable: Exception classes (dotted names) after which a message is moved at once.
         dead_letter: Where those messages go; empty: to the target of the handling's move.
+        keep_poison: Poison that can't be moved is left unsettled, and those behind it go on. Otherwise it is
+            delivered again.
         unsubscribed: Where messages go that nobody subscribes to.
         in_progress: Each message is first put into a queue of its own, and handled when it comes back from
             there.
@@ -72,6 +74,7 @@ class DeliverySettings:
     redirect: bool = False
     non_retryable: frozenset[str] = frozenset()
     dead_letter: tuple[MoveTarget, ...] = ()
+    keep_poison: bool = False
     unsubscribed: Destination | None = None
     in_progress: bool = False
     concurrency: int = 1
