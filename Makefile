@@ -16,10 +16,14 @@ UV := $(TOOLS)/bin/uv
 # uv uses the Python it is given: it never brings one of its own.
 UV_ENVIRONMENT := UV_PYTHON_DOWNLOADS=never VIRTUAL_ENV=$(CURDIR)/$(VENV)
 TIERS := $(wildcard tests/contract tests/broker tests/airflow tests/spark tests/chaos)
+# Most tests wait more than they work: processes share them, each with brokers of its own.
+PROCESSES ?= 2
+PYTEST := python -m pytest --durations=15
+SHARED := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # Real brokers and kills on a busy machine: what fails is run once more by itself, after its first report.
-pytest_twice = bash -c 'python -m pytest $(1) --durations=15 || { \
+pytest_twice = bash -c '$(PYTEST) $(SHARED) $(1) || { \
   echo "Once more what failed above. What passes now depends on timing and wants mending all the same."; \
-  python -m pytest $(1) --last-failed --last-failed-no-failures none; }'
+  $(PYTEST) $(1) --last-failed --last-failed-no-failures none; }'
 # `airflow` and `spark-submit` are found there too.
 IN_VENV := PATH="$(CURDIR)/$(BIN):$$PATH"
 
@@ -40,7 +44,7 @@ brokers-down: setup  ## Stop them
 
 .PHONY: test
 test: lint  ## Lint, then every test, on real brokers
-	$(IN_VENV) $(call pytest_twice,tests/unit)
+	$(IN_VENV) $(PYTEST) $(SHARED) tests/unit
 	$(IN_VENV) $(call pytest_twice,$(TIERS))
 
 .PHONY: unit

@@ -18,6 +18,8 @@ if "JMSJCA_EXAMPLES" not in os.environ:
     hypothesis.settings.load_profile("same")
 
 TIERS = ("unit", "contract", "airflow", "spark", "broker", "chaos")
+# The longest first, so that the processes which share the tests end at about the same time.
+_ORDER = ("chaos", "contract", "spark", "broker", "airflow", "unit")
 pytest_plugins = ["tests.servers.fixtures"]
 
 ROOT = Path(__file__).parent
@@ -36,3 +38,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if tier not in TIERS:
             raise pytest.UsageError(f"{item.nodeid}: a test lives in one of tests/{{{','.join(TIERS)}}}")
         item.add_marker(getattr(pytest.mark, tier))
+    items.sort(key=lambda item: _ORDER.index(item.path.relative_to(ROOT).parts[0]))

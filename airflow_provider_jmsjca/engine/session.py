@@ -122,12 +122,18 @@ class JmsSession:
             deduplication_id: A second message with this id is dropped by the broker.
 
         Raises:
+            ConfigurationError: What is given is no message.
             CapabilityError: The broker can't do what is asked.
             PermanentBrokerError: The broker refused it.
             InDoubtError: The connection was lost; it may be there.
         """
         self._check_open()
-        target = self._destination(destination)
+        outgoing = Outgoing(
+            destination=self._destination(destination),
+            message=message,
+            delay=None if delay is None else timedelta(seconds=delay),
+            deduplication_id=deduplication_id,
+        )
         changes: dict[str, object] = {}
         if priority is not None:
             changes["priority"] = priority
@@ -136,14 +142,9 @@ class JmsSession:
         if time_to_live is not None:
             changes["expiration"] = int((time.time() + time_to_live) * 1000)
         if changes:
-            message = replace(message, **changes)  # type: ignore[arg-type]  # names and types as in JmsMessage
+            changed = replace(message, **changes)  # type: ignore[arg-type]  # names and types as in JmsMessage
+            outgoing = replace(outgoing, message=changed)
         self._check_sendable(message, delay, deduplication_id)
-        outgoing = Outgoing(
-            destination=target,
-            message=message,
-            delay=None if delay is None else timedelta(seconds=delay),
-            deduplication_id=deduplication_id,
-        )
         if self.transacted:
             self._open_unit().send(outgoing)
             return

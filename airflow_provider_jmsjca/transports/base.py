@@ -20,7 +20,7 @@ from typing import Protocol, TypeAlias
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import is_secret
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
-from airflow_provider_jmsjca.errors import CapabilityError, JmsError
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, JmsError
 from airflow_provider_jmsjca.transports.backlog import Backlog
 
 
@@ -193,12 +193,22 @@ class Outgoing:
     Attributes:
         delay: Not delivered before it has passed; needs `Capabilities.delayed_delivery`.
         deduplication_id: A second message with this id is dropped where `Capabilities.deduplicating_send`.
+
+    Raises:
+        ConfigurationError: The message is none, but a string for example.
     """
 
     destination: Destination
     message: JmsMessage
     delay: timedelta | None = None
     deduplication_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.message, JmsMessage):
+            raise ConfigurationError(
+                f"message: got a {type(self.message).__name__}, expected a JmsMessage, for example "
+                "JmsMessage.text(...)"
+            )
 
 
 class Received:

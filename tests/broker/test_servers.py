@@ -70,12 +70,14 @@ def connected(
         )
     inbox = Inbox()
     connection.set_listener("", inbox)
-    connection.connect(broker.username, broker.password if password is None else password, wait=True)
     try:
+        connection.connect(broker.username, broker.password if password is None else password, wait=True)
         yield connection, inbox
     finally:
         if connection.is_connected():
             connection.disconnect()
+        # On a TLS connection that the broker closed, stomp.py's thread would spin for the rest of the run.
+        connection.transport.disconnect_socket()
 
 
 def send(connection: Any, inbox: Inbox, queue: str, body: str) -> None:

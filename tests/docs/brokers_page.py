@@ -165,6 +165,8 @@ def main() -> int:
         print(f"{REPORT} is missing: run python -m pytest tests/contract first")
         return 1
     results = json.loads(REPORT.read_text(encoding="utf-8"))
+    for found in results.values():
+        found.pop("run", None)
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     RESULTS.with_suffix(".md").write_text(render(results), encoding="utf-8")

@@ -22,14 +22,16 @@ PrivateBroker: TypeAlias = Callable[[str], Broker]
 
 _MISSING = pytest.StashKey[dict[str, str]]()
 _FOLDER = pytest.StashKey[Path]()
+_NOT_TESTED = "not tested: "
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_MISSING] = {}
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for why in config.stash[_MISSING].values():
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reasons = {str(each.longrepr[-1]) for each in terminalreporter.stats.get("skipped", ())}
+    for why in sorted(reason.partition(_NOT_TESTED)[2] for reason in reasons if _NOT_TESTED in reason):
         terminalreporter.section("not tested", sep="!")
         terminalreporter.line(why)
 
@@ -57,7 +59,7 @@ def servers_folder(pytestconfig: pytest.Config) -> Path:
 
 def _started(kind: str, folder: Path, config: pytest.Config) -> Broker:
     if kind in config.stash[_MISSING]:
-        pytest.skip(config.stash[_MISSING][kind])
+        pytest.skip(_NOT_TESTED + config.stash[_MISSING][kind])
     broker = make_broker(kind, folder)
     try:
         broker.start()
@@ -66,7 +68,7 @@ def _started(kind: str, folder: Path, config: pytest.Config) -> Broker:
         if os.environ.get("CI") == "true":
             raise
         config.stash[_MISSING][kind] = str(error)
-        pytest.skip(str(error))
+        pytest.skip(_NOT_TESTED + str(error))
     return broker
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,8 @@ class Report:
     """Brokers met, what they admit they can't do, and how each test went."""
 
     def __init__(self) -> None:
+        # Of the whole run, where several processes share its tests.
+        self._run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
         self._brokers: dict[str, dict[str, Any]] = {}
 
     def met(self, name: str, connection: Connection) -> None:
@@ -32,9 +37,18 @@ class Report:
             tests[test] = outcome
 
     def write(self, path: Path) -> None:
-        """Write it down, leaving what earlier runs found about brokers not met this time."""
+        """Write it down, with what other processes of this run found, and earlier runs of other brokers."""
         if not self._brokers:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        path.write_text(json.dumps({**earlier, **self._brokers}, indent=1, sort_keys=True), encoding="utf-8")
+        with path.open("a+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            text = file.read()
+            known = json.loads(text) if text else {}
+            for name, found in self._brokers.items():
+                before = known.get(name, {})
+                same = before if before.get("run") == self._run else {"tests": {}}
+                known[name] = {**same, **found, "tests": same["tests"] | found["tests"], "run": self._run}
+            file.truncate(0)
+            json.dump(known, file, indent=1, sort_keys=True)

@@ -248,6 +248,15 @@ def test_a_refused_commit_rolls_everything_back(server: Broker, connection: JmsC
     assert server.depth("orders") == 0
 
 
+@pytest.mark.parametrize("given", ["text", b"octets", None])
+def test_what_is_no_message_is_refused(connection: JmsConnection, given: object) -> None:
+    with (
+        connection.session() as session,
+        pytest.raises(ConfigurationError, match=rf"^message: got a {type(given).__name__}, expected a JmsM"),
+    ):
+        session.send(QUEUE, given, priority=5)  # type: ignore[arg-type]  # what is tested
+
+
 def test_send_sets_what_is_asked_for_and_leaves_the_message(
     server: Broker, connection: JmsConnection
 ) -> None:
