@@ -118,8 +118,7 @@ class Dispatcher:
         self._repeated: deque[Received] = deque()
         self._rolling_back = threading.Lock()
         self._unit_sizes: dict[int, int] = {}
-        self._ended = False
-        self._woken = False
+        self._ended = self._woken = False
         self._delete_durable = False
         self.settled_ids: deque[str | None] = deque(maxlen=_REMEMBERED)
         self._known: frozenset[str | None] = frozenset()
@@ -221,10 +220,8 @@ class Dispatcher:
                 self.refusal = None
                 if isinstance(event, ConnectFailed) and event.permanent:
                     self.refusal = link.fault
-                    if self.gives_up():
-                        self.fault = link.fault
-                    else:
-                        event = replace(event, permanent=False)
+                    self.fault = link.fault if self.gives_up() else None
+                    event = replace(event, permanent=self.fault is not None)
             todo = self.handle((event,))
         for work in todo:
             self.workers.post(work)
