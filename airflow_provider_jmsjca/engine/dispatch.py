@@ -121,8 +121,7 @@ class Dispatcher:
         self._rollbacks: deque[UnitOfWork] = deque()
         self._rolling_back = threading.Lock()
         self._unit_sizes: dict[int, int] = {}
-        self._ended = False
-        self._woken = False
+        self._ended = self._woken = False
         self._delete_durable = False
         self.settled = SettledLately()
         self.duplicates = Duplicates() if settings.drop_duplicates else None
@@ -229,10 +228,8 @@ class Dispatcher:
                 self.refusal = None
                 if isinstance(event, ConnectFailed) and event.permanent:
                     self.refusal = link.fault
-                    if self.gives_up():
-                        self.fault = link.fault
-                    else:
-                        event = replace(event, permanent=False)
+                    self.fault = link.fault if self.gives_up() else None
+                    event = replace(event, permanent=self.fault is not None)
             todo = self.handle((event,))
         for work in todo:
             self.workers.post(work)

@@ -10,7 +10,7 @@ messages to a queue, and every process consumes that queue; the others stand by 
 | the same, Artemis | the repetition is dropped by its id |
 | the same, RabbitMQ | those of the batch may come twice, under the same message id |
 | the broker refuses a move | the batch stays in the subscription and is tried again |
-| a message can't be sent on | dead-letter destination; without one it stays, and is tried again |
+| a message can't be sent on | dead-letter destination; else it stays and is logged; those behind it go on |
 
 ActiveMQ refuses a second client with the same client id. Artemis and RabbitMQ share the subscription among
 them: there each of them is active.
@@ -123,6 +123,7 @@ def load_balancing(
         redirect=False,
         non_retryable=frozenset(),
         dead_letter=_dead_letter(moving),
+        keep_poison=True,
         unsubscribed=None,
         transaction_timeout=spec.effective_transaction_timeout,
     )
