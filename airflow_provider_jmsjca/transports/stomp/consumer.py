@@ -212,7 +212,6 @@ class StompConsumer:
         Raises:
             ConfigurationError: A unit of work has reserved it already; to go on would lose the settlement.
         """
-        full = False
         with self._lock:
             token = bytes_of(received.token)
             if not self._is_held(received):
@@ -224,8 +223,10 @@ class StompConsumer:
                 return True
             if self._in_order:
                 return True
-            full = self._wire.append(ack(received.token, headers))
-        self._wire.nudge(full=full)
+            self._wire.append_lazily(ack(received.token, headers))
+            full = self._are_many(1)
+        if full:
+            self._wire.nudge(full=True)
         return True
 
     def acknowledgement_of(self, headers: bytes) -> bytes:
