@@ -175,6 +175,10 @@ class Shared(Model):
                 self.settled += len(decision.acknowledge) if isinstance(decision, d.CommitUnit) else 1
         super().end_unit(number, how)
 
+    def receiver(self, message: Stored) -> int | None:
+        assert isinstance(message, Placed)
+        return None if message.in_progress else message.source
+
     def hand_back(self) -> None:
         super().hand_back()
         self.in_flight.clear()
