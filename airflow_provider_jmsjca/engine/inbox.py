@@ -58,11 +58,8 @@ class Inbox:
             self._consumer = self._connection.consume(self._subscription, self._put)
         if not timeout and not self._buffer:
             self._connection.synchronize()
-        deadline = time.monotonic() + (timeout or _ROUND_TRIP)
         with self._lock:
-            if not self._has_current():
-                self._wait(deadline)
-            if self._has_current():
+            if self._has_current() or self._wait(time.monotonic() + (timeout or _ROUND_TRIP)):
                 self._unsettled += 1
                 return self._buffer.popleft()
             if self._loss is not None:
@@ -74,7 +71,8 @@ class Inbox:
                 )
         return None
 
-    def _wait(self, deadline: float) -> None:
+    def _wait(self, deadline: float) -> bool:
+        """Wait for a message or a loss; say whether there is a message."""
         self._hungry = True  # before the buffer is looked at once more: what comes later says so
         try:
             self._lock.wait_for(
@@ -82,6 +80,7 @@ class Inbox:
             )
         finally:
             self._hungry = False
+        return self._has_current()
 
     def settled(self, count: int) -> None:
         """So many messages that were taken are settled now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -84,6 +85,7 @@ class JmsSession:
         self._usage = usage or Usage()
         self._lock = threading.Condition()
         self._inboxes: dict[Hashable, Inbox] = {}
+        self._latest: tuple[Destination | str, str | None, str | None, Inbox] | None = None
         self._unsettled: list[tuple[Inbox, Received]] = []
         self._unit: UnitOfWork | None = None
         self._loss: JmsError | None = None
@@ -182,9 +184,12 @@ class JmsSession:
                 session `commit` or `acknowledge` settles it.
         """
         self._check_open()
-        inbox = self._inbox(self._destination(destination), selector, subscription_name)
-        with self._usage:
+        inbox = self._inbox_of(destination, selector, subscription_name)
+        try:
             received = inbox.take(timeout)
+        except (TransientBrokerError, PermanentBrokerError):
+            self._usage.failed()
+            raise
         if received is None:
             return None
         self._usage.succeeded()
@@ -252,8 +257,8 @@ class JmsSession:
             raise
         self._usage.succeeded()
         unsettled, self._unsettled = self._unsettled, []
-        for inbox, _ in unsettled:
-            inbox.settled(1)
+        for inbox, count in Counter(inbox for inbox, _ in unsettled).items():
+            inbox.settled(count)
 
     def rollback(self) -> None:
         """Forget what was sent and hand back what was received since the last commit: it comes again.
@@ -319,6 +324,21 @@ class JmsSession:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _inbox_of(
+        self, destination: Destination | str, selector: str | None, durable_name: str | None
+    ) -> Inbox:
+        latest = self._latest  # nearly always the same again, and quicker to tell than to look up
+        if (
+            latest is not None
+            and latest[0] is destination
+            and latest[1] == selector
+            and latest[2] == durable_name
+        ):
+            return latest[3]
+        inbox = self._inbox(self._destination(destination), selector, durable_name)
+        self._latest = destination, selector, durable_name, inbox
+        return inbox
 
     def _inbox(self, destination: Destination, selector: str | None, durable_name: str | None) -> Inbox:
         key = (destination, destination.options, selector or None, durable_name)

@@ -267,10 +267,11 @@ class StompConsumer:
             if self._is_held(received):
                 self._claimed.pop(bytes_of(received.token), None)
 
-    def settled(self, received: Received) -> None:
-        """Note that the unit of a reserved message was committed."""
+    def settled(self, received: Iterable[Received]) -> None:
+        """Note that the unit of reserved messages was committed."""
         with self._lock:
-            self._take(received, claimed=True)
+            for one in received:
+                self._take(one, claimed=True)
         self._go_on()
 
     def settle(self, received: Received, headers: bytes) -> bool:

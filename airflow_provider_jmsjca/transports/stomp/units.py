@@ -134,8 +134,8 @@ class TransactionUnit(_Unit):
             raise
         finally:
             self._connection.unwatch(self)
-        for received in self._received:
-            _consumer_of(received).settled(received)
+        for consumer in consumers:
+            consumer.settled([each for each in self._received if each.consumer is consumer])
 
     def _explain(self, error: ConnectionLostError) -> None:
         """Raise what is to blame for a lost connection, if it is a message of this unit."""
@@ -242,8 +242,7 @@ class ConfirmedUnit(_Unit):
             return
         for consumer, group in groups:
             if consumer.settles_in_order:
-                for received in group[:-1]:
-                    consumer.settled(received)  # the frame of the last one says so
+                consumer.settled(group[:-1])  # the frame of the last one says so
         receipts = self._connection.replies.receipts()
         for number, (consumer, received) in enumerate(frames, 1):
             is_last = number == len(frames)
