@@ -23,17 +23,13 @@ one whose `JMSJCA.*` key, at whatever level, replaces the field at every level. 
 on this page is an error; every other key in a URL or an Options text goes to the broker untouched, except
 `username` and `password` in a URL and the names under Transport, which may stand without `JMSJCA.`.
 
-Status: an option acts; or it is accepted and has no meaning here, for the reason given{missing}.
+Status: an option acts; or it is accepted and has no meaning here, for the reason given.
 """
-_MISSING = """\
-; or it is not in
-effect yet: a listener whose spec sets it to anything but its default is refused when it starts"""
 
 
 def render_options_page() -> str:
     """Return the page as Markdown."""
-    missing = any(option.missing for options in GROUPS.values() for option in options)
-    parts = [_HEAD.replace("{missing}", _MISSING if missing else "")]
+    parts = [_HEAD]
     for title, options in GROUPS.items():
         parts.append(f"\n## {title}\n\n")
         parts.append("| Option | Also spelled | Form | Default | Levels | Meaning | Status | Source |\n")

@@ -72,6 +72,23 @@ class ArrivalReader:
         event = replace(event, source=self._sources[origin], in_progress=True, left=left)
         return event, message, origin
 
+    def plain(self, received: Received) -> JmsMessage | None:
+        """Return a message of which the machine is told nothing but its id and group; `None` for any other.
+
+        Used where there is one destination, no in-progress queue and nobody to ask whether it is wanted.
+        """
+        try:
+            message = received.message
+            if message.redelivered or (message.delivery_count or 1) > 1:
+                return None
+            if message.properties:
+                found, parked = unparked(published(message))
+                if found is not message or parked is not None:
+                    return None
+        except PoisonMessageError:
+            return None
+        return message
+
     def _read(
         self, received: Received, number: int, source: int, *, ask: bool = True
     ) -> tuple[MessageArrived, JmsMessage | None]:

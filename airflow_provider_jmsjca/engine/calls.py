@@ -78,7 +78,7 @@ class Caller:
         self._transacted = settings.transacted
         self._reply_to = settings.reply_to
         self._name = settings.name
-        self._engine = HandlerEngine(
+        self.engine = HandlerEngine(
             destination=delivery.destination,
             transacted=settings.transacted,
             principal=settings.principal,
@@ -115,7 +115,7 @@ class Caller:
                 return self._over((HandlerReturned(call=call),))
             with self._dispatcher.lock:
                 self._dispatcher.join_unit(decision.unit)
-        delivery = Delivery(message, self._engine, intake, call, decision.unit)
+        delivery = Delivery(message, self.engine, intake, call, decision.unit)
         delivery.received_from = intake.origin(decision.delivery)
         delivery.redelivery_count = decision.seen
         if self._batch_size is not None:
@@ -128,16 +128,16 @@ class Caller:
                 delivery.exception_class = state.failure.class_name
                 delivery.exception_message = state.failure.message
         delivery.in_doubt = decision.in_doubt
-        return self._over(self._call(delivery))
+        return self._over(self.call(delivery))
 
     def _deliver_end_of_batch(self, intake: Intake, decision: DeliverEndOfBatch) -> list[Work]:
-        delivery = Delivery(_END_OF_BATCH, self._engine, intake, decision.call, decision.unit)
+        delivery = Delivery(_END_OF_BATCH, self.engine, intake, decision.call, decision.unit)
         delivery.end_of_batch = True
         delivery.batch_index, delivery.batch_size = decision.batch_index, self._batch_size
         delivery.rollback_only = decision.rollback
         with self._dispatcher.lock:
             self._tally.active += 1
-        return self._over(self._call(delivery))
+        return self._over(self.call(delivery))
 
     def _over(self, events: tuple[Event, ...]) -> list[Work]:
         dispatcher = self._dispatcher
@@ -147,7 +147,8 @@ class Caller:
         dispatcher.speak()
         return todo
 
-    def _call(self, delivery: Delivery) -> tuple[Event, ...]:
+    def call(self, delivery: Delivery) -> tuple[Event, ...]:
+        """Call the handler; return what the machine is to be told of it."""
         token = None
         name = self._context_name
         if name is not None:
@@ -190,7 +191,9 @@ class Caller:
                 )
             )
         if delivery.stop_reason is not None:
-            events.append(StopAsked(reason=delivery.stop_reason))
+            stop = StopAsked(reason=delivery.stop_reason)
+            self._dispatcher.on_stop(stop)
+            events.append(stop)
         return tuple(events)
 
     def _acknowledge(self, delivered: DeliveredMessage) -> None:

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.decisions import (
@@ -16,6 +17,7 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     Connect,
     Decision,
     Deliver,
+    Leave,
     Level,
     Log,
     OpenConsumer,
@@ -32,16 +34,18 @@ from airflow_provider_jmsjca.core.delivery.events import (
     Tick,
 )
 from airflow_provider_jmsjca.core.delivery.refusals import Refusals
+from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.engine.arrival import ArrivalReader
 from airflow_provider_jmsjca.engine.duplicates import Duplicates
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.outage import Connect as ConnectFunction
 from airflow_provider_jmsjca.engine.outage import Intake, Link
 from airflow_provider_jmsjca.engine.receivers import InDoubt, Receivers
+from airflow_provider_jmsjca.engine.settled import SettledLately
 from airflow_provider_jmsjca.engine.statistics import Tally
 from airflow_provider_jmsjca.engine.workers import Work, Workers
 from airflow_provider_jmsjca.errors import JmsError
-from airflow_provider_jmsjca.transports.base import Received, UnitOfWork
+from airflow_provider_jmsjca.transports.base import UnitOfWork
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
 _LEVELS = {
@@ -51,9 +55,6 @@ _LEVELS = {
     Level.ERROR: logging.ERROR,
 }
 _FAR = float("inf")
-_REMEMBERED = 32_768
-"""Ids of settled messages that are known again after an outage: as many acknowledgements as a busy queue of
-RabbitMQ keeps from the disk (its `queue_index_max_journal_entries`)."""
 
 
 class Dispatcher:
@@ -74,11 +75,18 @@ class Dispatcher:
         lock: Guards the machine and everything here.
         tally: What has happened.
         units: What handlers sent, by unit of work, until it is committed or rolled back.
-        settled_ids: Of messages settled lately, to know them if a broker that was killed has forgotten it.
+        settled: What was settled lately.
         stopped: Set when the activation has stopped.
         stop_reason: Why.
+        refusal: Why the broker refuses for good, as far as is known; `None` while it doesn't.
+        answered: Whether the first attempt to connect has come to an end.
+        gives_up: Asked at such a refusal whether to stop for it; otherwise it is tried again.
+        on_stop: Called when a handler asks for a stop, not under the lock.
         last_activity: When a message last arrived or was settled, on the clock.
         limit: No more messages than this are taken in hand; `None`: no limit.
+        admit: Takes in what has come. `perform`: does what the machine decides.
+        numbers: For what is taken in.
+        alarm: When the machine is asked for what is due.
     """
 
     def __init__(
@@ -98,22 +106,24 @@ class Dispatcher:
         self.stopped = threading.Event()
         self.stop_reason = ""
         self.fault: JmsError | None = None
+        self.refusal: JmsError | None = None
+        self.answered = False
+        self.gives_up: Callable[[], bool] = lambda: True
+        self.on_stop: Callable[[StopAsked], object] = lambda _: None
         self.limit: int | None = None
         self.takes_all = takes_all
         self.last_activity = clock()
         self.perform: Callable[[Work], list[Work]] = lambda _: []
         self._connect = connect
-        self._clock = clock
-        self._numbers = itertools.count(1)
+        self.clock = clock
+        self.numbers = itertools.count(1)
         self._lines: deque[Log] = deque()
         self._rollbacks: deque[UnitOfWork] = deque()
-        self._repeated: deque[Received] = deque()
         self._rolling_back = threading.Lock()
         self._unit_sizes: dict[int, int] = {}
-        self._ended = False
+        self._ended = self._woken = False
         self._delete_durable = False
-        self.settled_ids: deque[str | None] = deque(maxlen=_REMEMBERED)
-        self._known: frozenset[str | None] = frozenset()
+        self.settled = SettledLately()
         self.duplicates = Duplicates() if settings.drop_duplicates else None
         self.refusals = Refusals()
         self._in_doubt = InDoubt()
@@ -121,8 +131,9 @@ class Dispatcher:
         self.link = self._new_link()
         self._intake = Intake(self.link)
         self._intake.open = False
-        self.workers = Workers(settings, self._admit, self._do)
-        self._alarm = _FAR
+        self.admit = self._admit
+        self.workers = Workers(settings, self._take, self._do)
+        self.alarm = _FAR
         self._alarm_set = threading.Event()
 
     def _new_link(self) -> Link:
@@ -136,13 +147,15 @@ class Dispatcher:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """What the broker says of each destination that it refuses while others are consumed."""
+        """What the broker says when it refuses, of itself or of a destination, while others are consumed."""
+        if self.refusal is not None:
+            return (str(self.refusal),)
         sources = self.settings.delivery.sources
         return tuple(f"{sources[number]}: {reason}" for number, reason in self.refusals.reasons.items())
 
     def start(self) -> None:
         """Start the threads."""
-        self.tally.began = self._clock()
+        self.tally.began = self.clock()
         self.workers.start()
         threading.Thread(target=self._keep_time, name=f"jms-clock {self.settings.name}", daemon=True).start()
 
@@ -159,7 +172,7 @@ class Dispatcher:
 
     def handle(self, events: Iterable[Event]) -> list[Work]:
         """Tell the machine and return the work it decides on. Under the lock; `speak` afterwards."""
-        now = self._clock()
+        now = self.clock()
         self.last_activity = now
         todo: list[Work] = []
         handle = self.machine.handle
@@ -175,11 +188,15 @@ class Dispatcher:
                     todo.append((self._intake, decision))
                 else:
                     self._decided(decision, todo)
-        deadline = self.machine.deadline
-        if deadline is not None and deadline < self._alarm:
-            self._alarm = deadline
-            self._alarm_set.set()
+        self.arm()
         return todo
+
+    def arm(self) -> None:
+        """See to it that the machine's next deadline is kept. Under the lock."""
+        deadline = self.machine.deadline
+        if deadline is not None and deadline < self.alarm:
+            self.alarm = deadline
+            self._alarm_set.set()
 
     def speak(self) -> None:
         """Write the log lines that were decided on, then say if it has stopped; not under the lock."""
@@ -189,8 +206,8 @@ class Dispatcher:
             except IndexError:  # another thread was quicker
                 break
             _log.log(_LEVELS[line.level], "%s: %s", self.settings.name, line.text)
-        if self._repeated:
-            self._settle_again()
+        if self.settled.has_repeated:
+            self.settled.settle_again(self.settings.name)
         if self._ended:
             self.stopped.set()
 
@@ -199,15 +216,20 @@ class Dispatcher:
         with self.lock:
             if link is not self.link or link.is_lost:
                 return
+            self.answered = True
             if isinstance(event, ConnectionUp):
                 self.tally.connections += 1
-                self._known = frozenset(self.settled_ids) - {None}
+                self.refusal = None
+                self.settled.connected()
             elif isinstance(event, (ConnectFailed, ConnectionLost)):
                 link.is_lost = True
                 self._intake.open = False
                 link.close()
+                self.refusal = None
                 if isinstance(event, ConnectFailed) and event.permanent:
-                    self.fault = link.fault
+                    self.refusal = link.fault
+                    self.fault = link.fault if self.gives_up() else None
+                    event = replace(event, permanent=self.fault is not None)
             todo = self.handle((event,))
         for work in todo:
             self.workers.post(work)
@@ -217,28 +239,43 @@ class Dispatcher:
         """A message came; called by the connection's reader."""
         self.workers.arrived(intake)
 
+    def wake(self) -> None:
+        """There may be room for what waits; from any thread, also under the lock of another dispatcher."""
+        self._woken = True
+        self._alarm_set.set()
+
     def idle_for(self) -> float:
         """For how many seconds there has been nothing to do; 0 while there is, and while not connected."""
         with self.lock:
             machine = self.machine
             if machine.state is not ActivationState.UP or machine.suspended or machine.in_hand:
                 return 0.0
-            return self._clock() - self.last_activity if machine.idle else 0.0
+            return self.clock() - self.last_activity if machine.idle else 0.0
 
-    def _admit(self, intake: Intake) -> list[Work]:
+    def _take(self, intake: Intake) -> list[Work] | None:
+        return self.admit(intake)
+
+    def _admit(self, intake: Intake) -> list[Work] | None:
         with self.lock:
-            if intake is not self._intake or not intake.open or not intake.arrivals:
-                return []
-            if self.takes_all:
-                todo = self.handle(())
-            else:
-                if self.limit is not None and self.tally.settled + self.machine.in_hand >= self.limit:
-                    return []
-                event = self._take_in(intake)
-                todo = [] if event is None else self.handle((event,))
-        if self._lines or self._repeated or self._ended:
+            todo = self.take_one() if self.may_take(intake) else None
+        if self._lines or self.settled.has_repeated or self._ended:
             self.speak()
         return todo
+
+    def may_take(self, intake: Intake) -> bool:
+        """Say whether something has come that may be taken in. Under the lock."""
+        if intake is not self._intake or not intake.open or not intake.arrivals:
+            return False
+        if self.takes_all:
+            return intake.ready
+        return self.limit is None or self.tally.settled + self.machine.in_hand < self.limit
+
+    def take_one(self) -> list[Work]:
+        """Take in what came first, or all if the machine chooses. Under the lock; `speak` afterwards."""
+        if self.takes_all:
+            return self.handle(())
+        event = self._take_in(self._intake)
+        return [] if event is None else self.handle((event,))
 
     def _take_all(self) -> list[Event]:
         """Take everything in that has come, so that the machine can choose among the destinations."""
@@ -252,19 +289,16 @@ class Dispatcher:
         received = intake.arrivals.popleft()
         if received.generation != received.consumer.generation:
             return None
-        event, message, origin = self._reader.read(received, next(self._numbers))
+        event, message, origin = self._reader.read(received, next(self.numbers))
         if event.left and not self._reader.takes_left:
             _log.error("%s: message %s was left in progress: it stays", self.settings.name, event.message_id)
             return None
-        counts = event.parked is None or event.in_progress
-        repeated = event.redelivered and counts and event.message_id in self._known
-        if self.duplicates is not None and not event.left:
-            repeated = repeated or self.duplicates.is_handled(event.message_id)
-            if not repeated and self.duplicates.has_to_wait(intake, event.message_id, received):
-                return None
-        if repeated:
+        duplicates = None if event.left else self.duplicates
+        if self.settled.knows(event) or (duplicates and duplicates.is_handled(event.message_id)):
             self.tally.repeated += 1
-            self._repeated.append(received)
+            self.settled.keep(received)
+            return None
+        if duplicates is not None and duplicates.has_to_wait(intake, event.message_id, received):
             return None
         intake.held[event.delivery] = received, message
         if origin is not None:
@@ -277,18 +311,6 @@ class Dispatcher:
             for received in reversed(self.duplicates.out_of_hand(intake, message_id, handled=handled)):
                 intake.arrivals.appendleft(received)
                 self.workers.arrived(intake)
-
-    def _settle_again(self) -> None:
-        """Settle duplicates, and what this listener settled before the way to the broker broke down."""
-        while self._repeated:
-            try:
-                received = self._repeated.popleft()
-            except IndexError:  # another thread was quicker
-                return
-            try:
-                received.consumer.acknowledge((received,))
-            except JmsError as error:
-                _log.debug("%s: it comes once more: %s", self.settings.name, error)
 
     def admit_more(self) -> None:
         """A message went without being settled: the limit has room again. Under the lock."""
@@ -336,7 +358,21 @@ class Dispatcher:
             self.finish_rollbacks()
         if work[1].__class__ is RollBackUnit:
             return []
+        if work[1].__class__ is Leave:
+            self._settle_singly(work[0])
+            return []
         return self.perform(work)
+
+    def _settle_singly(self, intake: Intake) -> None:
+        """Consume anew without the promise of order, which a message that stays would break."""
+        with self.lock:
+            settings = self.settings
+            if not settings.subscription.in_order:
+                return
+            first, *further = (replace(each, in_order=False) for each in settings.subscriptions)
+            self.settings = replace(settings, subscription=first, further=tuple(further))
+        failure = Failure(class_names=("ConnectionLostError",), message="a message stays unsettled")
+        self.report(intake.link, ConnectionLost(failure=failure))
 
     def finish_rollbacks(self) -> None:
         """Roll back what was decided to be; before anything else is done with the same messages."""
@@ -363,14 +399,17 @@ class Dispatcher:
 
     def _keep_time(self) -> None:
         while True:
-            self._alarm_set.wait(None if self._alarm == _FAR else max(0.0, self._alarm - self._clock()))
+            self._alarm_set.wait(None if self.alarm == _FAR else max(0.0, self.alarm - self.clock()))
             with self.lock:
                 if self._ended:
                     return
                 self._alarm_set.clear()
                 deadline = self.machine.deadline
-                self._alarm = _FAR if deadline is None else deadline
-                due = deadline is not None and deadline <= self._clock()
+                self.alarm = _FAR if deadline is None else deadline
+                due = deadline is not None and deadline <= self.clock()
+                if self._woken:  # only then: a wake-up that comes now would be lost
+                    self._woken = False
+                    due = True
             if due:
                 self.feed(Tick())
 

@@ -32,6 +32,7 @@ class Inbox:
         self._buffer: deque[Received] = deque()
         self._consumer: Consumer | None = None
         self._unsettled = 0
+        self._hungry = False
         self._loss: JmsError | None = None
 
     def lose(self, reason: JmsError) -> None:
@@ -59,9 +60,8 @@ class Inbox:
             self._connection.synchronize()
         deadline = time.monotonic() + (timeout or _ROUND_TRIP)
         with self._lock:
-            self._lock.wait_for(
-                lambda: self._has_current() or self._loss is not None, deadline - time.monotonic()
-            )
+            if not self._has_current():
+                self._wait(deadline)
             if self._has_current():
                 self._unsettled += 1
                 return self._buffer.popleft()
@@ -73,6 +73,15 @@ class Inbox:
                     " as the prefetch allows: settle them, or give the session a larger prefetch"
                 )
         return None
+
+    def _wait(self, deadline: float) -> None:
+        self._hungry = True  # before the buffer is looked at once more: what comes later says so
+        try:
+            self._lock.wait_for(
+                lambda: self._has_current() or self._loss is not None, deadline - time.monotonic()
+            )
+        finally:
+            self._hungry = False
 
     def settled(self, count: int) -> None:
         """So many messages that were taken are settled now."""
@@ -91,7 +100,7 @@ class Inbox:
         with self._lock:
             self._unsettled = 0
             # One that is still on its way from before is recognised when it is its turn.
-            self._buffer = deque(item for item in self._buffer if _current(item))
+            self._has_current()
 
     def close(self) -> None:
         """End the subscription; what is unsettled or unread goes back."""
@@ -102,14 +111,16 @@ class Inbox:
             consumer.close()
 
     def _has_current(self) -> bool:
+        """Drop what is stale, and say whether there is anything else; stale ones are always in front."""
         while self._buffer and not _current(self._buffer[0]):
             self._buffer.popleft()
         return bool(self._buffer)
 
     def _put(self, received: Received) -> None:
-        with self._lock:
-            self._buffer.append(received)
-            self._lock.notify_all()
+        self._buffer.append(received)
+        if self._hungry:
+            with self._lock:
+                self._lock.notify_all()
 
 
 def _current(received: Received) -> bool:

@@ -12,13 +12,11 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Protocol
 
 from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.events import ResumeAsked, Start, StopAsked, SuspendAsked
@@ -27,27 +25,17 @@ from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine import management
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.calls import Caller, Handler, RecordFunction
+from airflow_provider_jmsjca.engine.direct import DirectWay, allows_direct_way
 from airflow_provider_jmsjca.engine.dispatch import Dispatcher
 from airflow_provider_jmsjca.engine.ends import Ends
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.outage import Connect
+from airflow_provider_jmsjca.engine.runs import TICK_SECONDS, Progress, StopSignal, Watch
 from airflow_provider_jmsjca.engine.settle import Settler
 from airflow_provider_jmsjca.engine.statistics import Counts, Statistics
-from airflow_provider_jmsjca.errors import ConfigurationError
-
-_log = logging.getLogger("airflow_provider_jmsjca.listener")
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 
 STOP_WITHIN = timedelta(seconds=30)
-_TICK_SECONDS = 0.05
-
-Progress = Callable[[Counts], object]
-
-
-class StopSignal(Protocol):
-    """What tells a run to stop, as `threading.Event` does."""
-
-    def is_set(self) -> bool:
-        """Whether it is time."""
 
 
 class Activation:
@@ -67,6 +55,8 @@ class Activation:
         record: Stores attempts, for `DeliverySettings.record_attempts`.
         clock: Seconds, monotonic.
         chance: A random number, 0 up to but not including 1.
+        gives_up: Asked when the broker refuses for good: whether to stop for it; otherwise it is tried again.
+        on_stop: Called when the handler asks for a stop, in its thread.
 
     Attributes:
         ended_by: Which end the last `run` reached; `STOPPED` also when the handler stopped the activation.
@@ -86,6 +76,8 @@ class Activation:
         record: RecordFunction | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
+        gives_up: Callable[[], bool] = lambda: True,
+        on_stop: Callable[[StopAsked], object] = lambda _: None,
     ) -> None:
         if settings.delivery.record_attempts and record is None:
             raise ConfigurationError("record_attempts is on, and nothing was given to record them with")
@@ -97,21 +89,29 @@ class Activation:
         self._chance = chance
         self._tracker = RedeliveryTracker()
         self._lock = threading.Lock()
-        self._dispatcher = self._new_dispatcher(None)
+        self._gives_up = gives_up
+        self._on_stop = on_stop
+        self._dispatcher = self._new_dispatcher(None, None)
         self._started = False
         self.ended_by: EndReason | None = None
 
-    def _new_dispatcher(self, limit: int | None) -> Dispatcher:
+    def _new_dispatcher(self, limit: int | None, room: Room | None) -> Dispatcher:
         settings, delivery = self._settings, self._settings.delivery
-        room = None
-        if delivery.further or delivery.in_progress:
+        if room is None and (delivery.further or delivery.in_progress):
             # Which message is next is the machine's choice, so the limit has to be its too.
-            room = Room(delivery.concurrency, limit).join(lambda: None)
-        machine = DeliveryMachine(delivery, self._tracker, self._chance, room)
+            room = Room(delivery.concurrency, limit)
+        share = None if room is None else room.join(lambda: None)
+        machine = DeliveryMachine(delivery, self._tracker, self._chance, share)
         dispatcher = Dispatcher(settings, machine, self._connect, self._clock, takes_all=room is not None)
+        if share is not None:
+            share.wake = dispatcher.wake
+        dispatcher.gives_up, dispatcher.on_stop = self._gives_up, self._on_stop
         dispatcher.limit = limit if room is None else None
-        caller = Caller(dispatcher, Settler(dispatcher), self._handler, self._record)
+        settler = Settler(dispatcher)
+        caller = Caller(dispatcher, settler, self._handler, self._record)
         dispatcher.perform = caller.perform
+        if allows_direct_way(settings):
+            dispatcher.admit = DirectWay(dispatcher, settler, caller.engine, caller.call).take
         return dispatcher
 
     @property
@@ -149,6 +149,21 @@ class Activation:
     def counts(self) -> Counts:
         """What became of messages since the last start."""
         return self._dispatcher.tally.counts()
+
+    @property
+    def fault(self) -> JmsError | None:
+        """What it has stopped for, if that was a fault."""
+        return self._dispatcher.fault
+
+    @property
+    def refusal(self) -> JmsError | None:
+        """What the broker refuses for good, as far as is known; `None` while it doesn't."""
+        return self._dispatcher.refusal
+
+    @property
+    def answered(self) -> bool:
+        """Whether the first attempt to connect since the start has succeeded or failed."""
+        return self._dispatcher.answered
 
     @property
     def stop_reason(self) -> str:
@@ -190,13 +205,19 @@ class Activation:
         Starting twice is harmless; after a stop it begins anew. Handlers run in the context (`contextvars`)
         of the caller.
         """
-        self._start(limit=None)
+        self.begin()
 
-    def _start(self, limit: int | None) -> None:
+    def begin(self, limit: int | None = None, room: Room | None = None) -> None:
+        """Do what `start` does, within bounds.
+
+        Args:
+            limit: No more messages than this are settled; `None`: no limit.
+            room: Bounds it together with others, in place of the limit; whoever made it serialises its calls.
+        """
         with self._lock:
             if self._started and not self._dispatcher.stopped.is_set():
                 return
-            self._dispatcher = self._new_dispatcher(limit)
+            self._dispatcher = self._new_dispatcher(limit, room)
             self._started = True
             self._dispatcher.start()
         self._dispatcher.feed(Start())
@@ -217,10 +238,10 @@ class Activation:
         """
         self.suspend()
         deadline = self._clock() + within.total_seconds()
-        while not self._is_idle():
+        while not self.is_idle():
             if self._clock() >= deadline:
                 return False
-            self._dispatcher.stopped.wait(_TICK_SECONDS)
+            self._dispatcher.stopped.wait(TICK_SECONDS)
         return True
 
     def stop(self, within: timedelta = STOP_WITHIN, *, reason: str = "told to stop") -> bool:
@@ -242,22 +263,32 @@ class Activation:
         """
         began = self._clock()
         self.request_stop(within, reason=reason)
-        return self._await_stop(began + within.total_seconds())
+        return self.await_stop(began + within.total_seconds())
 
-    def request_stop(self, within: timedelta = STOP_WITHIN, *, reason: str = "told to stop") -> None:
-        """Begin to stop, and return at once."""
-        self._request_stop(within, reason, delete_durable=True)
+    def request_stop(
+        self,
+        within: timedelta = STOP_WITHIN,
+        *,
+        reason: str = "told to stop",
+        delete_durable: bool = True,
+    ) -> None:
+        """Begin to stop, and return at once.
 
-    def _request_stop(self, within: timedelta, reason: str, *, delete_durable: bool) -> None:
+        Args:
+            within: How long running handlers may take.
+            reason: For the log.
+            delete_durable: Whether the durable subscription may go, if the settings say so.
+        """
         if self._started:
             self._dispatcher.ask_stop(StopAsked(reason=reason, within=within), delete_durable=delete_durable)
 
-    def _await_stop(self, deadline: float) -> bool:
+    def await_stop(self, deadline: float) -> bool:
+        """Wait for the end of a stop, until the deadline on the clock; return what `stop` returns."""
         if not self._started:
             return True
         dispatcher = self._dispatcher
         # The machine itself gives up at the deadline; that must not be missed by a hair.
-        ended = dispatcher.stopped.wait(max(0.0, deadline - self._clock()) + 2 * _TICK_SECONDS)
+        ended = dispatcher.stopped.wait(max(0.0, deadline - self._clock()) + 2 * TICK_SECONDS)
         left_alone = dispatcher.tally.active
         closed = dispatcher.link.closed.wait(max(0.0, deadline - self._clock()))
         return ended and closed and not left_alone
@@ -292,39 +323,36 @@ class Activation:
             PermanentBrokerError: The broker refuses.
             ConfigurationError: The settings can't work on this broker, or an end is out of range.
         """
-        ends = Ends(max_messages=max_messages, run_for=run_for, idle_for=idle_for)
-        self._start(max_messages)
-        dispatcher = self._dispatcher
-        began = idle_since = self._clock()
-        next_progress = began + progress_every.total_seconds()
-        ended_by, reason = EndReason.STOPPED, "told to stop"
-        reached = False
+        watch = Watch(
+            ends=Ends(max_messages=max_messages, run_for=run_for, idle_for=idle_for),
+            stop=stop,
+            progress=progress,
+            progress_every=progress_every,
+            clock=self._clock,
+        )
+        self.begin(max_messages)
+        found = None
         try:
-            while not dispatcher.stopped.wait(_TICK_SECONDS) and not (stop is not None and stop.is_set()):
-                now = self._clock()
-                if progress is not None and now >= next_progress:
-                    next_progress = now + progress_every.total_seconds()
-                    progress(self.counts)
-                if self.state is ActivationState.UP and self._is_idle():
-                    idle_since = max(idle_since, dispatcher.last_activity)
-                else:
-                    idle_since = now
-                found = ends.reached(
-                    settled=dispatcher.tally.settled, elapsed=now - began, idle=now - idle_since
-                )
-                if found is not None:
-                    ended_by, reason = found
-                    reached = True
-                    break
+            found = watch.until_end(self)
         finally:
-            self._request_stop(within, reason, delete_durable=reached)
-            self._await_stop(self._clock() + within.total_seconds())
-            self.ended_by = ended_by
-        if dispatcher.fault is not None:
-            raise dispatcher.fault
+            self.ended_by, reason = found or (EndReason.STOPPED, "told to stop")
+            self.request_stop(within, reason=reason, delete_durable=found is not None)
+            self.await_stop(self._clock() + within.total_seconds())
+        if self.fault is not None:
+            raise self.fault
         return self.counts
 
-    def _is_idle(self) -> bool:
+    def await_end(self, seconds: float) -> bool:
+        """Wait for so long; say whether it has stopped by itself."""
+        return self._dispatcher.stopped.wait(seconds)
+
+    def quiet_since(self) -> float | None:
+        """Since when there was nothing to do, on the clock; `None` while there is, or while not connected."""
+        quiet = self.state is ActivationState.UP and self.is_idle()
+        return self._dispatcher.last_activity if quiet else None
+
+    def is_idle(self) -> bool:
+        """Whether no message is in hand; suspended, whether none is being handled."""
         dispatcher = self._dispatcher
         with dispatcher.lock:
             return dispatcher.machine.idle and (

@@ -11,7 +11,11 @@ from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.delivery import DeliverySettings, OutageSettings
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.destination_options import prefetch_of
-from airflow_provider_jmsjca.core.options.choices import AcknowledgeMode, ConcurrencyMode
+from airflow_provider_jmsjca.core.options.choices import (
+    AcknowledgeMode,
+    ConcurrencyMode,
+    DistributedDestinationConnection,
+)
 from airflow_provider_jmsjca.engine.fates import Fates, Subscribes
 from airflow_provider_jmsjca.engine.in_progress import InProgress, in_progress_of
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -121,7 +125,6 @@ def listener_settings(
 
     Source: J46-J63, J81-J84, W21-W26, I15-I17, I26, I39.
     """
-    spec.refuse_without_effect()
     destination, *further = _destinations(spec)
     fates = Fates.of(spec, subscribes)
     concurrency = max(spec.concurrency_for(each.kind) for each in (destination, *further))
@@ -135,6 +138,9 @@ def listener_settings(
             selector=fates.broker_selector,
             durable_name=spec.durable_name,
             prefetch=_prefetch(spec, each, concurrency, receivers),
+            # One message at a time is settled before the next is looked at; batches let members go early.
+            in_order=concurrency == 1 and spec.batch_size == 1,
+            alone=not further and receivers == 1 and spec.in_progress_destination is None,
         )
         for each in (destination, *further)
     )
@@ -195,6 +201,11 @@ def _destinations(spec: ActivationSpec) -> tuple[Destination, ...]:
         faults.append(
             "subscription_name: got a distributed one, expected a plain name for one listener "
             "(engine.load_balancing makes the two that it takes)"
+        )
+    if spec.distributed_destination_connection is DistributedDestinationConnection.EVERY_MEMBER:
+        faults.append(
+            "distributed_destination_connection: got every_member, expected local_only for one listener "
+            "(engine.members makes one for each host)"
         )
     if faults:
         raise ConfigurationError(faults)

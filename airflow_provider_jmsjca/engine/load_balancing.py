@@ -10,7 +10,7 @@ messages to a queue, and every process consumes that queue; the others stand by 
 | the same, Artemis | the repetition is dropped by its id |
 | the same, RabbitMQ | those of the batch may come twice, under the same message id |
 | the broker refuses a move | the batch stays in the subscription and is tried again |
-| a message can't be sent on | dead-letter destination; without one it stays, and is tried again |
+| a message can't be sent on | dead-letter destination; else it stays and is logged; those behind it go on |
 
 ActiveMQ refuses a second client with the same client id. Artemis and RabbitMQ share the subscription among
 them: there each of them is active.
@@ -33,9 +33,10 @@ from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.calls import Handler
 from airflow_provider_jmsjca.engine.delivery import Delivery
 from airflow_provider_jmsjca.engine.fates import Subscribes
-from airflow_provider_jmsjca.engine.listener import STOP_WITHIN, Activation, Progress, StopSignal
+from airflow_provider_jmsjca.engine.listener import STOP_WITHIN, Activation
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
 from airflow_provider_jmsjca.engine.outage import Connect
+from airflow_provider_jmsjca.engine.runs import Progress, StopSignal
 from airflow_provider_jmsjca.engine.statistics import Counts, Statistics
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Outgoing
@@ -122,6 +123,7 @@ def load_balancing(
         redirect=False,
         non_retryable=frozenset(),
         dead_letter=_dead_letter(moving),
+        keep_poison=True,
         unsubscribed=None,
         transaction_timeout=spec.effective_transaction_timeout,
     )

@@ -9,13 +9,65 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from airflow_provider_jmsjca.core.options import format_options
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from airflow_provider_jmsjca.engine.listener import Activation
+    from airflow_provider_jmsjca.core.delivery import ActivationState
+    from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
+    from airflow_provider_jmsjca.engine.statistics import Statistics
+
+
+class Managed(Protocol):
+    """What is shown and steered: an `Activation`, or something used like one."""
+
+    @property
+    def settings(self) -> ListenerSettings:
+        """How it consumes."""
+
+    @property
+    def state(self) -> ActivationState:
+        """What getStatus returns."""
+
+    @property
+    def suspended(self) -> bool:
+        """Whether delivery is suspended by hand."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and hasn't stopped."""
+
+    @property
+    def server_type(self) -> str:
+        """What getJMSServerType returns."""
+
+    @property
+    def server(self) -> tuple[str, str]:
+        """Host and port."""
+
+    def statistics(self) -> Statistics:
+        """Return a snapshot."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> bool:
+        """End; say whether all ended in good order."""
+
+    def restart(self) -> None:
+        """End and begin."""
+
+    def suspend(self) -> None:
+        """Deliver nothing more."""
+
+    def resume(self) -> None:
+        """Deliver again."""
+
+    def reset_statistics(self) -> None:
+        """Let them begin anew."""
+
 
 UNAVAILABLE: Final = MappingProxyType(
     {
@@ -27,7 +79,7 @@ UNAVAILABLE: Final = MappingProxyType(
 """Names of the MBean that have no meaning here, each with its reason."""
 
 
-def attributes(activation: Activation) -> dict[str, object]:
+def attributes(activation: Managed) -> dict[str, object]:
     """Return the attributes of an activation under JMSJCA's names; secrets are masked.
 
     `ActivationSpec` is a dump, `Stats` a snapshot under the keys of J121, `Status` what getStatus returns.
@@ -52,7 +104,7 @@ def attributes(activation: Activation) -> dict[str, object]:
     }
 
 
-def properties(activation: Activation) -> dict[str, str]:
+def properties(activation: Managed) -> dict[str, str]:
     """Return what getProperties shows, by key; empty texts where nothing is set.
 
     Source: J118, J120.
@@ -73,7 +125,7 @@ def properties(activation: Activation) -> dict[str, str]:
     }
 
 
-_OPERATIONS: Final[dict[str, Callable[[Activation], object]]] = {
+_OPERATIONS: Final[dict[str, Callable[[Managed], object]]] = {
     "getStatus": lambda activation: str(activation.state),
     "getProperties": lambda activation: format_options(properties(activation)),
     "getJMSServerType": lambda activation: activation.server_type,
@@ -93,7 +145,7 @@ OPERATIONS: Final = tuple(_OPERATIONS)
 """The operations there are."""
 
 
-def operate(activation: Activation, name: str) -> object:
+def operate(activation: Managed, name: str) -> object:
     """Carry out an operation of the MBean and return what it returns.
 
     `stop` returns whether everything ended in good order (`Activation.stop`), `isStartable` and its like a

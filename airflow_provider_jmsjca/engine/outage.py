@@ -38,18 +38,20 @@ class Intake:
         link: The connection it came over.
         open: Whether it can still be settled.
         ready: Whether every destination has had its chance to give something.
+        noticed: Whether somebody is about to look at the arrivals.
         arrivals: Received and not yet looked at, in order.
         origins: The destinations of messages that came by way of the in-progress queue, by delivery number.
         held: Received and known to the machine, by delivery number; the message is `None` if nothing of it
             can be decoded.
     """
 
-    __slots__ = ("arrivals", "held", "link", "open", "origins", "ready")
+    __slots__ = ("arrivals", "held", "link", "noticed", "open", "origins", "ready")
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.open = True
         self.ready = False
+        self.noticed = False
         self.arrivals: deque[Received] = deque()
         self.held: dict[int, tuple[Received, JmsMessage | None]] = {}
         self.origins: dict[int, Destination] = {}

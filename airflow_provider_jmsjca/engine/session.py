@@ -34,7 +34,7 @@ from airflow_provider_jmsjca.transports.base import (
 
 # A topic's messages are the subscriber's own: nobody else misses them.
 TOPIC_PREFETCH = 1000
-# Sessions that settle one by one take one by one; the others have to hold what they settle together.
+# Sessions that wait for the broker after each message take one by one; the others would wait for messages.
 UNSETTLED_PREFETCH = 100
 
 
@@ -335,6 +335,8 @@ class JmsSession:
                 selector=selector or None,
                 durable_name=durable_name,
                 prefetch=prefetch,
+                # In the other modes a message that can't be decoded stays, and those after it are settled.
+                in_order=self._mode in (AcknowledgeMode.CLIENT, AcknowledgeMode.SESSION_TRANSACTED),
             )
             found = self._inboxes[key] = Inbox(self._connection, subscription, self._lock)
             if self._loss is not None:
@@ -344,7 +346,7 @@ class JmsSession:
     def _default_prefetch(self, destination: Destination) -> int:
         if destination.kind is DestinationKind.TOPIC:
             return TOPIC_PREFETCH
-        return 1 if self._mode in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK) else UNSETTLED_PREFETCH
+        return 1 if self._mode is AcknowledgeMode.AUTO else UNSETTLED_PREFETCH
 
     def _open_unit(self) -> UnitOfWork:
         if self._unit is None:

@@ -67,25 +67,34 @@ class Settler:
         Guarantee: see `UnitOfWork`. A commit of nothing but acknowledgements is pipelined unless the listener
         confirms each: a crash brings those back that were under way, and nothing else is done twice.
         """
-        numbers = decision.acknowledge if isinstance(decision, CommitUnit) else (decision.delivery,)
-        lost = False
-        outcome: Event
         try:
             if isinstance(decision, CommitUnit):
                 self._commit(intake, decision)
             else:
                 self._take_out(intake, decision)
-            outcome = UnitCommitted(unit=decision.unit)
-        except ConnectionLostError:
-            lost, outcome = True, UnitLost(unit=decision.unit)
-        except InDoubtError as error:
-            _log.warning("%s", error)
-            lost, outcome = True, UnitInDoubt(unit=decision.unit)
-        except JmsError as error:
-            outcome = UnitFailed(unit=decision.unit, failure=Failure.of(error))
         except Exception as error:  # noqa: BLE001 - a worker's edge: the message must not slip out of hand
-            _log.exception("Settling a message failed")
-            outcome = UnitFailed(unit=decision.unit, failure=Failure.of(error))
+            return self.failed(intake, decision, error)
+        return self._conclude(intake, decision, UnitCommitted(unit=decision.unit))
+
+    def failed(self, intake: Intake, decision: Settling, error: Exception) -> list[Work]:
+        """Tell the machine that a decision could not be carried out; return what is to be done next."""
+        unit = decision.unit
+        match error:
+            case ConnectionLostError():
+                return self._conclude(intake, decision, UnitLost(unit=unit), lost=True)
+            case InDoubtError():
+                _log.warning("%s", error)
+                return self._conclude(intake, decision, UnitInDoubt(unit=unit), lost=True)
+            case JmsError():
+                pass
+            case _:
+                _log.error("Settling a message failed", exc_info=error)
+        return self._conclude(intake, decision, UnitFailed(unit=unit, failure=Failure.of(error)))
+
+    def _conclude(
+        self, intake: Intake, decision: Settling, outcome: Event, *, lost: bool = False
+    ) -> list[Work]:
+        numbers = decision.acknowledge if isinstance(decision, CommitUnit) else (decision.delivery,)
         dispatcher = self._dispatcher
         with dispatcher.lock:
             self._count(decision, outcome, len(numbers))
@@ -104,7 +113,7 @@ class Settler:
             if intake.origins:
                 intake.origins.pop(number, None)
             if held is not None and held[1] is not None and decision.__class__ not in _COME_BACK:
-                self._dispatcher.settled_ids.append(held[1].message_id)
+                self._dispatcher.settled.add(held[1].message_id)
             if self._dispatcher.duplicates is not None and held is not None and held[1] is not None:
                 handled = decision.__class__ is CommitUnit
                 self._dispatcher.out_of_hand(intake, held[1].message_id, handled=handled)

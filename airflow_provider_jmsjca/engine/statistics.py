@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 SAMPLE_POINTS = (1, 1_000, 10_000, 20_000, 100_000)
@@ -67,7 +68,8 @@ class Statistics:
         since_commit: Moves and deletions since the last commit (`BCSLDC`).
         since_move: Commits since the last move or deletion (`DCSLBC`).
         redelivered_messages: Messages delivered more than once (`RM`).
-        refused: What the broker says of each destination that it refuses while others are consumed.
+        refused: What a broker says of each destination that it refuses, or of itself, while others are
+            consumed.
         samples: Seconds from the start to the deliveries of `SAMPLE_POINTS` (`t(s0)` ...).
     """
 
@@ -102,6 +104,32 @@ class Statistics:
             found[f"D(s{number})"] = point
             found[f"t(s{number})"] = seconds
         return found
+
+
+def total(statistics: Mapping[str, Statistics], *, most: int) -> Statistics:
+    """Return the sums over several members of an activation.
+
+    The sum of the highest numbers of running handlers is a bound, for they needn't have run at once. There
+    are no samples: the moments of one member's deliveries say nothing of all.
+
+    Args:
+        statistics: Of each, by its name, which what is refused is marked with.
+        most: Handlers that may run at once, all together.
+    """
+    found = statistics.values()
+    return Statistics(
+        counts=sum((each.counts for each in found), Counts()),
+        active=sum(each.active for each in found),
+        highest_active=min(most, sum(each.highest_active for each in found)),
+        threads=sum(each.threads for each in found),
+        in_hand=sum(each.in_hand for each in found),
+        connections=sum(each.connections for each in found),
+        since_commit=sum(each.since_commit for each in found),
+        since_move=sum(each.since_move for each in found),
+        redelivered_messages=sum(each.redelivered_messages for each in found),
+        samples=(),
+        refused=tuple(f"{name}: {reason}" for name, each in statistics.items() for reason in each.refused),
+    )
 
 
 class Tally:

@@ -29,14 +29,14 @@ class Workers:
 
     Args:
         settings: Sizes and names.
-        admit: Takes one message of an intake in; returns what is to be done then.
+        admit: Takes one message of an intake in; returns what is to be done then, `None` if it took none.
         perform: Does a piece of work; returns what is to be done next.
     """
 
     def __init__(
         self,
         settings: ListenerSettings,
-        admit: Callable[[Intake], list[Work]],
+        admit: Callable[[Intake], list[Work] | None],
         perform: Callable[[Work], list[Work]],
     ) -> None:
         self._name = settings.name
@@ -62,6 +62,10 @@ class Workers:
 
     def arrived(self, intake: Intake) -> None:
         """Have a message of the intake taken in."""
+        if self._maximum == 1:
+            if intake.noticed:  # the one thread will look once more
+                return
+            intake.noticed = True
         self._queue.put(intake)
         if self.size < self._maximum:
             self._grow()
@@ -129,7 +133,16 @@ class Workers:
         return True
 
     def _serve(self, item: Work | Intake) -> None:
-        todo = self._admit(item) if isinstance(item, Intake) else [item]
+        if not isinstance(item, Intake):
+            self._work_off([item])
+            return
+        item.noticed = False  # before it looks: what comes after that is noticed anew
+        while (todo := self._admit(item)) is not None:
+            self._work_off(todo)
+            if self._maximum > 1:
+                return
+
+    def _work_off(self, todo: list[Work]) -> None:
         while todo:
             if self._mailboxes:
                 todo = [work for work in todo if not self._forward(work)]

@@ -18,10 +18,12 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.destination_options import reference_text
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.every_member import EveryMemberActivation
 from airflow_provider_jmsjca.engine.fates import Subscribes
 from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
 from airflow_provider_jmsjca.engine.load_balancing import LoadBalancedActivation, load_balancing
+from airflow_provider_jmsjca.engine.members import every_member
 from airflow_provider_jmsjca.engine.statistics import Counts
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.failures import task_failures
@@ -65,9 +67,10 @@ class JmsListenOperator(BaseOperator):
 
     Returns:
         `{"delivered": 12, "redelivered": 2, "committed": 10, "rolled_back": 2, "moved": 0, "deleted": 0, ...,
-        "ended_by": "count"}`; with a distributed durable subscription also `"moved_to_queue"`.
+        "ended_by": "count"}`; with a distributed durable subscription also `"moved_to_queue"`, with a
+        listener on every member also `"members_down"`, those that weren't up at the end.
 
-    Source: J81-J84, J128-J148, J172, J183-J211, W30, W31, W33.
+    Source: J81-J84, J128-J148, J172, J183-J211, W12, W30, W31, W33, W46.
     """
 
     template_fields: Sequence[str] = ("spec", "jms_conn_id")
@@ -141,7 +144,7 @@ class JmsListenOperator(BaseOperator):
             client_id = spec.client_id_for(
                 factory_client_id=settings.client_id, instance=_instance(context["ti"])
             )
-            activation, listener = self._activation(spec, settings, client_id)
+            activation, listener = self._activation(spec, replace(settings, client_id=client_id))
             # A distributed subscription is a topic here: deferred, nobody would move its messages.
             sources = () if listener is None else listener.delivery.sources
             idle, defers = self._idle({each.kind for each in sources} or {DestinationKind.TOPIC})
@@ -151,31 +154,36 @@ class JmsListenOperator(BaseOperator):
                 idle_for=idle,
                 stop=self._stop,
                 within=timedelta(seconds=self.stop_timeout),
-                progress=lambda now: self._log_progress(so_far + now),
+                progress=lambda now: self._log_progress(so_far + now, _down(activation)),
                 progress_every=_PROGRESS,
             )
-        self._log_progress(counts)
+        members = activation if isinstance(activation, EveryMemberActivation) else None
+        self._log_progress(counts, members.missing if members is not None else ())
         if self._stop.is_set():
             raise AirflowException(f"told to stop; {counts.settled} messages are settled, the rest goes back")
         if activation.ended_by is EndReason.IDLE and defers and listener is not None:
-            self._defer(listener, counts, until, idle)
+            self._defer(listener, counts, until, idle, () if members is None else tuple(members.members))
         report = _report(counts, activation.ended_by, activation.stop_reason)
         if isinstance(activation, LoadBalancedActivation):
             report["moved_to_queue"] = activation.topic_side.counts.committed
+        if members is not None:
+            report["members_down"] = list(members.missing)
         return report
 
     def _activation(
-        self, spec: ActivationSpec, settings: ConnectionSettings, client_id: str | None
-    ) -> tuple[Activation, ListenerSettings] | tuple[LoadBalancedActivation, None]:
+        self, spec: ActivationSpec, settings: ConnectionSettings
+    ) -> tuple[Activation | EveryMemberActivation, ListenerSettings] | tuple[LoadBalancedActivation, None]:
         how: dict[str, Any] = {
-            "client_id": client_id,
             "principal": settings.username,
-            "url": settings.url,
             "confirm": self.confirm,
             "park": self.park,
             "subscribes": self.subscribes,
         }
-        connect_as = functools.partial(connect, replace(settings, client_id=client_id))
+        members = every_member(spec, settings, **how)
+        if members is not None:
+            return EveryMemberActivation(members, self._handle), members.settings
+        how |= {"client_id": settings.client_id, "url": settings.url}
+        connect_as = functools.partial(connect, settings)
         balancing = load_balancing(spec, **how)
         if balancing is None:
             listener = listener_settings(spec, **how)
@@ -204,6 +212,7 @@ class JmsListenOperator(BaseOperator):
         counts: Counts,
         until: float | None,
         idle: timedelta | None,
+        members: Sequence[str],
     ) -> None:
         moments = [] if until is None else [until]
         if self.idle_for is not None and idle is not None:
@@ -213,6 +222,7 @@ class JmsListenOperator(BaseOperator):
                 jms_conn_id=self._conn_id,
                 destination=reference_text(listener.subscription.destination),
                 further=[reference_text(each.destination) for each in listener.further],
+                members=members,
                 message_selector=listener.subscription.selector,
                 poll_interval=self.poll_interval,
                 deadline=min(moments, default=None),
@@ -224,9 +234,11 @@ class JmsListenOperator(BaseOperator):
     def _handle(self, delivery: Any) -> None:
         self.on_message(delivery)
 
-    def _log_progress(self, counts: Counts) -> None:
+    def _log_progress(self, counts: Counts, down: Sequence[str]) -> None:
         shown = ", ".join(f"{name} {count}" for name, count in counts.as_dict().items() if count)
-        self.log.info("Listening: %s", shown or "nothing yet")
+        self.log.info(
+            "Listening: %s%s", shown or "nothing yet", f"; not up: {', '.join(down)}" if down else ""
+        )
 
 
 def _instance(task: Any) -> str:
@@ -234,6 +246,10 @@ def _instance(task: Any) -> str:
     index = getattr(task, "map_index", -1)
     name = f"{task.dag_id}.{task.task_id}"
     return name if index is None or index < 0 else f"{name}.{index}"
+
+
+def _down(activation: object) -> Sequence[str]:
+    return activation.down if isinstance(activation, EveryMemberActivation) else ()
 
 
 def _report(counts: Counts, ended_by: EndReason | None, stop_reason: str = "") -> dict[str, Any]:

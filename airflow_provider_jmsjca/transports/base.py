@@ -178,12 +178,20 @@ class Subscription:
         durable_name: Name of a durable subscription on a topic; `None` for a non-durable one.
         prefetch: How many unsettled messages the broker may have outstanding here, as near as the broker
             can bound it; `None` leaves it to the dialect.
+        in_order: The holder promises to settle in the order of arrival. A transport may then acknowledge many
+            messages at once; what is settled before its turn is acknowledged when everything before it is,
+            and a unit of work can settle only what is next.
+        alone: The holder promises to receive nothing else over the connection meanwhile. A transport may then
+            do the same where one acknowledgement counts for everything received over a connection; it
+            refuses another consumer there.
     """
 
     destination: Destination
     selector: str | None = None
     durable_name: str | None = None
     prefetch: int | None = None
+    in_order: bool = False
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

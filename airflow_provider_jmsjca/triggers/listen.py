@@ -22,6 +22,7 @@ class JmsListenTrigger(JmsReadyTrigger):
 
     Args:
         further: Queues to watch besides `destination`. A fault with one is reported when all have one.
+        members: Watch them on each of these hosts of the connection; empty: on whichever can be reached.
         deadline: Seconds since the epoch; `None`: it waits for ever.
         state: What the task wants to know when it goes on. It travels here and not in the arguments of
             `defer`, because `dag.test()` drops those.
@@ -32,19 +33,26 @@ class JmsListenTrigger(JmsReadyTrigger):
         self,
         *,
         further: Sequence[str] = (),
+        members: Sequence[str] = (),
         deadline: float | None = None,
         state: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.further = list(further)
+        self.members = list(members)
         self.deadline = deadline
         self.state = dict(state or {})
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
         path, arguments = super().serialize()
-        return path, arguments | {"further": self.further, "deadline": self.deadline, "state": self.state}
+        return path, arguments | {
+            "further": self.further,
+            "members": self.members,
+            "deadline": self.deadline,
+            "state": self.state,
+        }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event."""
@@ -61,8 +69,11 @@ class JmsListenTrigger(JmsReadyTrigger):
         """Return what the first queue has to say that holds messages; a fault only if none can be watched."""
         arguments = super().serialize()[1]
         watches = [
-            asyncio.create_task(_event_of(JmsReadyTrigger(**arguments | {"destination": destination})))
+            asyncio.create_task(
+                _event_of(JmsReadyTrigger(**arguments | {"destination": destination, "member": member}))
+            )
             for destination in (self.destination, *self.further)
+            for member in self.members or (self.member,)
         ]
         payload: dict[str, Any] = {}
         try:
@@ -82,5 +93,6 @@ async def _event_of(trigger: JmsReadyTrigger) -> dict[str, Any]:
     async for found in trigger.run():
         payload = found.payload
     if payload["event"] == "error":
-        _log.warning("%s can't be watched: %s", trigger.destination, payload["error"])
+        where = "" if trigger.member is None else f" on {trigger.member}"
+        _log.warning("%s%s can't be watched: %s", trigger.destination, where, payload["error"])
     return payload

@@ -9,6 +9,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.members import settings_of
 from airflow_provider_jmsjca.engine.readiness import QueueWatch
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
@@ -29,6 +30,7 @@ class JmsReadyTrigger(BaseTrigger):
         destination: `queue://name` or the name of a queue.
         message_selector: Only messages that match count; `None` for all.
         poll_interval: Seconds between two looks, for brokers that can be browsed.
+        member: Look at this host of the connection, `broker-a:61613`; `None`: at whichever can be reached.
     """
 
     def __init__(
@@ -37,12 +39,14 @@ class JmsReadyTrigger(BaseTrigger):
         destination: str,
         message_selector: str | None = None,
         poll_interval: float = 5,
+        member: str | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's own is untyped
         self.jms_conn_id = jms_conn_id
         self.destination = destination
         self.message_selector = message_selector
         self.poll_interval = poll_interval
+        self.member = member
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
@@ -51,6 +55,7 @@ class JmsReadyTrigger(BaseTrigger):
             "destination": self.destination,
             "message_selector": self.message_selector,
             "poll_interval": self.poll_interval,
+            "member": self.member,
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -61,6 +66,8 @@ class JmsReadyTrigger(BaseTrigger):
             options = await hook.aoptions()
             selector = selector_in_force(options, queue, self.message_selector or None)
             settings = settings_for(self.jms_conn_id, options)
+            if self.member is not None:
+                settings = settings_of(self.member, settings)
             quiet = options["minimal_reconnect_logging"] is True
             poll = timedelta(seconds=self.poll_interval)
             watch = QueueWatch(AsyncConnection(settings, minimal_logging=quiet), queue, selector, poll=poll)

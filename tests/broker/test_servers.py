@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -139,6 +140,7 @@ def test_persistent_message_outlives_kill_and_restart(any_private_broker: Broker
     ports = dict(any_private_broker.ports)
     with connected(any_private_broker) as (connection, inbox):
         send(connection, inbox, queue_name, "still here")
+        time.sleep(1)  # RabbitMQ confirms a message before the queue it made for it is on disk
         any_private_broker.kill()
         assert not any_private_broker.running
     any_private_broker.start()

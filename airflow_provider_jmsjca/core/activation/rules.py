@@ -16,6 +16,7 @@ from airflow_provider_jmsjca.core.destination import Destination, DestinationKin
 from airflow_provider_jmsjca.core.options.choices import (
     ConcurrencyMode,
     ContainerManagedEvents,
+    DistributedDestinationConnection,
     SubscriptionDurability,
 )
 from airflow_provider_jmsjca.core.redelivery import Move
@@ -138,7 +139,7 @@ def _subscription(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _distributed(spec: ActivationFields) -> Iterator[Fault]:
-    """Source: J204, J211, W31, W33."""
+    """Source: J204, J211, W12, W31, W33."""
     for option, why in (
         ("generate_unique_client_id", "the instances share one subscription"),
         ("durable_subscription_deletion", "other instances may stand by for the subscription"),
@@ -148,6 +149,12 @@ def _distributed(spec: ActivationFields) -> Iterator[Fault]:
                 f"{option} subscription_name",
                 f"{option}: got true, expected false for a distributed subscription_name: {why}",
             )
+    if spec.distributed_destination_connection is DistributedDestinationConnection.EVERY_MEMBER:
+        yield _fault(
+            "distributed_destination_connection subscription_name",
+            "distributed_destination_connection: got every_member, expected local_only for a distributed "
+            "subscription_name: its messages pass through a queue of one broker",
+        )
 
 
 def _concurrency(spec: ActivationFields) -> Iterator[Fault]:

@@ -159,25 +159,9 @@ class ActivationSpec(ActivationFields):
 
     @property
     def without_effect(self) -> tuple[str, ...]:
-        """A sentence for each option given that changes nothing here, or nothing yet."""
+        """A sentence for each option given that changes nothing here."""
         given = {option.name: option for name in self._given if (option := option_of(name))}
         return tuple(f"{name}: {option.status}" for name, option in given.items() if not option.acts)
-
-    def refuse_without_effect(self) -> None:
-        """Refuse a spec that asks for what isn't in effect yet: no option is ignored in silence.
-
-        An option that has no meaning here is accepted, and so is one that says what holds anyway.
-
-        Raises:
-            ConfigurationError: Each such option, with what to do instead.
-        """
-        faults = [
-            f"{name}: got {display(option, getattr(self, name))}, which is {option.status}"
-            for name in type(self).model_fields
-            if (option := OPTIONS_BY_NAME[name]).missing and getattr(self, name) != option.default
-        ]
-        if faults:
-            raise ConfigurationError(faults)
 
     @property
     def title(self) -> str:

@@ -174,6 +174,13 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """This delivery stays unsettled at the broker, and those after it are settled all the same."""
+
+    delivery: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
     """The activation has stopped; only `Start` begins again."""
 
@@ -212,6 +219,7 @@ Decision: TypeAlias = (
     | Stage
     | Move
     | Delete
+    | Leave
     | Stopped
     | Log
 )

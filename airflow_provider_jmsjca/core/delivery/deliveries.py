@@ -12,6 +12,7 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     Decision,
     Delete,
     Deliver,
+    Leave,
     Level,
     Log,
     Move,
@@ -21,6 +22,7 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     Stage,
     Wait,
 )
+from airflow_provider_jmsjca.core.delivery.direct import ShortWay, allows_short_way
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
 from airflow_provider_jmsjca.core.delivery.filling import Filling
 from airflow_provider_jmsjca.core.delivery.line import Line
@@ -62,6 +64,7 @@ class Deliveries:
 
     Attributes:
         gate: What the activation allows.
+        short_way: For what needs no decision; nothing else is in hand while a message is on it.
     """
 
     def __init__(
@@ -104,17 +107,28 @@ class Deliveries:
             staging=self._staging,
             take=self._take,
         )
+        self.short_way = ShortWay(
+            settings=settings,
+            gate=self.gate,
+            line=self._line,
+            units=self._units,
+            sightings=self._sightings,
+            timers=timers,
+            allowed=room is None and allows_short_way(settings),
+        )
         self._settling: dict[int, tuple[Unit, InHand, TakeOut]] = {}
         self._warned_of_missing_id = False
 
     @property
     def idle(self) -> bool:
         """No unit is under way."""
-        return not self._units
+        return not self._units and self.short_way.direct is None
 
     @property
     def in_hand(self) -> int:
         """How many messages are received and neither settled nor lost."""
+        if self.short_way.direct is not None:
+            return 1
         return len(self._line) + self._units.in_hand + len(self._staging)
 
     def arrived(self, event: MessageArrived) -> None:
@@ -191,6 +205,7 @@ class Deliveries:
                 self._log(
                     Level.ERROR, f"message {message.key!r} can neither be delivered nor moved: it stays"
                 )
+                self._decide(Leave(delivery=message.delivery))
                 self._leave(unit)
             case _:
                 assert_never(step)

@@ -52,13 +52,17 @@ class Filling:
             room.wants_nothing()
 
     def _report(self, room: Share, settled: int) -> bool:
-        return room.report(units=len(self.units), taken=self._taken, settled=settled)
+        return room.report(units=len(self.units), taken=self._taken, settled=settled, waiting=self._waiting)
 
     @property
     def _taken(self) -> int:
         """How many messages are in units, or in progress and about to be."""
-        taken = self.units.in_hand
-        return taken + len(self.staging) + self.line.in_front if self.settings.in_progress else taken
+        return self.units.in_hand + self._waiting
+
+    @property
+    def _waiting(self) -> int:
+        """How many messages are on their way through the in-progress queue, or have come from there."""
+        return len(self.staging) + self.line.in_front if self.settings.in_progress else 0
 
     def _offers_turn(self, number: int | None) -> bool:
         """Say whether a unit may take a message that isn't under way yet."""

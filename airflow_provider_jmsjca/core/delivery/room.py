@@ -37,8 +37,15 @@ class Room:
 
     def admit(self, share: Share, *, unit: bool, message: bool = True) -> bool:
         """Count something of the share as under way, if there is room for it."""
-        if message and self._limit is not None and self._messages() >= self._limit:
-            return False
+        share.refused = not self._admit(share, unit=unit, message=message)
+        return not share.refused
+
+    def _admit(self, share: Share, *, unit: bool, message: bool) -> bool:
+        if self._limit is not None:
+            # What waits is counted, but more of it may have come than there is room for.
+            waiting = 0 if message else sum(each.waiting for each in self._shares)
+            if self._messages() - waiting >= self._limit:
+                return False
         if unit:
             free = self._places - sum(each.units for each in self._shares)
             if share not in self._waiting:
@@ -48,12 +55,13 @@ class Room:
             self._waiting.remove(share)
         share.units += unit
         share.taken += message
+        share.waiting -= not message
         return True
 
-    def report(self, share: Share, *, units: int, taken: int, settled: int) -> bool:
+    def report(self, share: Share, *, units: int, taken: int, settled: int, waiting: int = 0) -> bool:
         """Take what is under way now, and say whether that is less than was counted."""
         less = units < share.units or taken < share.taken
-        share.units, share.taken, share.settled = units, taken, settled
+        share.units, share.taken, share.settled, share.waiting = units, taken, settled, waiting
         if less:
             self._wake(but=share)
         return less
@@ -69,7 +77,8 @@ class Room:
 
     def _wake(self, but: Share) -> None:
         for each in self._shares:
-            if each is not but:
+            if each.refused and each is not but:
+                each.refused = False
                 each.wake()
 
 
@@ -83,6 +92,8 @@ class Share:
         units: Units of work under way.
         taken: Messages in them, and those on their way through the in-progress queue.
         settled: Messages settled since the start.
+        waiting: How many of those taken are in no unit: they are on their way, or have come from there.
+        refused: Whether it was refused last, and not woken since.
     """
 
     room: Room
@@ -90,19 +101,21 @@ class Share:
     units: int = 0
     taken: int = 0
     settled: int = 0
+    waiting: int = 0
+    refused: bool = False
 
     def admit(self, *, unit: bool, message: bool = True) -> bool:
         """Count something more as under way, if there is room for it.
 
         Args:
             unit: A unit of work begins.
-            message: A message is taken that isn't counted yet.
+            message: A message is taken that isn't counted yet; otherwise one that waits.
         """
         return self.room.admit(self, unit=unit, message=message)
 
-    def report(self, *, units: int, taken: int, settled: int) -> bool:
+    def report(self, *, units: int, taken: int, settled: int, waiting: int = 0) -> bool:
         """Say what is under way now; return whether that is less than was counted."""
-        return self.room.report(self, units=units, taken=taken, settled=settled)
+        return self.room.report(self, units=units, taken=taken, settled=settled, waiting=waiting)
 
     def wants_nothing(self) -> None:
         """Say that there is nothing to take, so that others have the place."""

@@ -45,6 +45,8 @@ class DeliverySettings:
         redirect: Move messages unchanged instead of as a copy.
         non_retryable: Exception classes (dotted names) after which a message is moved at once.
         dead_letter: Where those messages go; empty: to the target of the handling's move.
+        keep_poison: Poison that can't be moved is left unsettled, and those behind it go on. Otherwise it is
+            delivered again.
         unsubscribed: Where messages go that nobody subscribes to.
         move_retries: How often a move that failed is tried again, a second later each time; then the message
             stays, undelivered (P16). `None`: not at all, and the message is delivered (J142).
@@ -74,6 +76,7 @@ class DeliverySettings:
     redirect: bool = False
     non_retryable: frozenset[str] = frozenset()
     dead_letter: tuple[MoveTarget, ...] = ()
+    keep_poison: bool = False
     unsubscribed: Destination | None = None
     move_retries: int | None = None
     in_progress: bool = False

@@ -48,6 +48,10 @@ class Sightings:
             source=event.source,
         )
 
+    def knows(self, message_id: str) -> bool:
+        """Say whether there is anything to know about a message."""
+        return message_id in self._tracker or message_id in self._in_doubt
+
     def count(self, message: InHand) -> None:
         """Count this sighting of the message, in memory."""
         message.counted = True

@@ -60,8 +60,11 @@ def next_step(
     origin = settings.sources[message.source]
     if message.unsubscribed:
         return KEEP if settings.unsubscribed is None else Transfer((settings.unsubscribed,))
-    if message.poison and (targets := dead_letter_targets(state, settings, origin)):
-        return Transfer(targets)
+    if message.poison:
+        if targets := dead_letter_targets(state, settings, origin):
+            return Transfer(targets)
+        if settings.keep_poison:
+            return KEEP
     action = (state.handling or settings.handling).action_for(message.seen)
     match action:
         case Move():
@@ -99,7 +102,7 @@ def step_after_failure(
 
     Source: J142; P16.
     """
-    if message.undecodable or message.unsubscribed:
+    if message.undecodable or message.unsubscribed or (message.poison and settings.keep_poison):
         return KEEP
     if message.moves_failed:
         return KEEP

@@ -42,6 +42,12 @@ class UnitTable:
         self._units[unit.number] = unit
         return unit
 
+    def adopt(self, unit: Unit) -> None:
+        """Take in a unit and its calls as they are."""
+        self._units[unit.number] = unit
+        for call, message in zip(unit.calls, unit.members, strict=True):
+            self._calls[call] = unit, message
+
     def call(self, unit: Unit, message: InHand | None, phase: Phase) -> int:
         """Begin a handler call of a unit; without a message it is that of EndOfBatch."""
         call = self.next_number()

@@ -128,6 +128,10 @@ class Timers:
         """Start a timer, anew if it runs."""
         self._due[kind, owner] = self.now + pause.total_seconds()
 
+    def set_for(self, kind: TimerKind, owner: int, moment: float) -> None:
+        """Start a timer that is due at a moment."""
+        self._due[kind, owner] = moment
+
     def clear(self, kind: TimerKind, owner: int) -> None:
         """Stop a timer, if it runs."""
         self._due.pop((kind, owner), None)

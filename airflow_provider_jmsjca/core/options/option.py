@@ -84,7 +84,6 @@ class Option:
         source: Catalogue numbers.
         acts: Where it takes effect; empty when it is accepted without a meaning here.
         why: Why it has no meaning here.
-        missing: What this version lacks, where it has a meaning but no effect yet.
         bare: Whether a URL query or Options text may also say it without `JMSJCA.`.
         key_replaces_field: Whether the key, set at any level, beats the field at every level (J143).
         blank_counts: Whether an empty text is a value of its own.
@@ -114,7 +113,6 @@ class Option:
     unlimited: bool = False
     acts: str = ""
     why: str = ""
-    missing: str = ""
     bare: bool = False
     key_replaces_field: bool = False
     blank_counts: bool = False
@@ -129,11 +127,9 @@ class Option:
 
     @property
     def status(self) -> str:
-        """`acts`; `not in effect yet: what is missing`; or `accepted, no meaning here: why`."""
+        """`acts`, or `accepted, no meaning here: why`."""
         if self.acts:
             return "acts"
-        if self.missing:
-            return f"not in effect yet: {self.missing}"
         return f"accepted, no meaning here: {self.why}"
 
     def allowed_at(self, level: Level) -> bool:

@@ -117,9 +117,9 @@ WEBLOGIC = (
         choices=DistributedDestinationConnection,
         default=DistributedDestinationConnection.LOCAL_ONLY,
         weblogic=("distributed-destination-connection",),
-        meaning="local_only: one host of the list; every_member: a listener on each host.",
+        meaning="local_only: one host of the list; every_member: one on each, within the limits of one.",
         source="W12, W17",
-        missing="hosts of a list stand in for each other; give each its own activation",
+        acts=_ENGINE,
     ),
     Option(
         name="max_messages_in_transaction",

@@ -40,7 +40,7 @@ def _frames(connection: StompConnection, subscription: Subscription, timeout: fl
     headers |= connection.dialect.subscribe(subscription, None)
     headers |= {"id": identifier, "ack": "auto", "browser": "true"}
     receipts = connection.replies.receipts(blame=True)
-    key = connection.route(identifier, lambda frame, _: frames.put(frame))
+    key = connection.routes.add(identifier, lambda frame, _: frames.put(frame))
     connection.on_lost(lambda _: frames.put(None))
     try:
         connection.wire.append(encode("SUBSCRIBE", [*headers.items(), ("receipt", receipts.ask())]))
@@ -56,6 +56,6 @@ def _frames(connection: StompConnection, subscription: Subscription, timeout: fl
                 return
             yield connection.dialect.decode(frame, subscription)
     finally:
-        connection.unroute(key)
+        connection.routes.remove(key)
         if connection.is_up:
             connection.wire.write(encode("UNSUBSCRIBE", [("id", identifier)]))

@@ -9,7 +9,7 @@ import re
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from time import monotonic
 from typing import Final, assert_never
@@ -47,11 +47,12 @@ from airflow_provider_jmsjca.transports.stomp.channel import Channel
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
 from airflow_provider_jmsjca.transports.stomp.dialects import GENERIC, recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect, UnitKind
-from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame, encode, escape
+from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame, encode
 from airflow_provider_jmsjca.transports.stomp.management import backlog
 from airflow_provider_jmsjca.transports.stomp.orphans import Orphans
 from airflow_provider_jmsjca.transports.stomp.refusals import Limits, NoAnswerError, error_text
 from airflow_provider_jmsjca.transports.stomp.replies import Receipts, ReceiptTimeoutError, Replies
+from airflow_provider_jmsjca.transports.stomp.routes import Routes
 from airflow_provider_jmsjca.transports.stomp.sending import send, send_confirmed
 from airflow_provider_jmsjca.transports.stomp.units import ConfirmedUnit, TransactionUnit
 from airflow_provider_jmsjca.transports.stomp.wire import Client, Wire
@@ -65,8 +66,6 @@ _CREDENTIALS: Final = re.compile(
 )
 # It names the client id, which may hold any of the words above.
 _IN_USE: Final = re.compile(r"InvalidClientIDException|\bClient: .* already connected\b", re.DOTALL)
-
-Route = Callable[[Frame, bytes], None]
 
 
 class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
@@ -88,7 +87,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self._last_error: str | None = None
         self._on_lost: list[OnLost] = []
         self._ended = False
-        self._routes: dict[bytes, Route] = {}
+        self.routes = Routes()
         self._units: weakref.WeakSet[TransactionUnit] = weakref.WeakSet()
         self._numbers = itertools.count(1)
         self._prefix = f"ID:jmsjca-{uuid.uuid4().hex}-"
@@ -272,7 +271,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
     def _message(self, frame: Frame) -> None:
         self.orphans.came(frame)
         key = frame.first(SUBSCRIPTION) or b""
-        if (route := self._routes.get(key)) is not None:
+        if (route := self.routes.get(key)) is not None:
             route(frame, key)
 
     # --- for consumers, units and browsers
@@ -297,19 +296,6 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         except ReceiptTimeoutError as error:
             self.give_up(error)
             raise
-
-    def route(self, identifier: str, route: Route) -> bytes:
-        """Lead the messages of a subscription to `route`; return its id as the broker will write it."""
-        key = escape(identifier).encode()
-        if self._routes.setdefault(key, route) is not route:
-            raise PermanentBrokerError(
-                f"the subscription {identifier!r} is already active on this connection"
-            )
-        return key
-
-    def unroute(self, key: bytes) -> None:
-        """Drop what still comes for a subscription."""
-        self._routes.pop(key, None)
 
     def new_subscription_id(self) -> str:
         """Return an id no other subscription of this connection has."""

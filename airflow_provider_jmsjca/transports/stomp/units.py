@@ -62,6 +62,10 @@ class TransactionUnit(_Unit):
     Acknowledgements go out as they come, inside the transaction: a broker that pages in 200 messages at a
     time would otherwise stall. Before COMMIT a receipt makes sure that everything before it went well, for
     the broker reports an acknowledgement it didn't like, and would commit the rest all the same.
+
+    Consumers that promised to settle in order acknowledge with one frame, together with COMMIT. It names the
+    last message, which the broker has delivered to that subscription and knows until it is settled. Where
+    there is nothing else, there is nothing to make sure of before.
     """
 
     def __init__(self, connection: StompConnection) -> None:
@@ -69,6 +73,7 @@ class TransactionUnit(_Unit):
         self._identifier = connection.new_transaction_id()
         self._header = b"transaction:%b\n" % self._identifier.encode()
         self._begun = False
+        self._to_check = False
         self._largest = 0
         self._fault: JmsError | None = None
 
@@ -86,6 +91,7 @@ class TransactionUnit(_Unit):
             with self._lock:
                 self._check_open()
                 self._begin()
+                self._to_check = True
             self._wire.write(frame)
         except ConnectionLostError as error:
             self._explain(error)
@@ -98,6 +104,7 @@ class TransactionUnit(_Unit):
             self._check_open()
             self._begin()
             self._received.append(received)
+            self._to_check |= not consumer.settles_in_order
         consumer.claim(received, self._header)
 
     def _begin(self) -> None:
@@ -116,9 +123,12 @@ class TransactionUnit(_Unit):
         if not self._begun:
             return
         try:
-            self._prepare()
-            self._commit()
-        except PermanentBrokerError:
+            consumers = {_consumer_of(received) for received in self._received}
+            acknowledgements = [consumer.acknowledgement_of(self._header) for consumer in consumers]
+            if self._to_check:
+                self._prepare()
+            self._commit(b"".join(acknowledgements))
+        except (ConfigurationError, PermanentBrokerError):
             self._abort()
             self._release()
             raise
@@ -142,11 +152,12 @@ class TransactionUnit(_Unit):
         if self._fault is not None:
             raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
 
-    def _commit(self) -> None:
+    def _commit(self, acknowledgements: bytes) -> None:
         receipts = self._connection.replies.receipts()
         receipt = receipts.ask()
         try:
-            self._wire.append(encode("COMMIT", [("transaction", self._identifier), ("receipt", receipt)]))
+            commit = encode("COMMIT", [("transaction", self._identifier), ("receipt", receipt)])
+            self._wire.append(acknowledgements + commit)
             self._connection.wait(receipts)
         except ConnectionLostError as error:
             raise InDoubtError(
@@ -201,9 +212,10 @@ class ConfirmedUnit(_Unit):
         """Make all of it durable, or raise."""
         self._close()
         try:
+            groups = [(each, each.sorted(received)) for each, received in self._by_consumer().items()]
             self._connection.send_confirmed(self._outgoing, frames=self._identified())
-            self._acknowledge()
-        except PermanentBrokerError:
+            self._acknowledge(groups)
+        except (ConfigurationError, PermanentBrokerError):
             self._release()
             raise
         except InDoubtError:
@@ -213,18 +225,33 @@ class ConfirmedUnit(_Unit):
                 f"the connection was lost during a commit, its outcome is unknown: {error}"
             ) from error
 
-    def _acknowledge(self) -> None:
+    def _by_consumer(self) -> dict[StompConsumer, list[Received]]:
+        groups: dict[StompConsumer, list[Received]] = {}
+        for received in self._received:
+            groups.setdefault(_consumer_of(received), []).append(received)
+        return groups
+
+    def _acknowledge(self, groups: list[tuple[StompConsumer, list[Received]]]) -> None:
+        frames = [
+            (consumer, received)
+            for consumer, group in groups
+            for received in group
+            if not consumer.settles_in_order or received is group[-1]
+        ]
         if not self._received:
             return
-        *most, last = self._received
-        for received in most:
-            _consumer_of(received).settle(received, b"")
+        for consumer, group in groups:
+            if consumer.settles_in_order:
+                for received in group[:-1]:
+                    consumer.settled(received)  # the frame of the last one says so
         receipts = self._connection.replies.receipts()
-        receipt = receipts.ask()
-        if _consumer_of(last).settle(last, b"receipt:%b\n" % receipt.encode()):
-            self._connection.wait(receipts)
-        else:
-            self._connection.synchronize()
+        for number, (consumer, received) in enumerate(frames, 1):
+            is_last = number == len(frames)
+            header = b"receipt:%b\n" % receipts.ask().encode() if is_last else b""
+            if consumer.settle(received, header) and is_last:
+                self._connection.wait(receipts)
+                return
+        self._connection.synchronize()
 
     def _identified(self) -> list[bytes]:
         if not self._connection.capabilities.deduplicating_send or len(self._received) != 1:

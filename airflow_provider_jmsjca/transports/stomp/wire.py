@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import logging
+import math
 import select
 import socket
 import threading
@@ -28,6 +29,7 @@ _log = logging.getLogger(__name__)
 
 FLUSH_SIZE: Final = 64 * 1024
 _SILENT_BEATS: Final = 2.5
+_LINGER_SECONDS: Final = 0.005
 _LINE_FEED: Final = b"\n"
 
 
@@ -71,6 +73,9 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         self._guard = threading.Lock()
         self._buffer: list[bytes] = []
         self._buffered = 0
+        self._replaceable: object = None
+        self._linger_until = 0.0
+        self._sleeps_until = math.inf
         self._send_lock = threading.Lock()
         self._unsent = False
         self._idle = False
@@ -123,7 +128,34 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
                 raise ConnectionLostError(str(self._reason or "the connection is closed"))
             self._buffer.append(data)
             self._buffered += len(data)
+            self._replaceable = None
+            self._linger_until = 0.0
             return self._buffered >= FLUSH_SIZE
+
+    def append_lazily(self, data: bytes, *, latest: object = None) -> None:
+        """Leave encoded frames that leave with others, or by themselves after a moment.
+
+        Args:
+            data: The frames.
+            latest: A frame makes the one right before it needless if that was left with the same object.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+        """
+        with self._guard:
+            if self._ended:
+                raise ConnectionLostError(str(self._reason or "the connection is closed"))
+            if latest is not None and self._replaceable is latest:
+                self._buffer[-1] = data
+                return
+            self._buffer.append(data)
+            self._buffered += len(data)
+            self._replaceable = latest
+            if not self._linger_until:
+                self._linger_until = monotonic() + _LINGER_SECONDS
+            overslept = self._idle and self._sleeps_until > self._linger_until
+        if overslept and not self.in_reader:
+            self._wake()
 
     def nudge(self, *, full: bool = False) -> None:
         """See to it that the buffer is sent: soon, or, if it is full, before this returns."""
@@ -208,6 +240,8 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             data = b"".join(self._buffer)
             self._buffer.clear()
             self._buffered = 0
+            self._replaceable = None
+            self._linger_until = 0.0
         self._last_sent = monotonic()
         done = self._channel.send(data)
         self._unsent = not done
@@ -267,13 +301,19 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
 
     def _pause(self, poll: select.poll, descriptor: int) -> None:
         self._idle = True  # from here on others wake us when they leave something in the buffer
-        self._flush_now()
         now = monotonic()
+        if self._linger_until <= now:
+            self._flush_now()
         if self._silence_limit and now - self._last_received > self._silence_limit:
             raise ConnectionLostError(f"no sign of life from the broker for {self._silence_limit:.1f} s")
         self._beat(now)
         poll.register(descriptor, select.POLLIN | select.POLLOUT if self._unsent else select.POLLIN)
-        poll.poll(self._patience(now))
+        patience = self._patience(now)
+        with self._guard:  # what lingers either is seen here or sees this
+            self._sleeps_until = math.inf if patience is None else now + patience / 1000
+            if self._linger_until:
+                patience = self._patience(now)
+        poll.poll(patience)
         self._idle = False
         if self._woken:
             try:
@@ -289,6 +329,8 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             times.append(self._last_received + self._silence_limit - now)
         if self._beat_every:
             times.append(self._last_sent + self._beat_every - now)
+        if self._linger_until:
+            times.append(self._linger_until - now)
         return max(0.0, min(times)) * 1000 + 1 if times else None
 
     def _beat(self, now: float) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +20,9 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.decorators.listener import jms_listener_task
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
-from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from airflow_provider_jmsjca.transports.memory import Broker, broker
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 from tests.airflow.task_runs import execute, run_task
 
@@ -153,6 +157,58 @@ def test_several_queues_are_waited_for_together(server: Broker, publish: Publish
     (payload,) = asyncio.run(first())
     assert (payload["event"], payload["destination"]) == ("ready", "queue://b")
     server.permit(Destination.queue("a"))
+    assert operator.resume(CONTEXT, payload | {"state": trigger.state})["committed"] == 1
+
+
+@pytest.fixture
+def members(monkeypatch: pytest.MonkeyPatch) -> list[Broker]:
+    """Two brokers behind the Airflow connection `jms_test`."""
+    found = [broker(uuid.uuid4().hex) for _ in range(2)]
+    url = f"vm://{','.join(each.name for each in found)}"
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps({"conn_type": "jms", "host": url}))
+    return found
+
+
+def put(member: Broker, *bodies: str) -> None:
+    connection = connect(ConnectionSettings(scheme="vm", hosts=((member.name, None),)))
+    connection.send(
+        Outgoing(destination=Destination.queue("orders"), message=JmsMessage.text(body)) for body in bodies
+    )
+    connection.close()
+
+
+def test_every_member_is_listened_on(members: list[Broker]) -> None:
+    """W12: each host of the connection; the counts are sums, and the report says which weren't there."""
+    for number, member in enumerate(members):
+        put(member, f"{number} a", f"{number} b")
+    spec = SPEC | {"distributed_destination_connection": "every_member"}
+    outcome = run_task(lambda: listen(lambda _: None, spec=spec))
+    assert (outcome.value["committed"], outcome.value["members_down"]) == (4, [])
+    put(members[0], "c")
+    members[1].kill()
+    outcome = run_task(lambda: listen(lambda _: None, spec=spec))
+    assert (outcome.value["committed"], outcome.value["members_down"]) == (1, [members[1].name])
+
+
+@pytest.mark.parametrize("waker", [0, 1])
+def test_every_member_is_watched_while_deferred(members: list[Broker], waker: int) -> None:
+    """W12, item 12: a message on any of them wakes the task; one that is down doesn't hide the others."""
+    spec = SPEC | {"distributed_destination_connection": "every_member"}
+    operator = listen(lambda _: None, spec=spec, defer_after=0.1, idle_for=60, max_messages=1)
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(CONTEXT)
+    trigger = deferred.value.trigger
+    assert isinstance(trigger, JmsListenTrigger)
+    assert trigger.members == [each.name for each in members]
+    put(members[waker], "x")
+    members[1 - waker].kill()
+    _, arguments = trigger.serialize()
+
+    async def first() -> Any:
+        return [event.payload async for event in JmsListenTrigger(**arguments).run()]
+
+    (payload,) = asyncio.run(first())
+    assert payload["event"] == "ready"
     assert operator.resume(CONTEXT, payload | {"state": trigger.state})["committed"] == 1
 
 

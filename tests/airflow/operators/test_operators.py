@@ -268,7 +268,8 @@ def test_killed_it_ends_spark_submit_and_all_it_started(
 
     def kill_when_submitted() -> None:
         deadline = time.monotonic() + 30
-        while not pids.exists() and time.monotonic() < deadline:
+        # On a busy machine the process may have written its file before `Popen` returns to who started it.
+        while not (pids.exists() and running[-1]._process()) and time.monotonic() < deadline:
             time.sleep(0.01)
         running[-1].on_kill()
 

@@ -330,18 +330,6 @@ def test_answers_go_where_the_activation_says(site: Site, transaction_type: str)
     ]
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "why"),
-    [
-        ("distributed_destination_connection", "every_member", "give each its own activation"),
-    ],
-)
-def test_an_option_without_effect_is_refused(option: str, value: object, why: str) -> None:
-    """W12: named, with what to do instead; its default is accepted."""
-    with pytest.raises(ConfigurationError, match=rf"^{option}: got .*not in effect yet: .*{why}"):
-        Site.listener_settings(**{option: value})
-
-
 def test_defaults_and_what_has_no_meaning_here_are_accepted() -> None:
     Site.listener_settings(
         distributed_destination_connection="local_only",

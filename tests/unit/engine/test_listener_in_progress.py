@@ -205,6 +205,15 @@ def test_fail_on_startup_is_about_the_start(site: Site) -> None:
     assert site.got == ["new", "new"]
 
 
+@every_mode
+def test_what_was_left_counts_for_the_limit(site: Site, mode: dict[str, Any]) -> None:
+    """I11: `max_messages` is never exceeded, however many an earlier run left."""
+    leave_behind(site, *map(str, range(8)))
+    counts = site.activation(nothing, **SPEC, **mode).run(max_messages=2)
+    assert (counts.delivered, counts.committed) == (2, 2)
+    assert site.broker.depth("work") == 6
+
+
 @pytest.mark.parametrize(("events", "errors"), [("log_error", 2), ("ignore", 0)])
 def test_left_alone(site: Site, caplog: pytest.LogCaptureFixture, events: str, errors: int) -> None:
     """I12, I13: they stay where they are; one logs each by its id, the other is silent."""

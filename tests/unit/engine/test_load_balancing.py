@@ -313,25 +313,53 @@ def test_a_queue_that_refuses_keeps_the_messages_in_the_subscription(cluster: Cl
     assert [message.body for message in cluster.broker.messages(QUEUE)] == ["1", "2"]
 
 
+class Narrow(LesserConnection):
+    """Takes no text from the mover that begins with an x."""
+
+    def unit(self) -> Any:
+        return NarrowUnit(super().unit())
+
+
+class NarrowUnit:
+    def __init__(self, inner: Any) -> None:
+        self.acknowledge, self.commit, self.rollback = inner.acknowledge, inner.commit, inner.rollback
+        self._send = inner.send
+
+    def send(self, outgoing: Outgoing) -> None:
+        if outgoing.destination.name == QUEUE and str(outgoing.message.body).startswith("x"):
+            raise CapabilityError("no text with x")
+        self._send(outgoing)
+
+
+@pytest.mark.parametrize("dead_letter", [None, "queue://dead"])
+def test_what_can_be_neither_sent_on_nor_moved_blocks_nothing(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, dead_letter: str | None
+) -> None:
+    """It stays in the subscription, named in the log with the reason, and comes over the next connection."""
+    cluster.subscribed()
+    cluster.broker.forbid(Destination.queue("dead"))
+    cluster.publish("1", "x", *map(str, range(2, 40)))
+    how: dict[str, Any] = {} if dead_letter is None else {"dead_letter_destination": dead_letter}
+    node = cluster.node(connect_topic=lambda: Narrow(cluster.broker, client_id="c1"), **how)
+    node.topic_side.start()
+    until(lambda: node.topic_side.counts.settled == 39)
+    wanted = [str(number) for number in range(1, 40)]
+    assert sorted((message.body for message in cluster.broker.messages(QUEUE)), key=int) == wanted
+    assert "can neither be delivered nor moved: it stays" in caplog.text
+    assert "no text with x" in caplog.text
+    delivered = node.topic_side.counts.delivered
+    cluster.publish("40")
+    until(lambda: node.topic_side.counts.settled == 40)
+    assert node.topic_side.counts.delivered == delivered + 1, "it isn't tried again and again"
+    assert node.stop(SOON)
+    mended = cluster.node()
+    mended.start()
+    until(lambda: mended.topic_side.counts.settled == 1)
+    until(lambda: "x" in cluster.got)
+
+
 def test_what_cannot_be_sent_on_is_a_dead_letter(cluster: Cluster) -> None:
     """The rest of its batch is moved."""
-
-    class Narrow(LesserConnection):
-        """Takes no text from the mover that begins with an x."""
-
-        def unit(self) -> Any:
-            return NarrowUnit(super().unit())
-
-    class NarrowUnit:
-        def __init__(self, inner: Any) -> None:
-            self.acknowledge, self.commit, self.rollback = inner.acknowledge, inner.commit, inner.rollback
-            self._send = inner.send
-
-        def send(self, outgoing: Outgoing) -> None:
-            if outgoing.destination.name == QUEUE and str(outgoing.message.body).startswith("x"):
-                raise CapabilityError("no text with x")
-            self._send(outgoing)
-
     cluster.subscribed()
     cluster.publish("1", "x", "2")
     node = cluster.node(

@@ -169,7 +169,7 @@ def test_a_session_subscribes_once_with_a_prefetch_that_suits_its_mode(
         session.receive(QUEUE, timeout=0)
         session.receive(QUEUE, timeout=0)
         session.close()
-    assert [subscription.prefetch for subscription in wire.subscribed] == [1, 1, 100, 100, 7]
+    assert [subscription.prefetch for subscription in wire.subscribed] == [1, 100, 100, 100, 7]
 
 
 def test_a_session_that_holds_as_much_as_its_prefetch_says_so_instead_of_nothing(

@@ -15,6 +15,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     RENAMED,
     RESERVED,
     Command,
+    Cumulative,
     Dialect,
     Headers,
     Recovery,
@@ -54,6 +55,7 @@ class ActiveMqDialect(Dialect):
     unit_kind: ClassVar[UnitKind] = UnitKind.TRANSACTION
     bulk_transactions: ClassVar[bool] = True
     errors_name_frames: ClassVar[bool] = True
+    cumulative: ClassVar[Cumulative] = Cumulative.SUBSCRIPTION
     # Text of Java producers comes without a content-length and with its NULs as they are. The broker's own
     # end of a frame has a line feed behind it; text with both breaks the connection.
     frame_end: ClassVar[bytes] = b"\0\n"

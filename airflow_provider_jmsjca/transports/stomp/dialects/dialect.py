@@ -77,6 +77,14 @@ class UnitKind(enum.Enum):
     """Confirmed sends first, then the acknowledgements."""
 
 
+class Cumulative(enum.Enum):
+    """What `ack:client` acknowledges besides the message that is named."""
+
+    UNUSED = enum.auto()  # not known, or no faster
+    SUBSCRIPTION = enum.auto()  # what came before it, of its subscription
+    CONNECTION = enum.auto()  # what came before it, over the connection
+
+
 class Dialect(ABC):
     """How one broker speaks STOMP. Dialects have no state; a connection picks one by CONNECTED's `server`.
 
@@ -88,6 +96,7 @@ class Dialect(ABC):
         errors_name_frames: Whether an ERROR says by `receipt-id` which frame it is about. Where it doesn't,
             the sends that wait for their receipts at that moment fail with it.
         frame_end: What ends a body without content-length.
+        cumulative: What `ack:client` acknowledges besides a message.
         counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
         ways_out: What helps, by a part of the text of an ERROR that says a message passes a limit.
         hidden: Received headers that are no properties of the message.
@@ -102,6 +111,7 @@ class Dialect(ABC):
     bulk_transactions: ClassVar[bool] = False
     errors_name_frames: ClassVar[bool] = False
     frame_end: ClassVar[bytes] = b"\0"
+    cumulative: ClassVar[Cumulative] = Cumulative.UNUSED
     counts_messages: ClassVar[bool] = True
     ways_out: ClassVar[Mapping[str, str]] = {}
     hidden: ClassVar[frozenset[str]] = RESERVED
@@ -339,6 +349,9 @@ class Dialect(ABC):
         return _prefixed(headers.get("destination", "")) or subscription.destination
 
 
+_KINDS: Final[Mapping[str, BodyKind]] = {str(kind): kind for kind in BodyKind}
+
+
 @lru_cache(maxsize=1024)
 def _prefixed(text: str) -> Destination | None:
     """Return the destination of `/queue/name` or `/topic/name`. Remembered, for there are few of them."""
@@ -398,7 +411,4 @@ def bytes_of(message: JmsMessage) -> bytes:
 
 def marked_kind(headers: Mapping[str, str]) -> BodyKind | None:
     """Return the kind our own marker names, if the sender was this package."""
-    try:
-        return BodyKind(headers[BODY_KIND])
-    except (KeyError, ValueError):
-        return None
+    return _KINDS.get(headers.get(BODY_KIND, ""))

@@ -14,6 +14,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODY_KIND,
     RESERVED,
     Command,
+    Cumulative,
     Dialect,
     Headers,
     Recovery,
@@ -85,6 +86,7 @@ class RabbitMqDialect(Dialect):
             "raise max_message_size in the broker's rabbitmq.conf, 134217728 bytes unless it is set there"
         )
     }
+    cumulative: ClassVar[Cumulative] = Cumulative.CONNECTION
     hidden: ClassVar[frozenset[str]] = _HIDDEN
     taken: ClassVar[frozenset[str]] = _TAKEN
     consumer_options: ClassVar[frozenset[str]] = _QUEUE_ARGUMENTS

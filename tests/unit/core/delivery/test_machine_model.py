@@ -1,6 +1,7 @@
 """Random histories against a model broker: nothing is lost, nothing settled twice, whatever step is cut.
 
 J81-J84 concurrency, J129-J132 counts, J142 and J167 cascade, J183-J191 batches, J192-J203 hold-until-ack.
+With one message in hand at a time, everything is settled in the order of arrival, but for what must stay.
 """
 
 from __future__ import annotations
@@ -17,12 +18,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
+from airflow_provider_jmsjca.core.delivery.direct import Direct
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling, RedeliveryTracker
+from airflow_provider_jmsjca.core.redelivery.tracker import UNSEEN
 
-EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "150"))
 FAILURE = Failure(class_names=("shop.Broken", "builtins.Exception"), message="broken")
+# Rules that may run at any time do so at 0 only: otherwise nearly every history would consist of them, and no
+# message would ever be handled.
+LUCK = st.integers(0, 29)
+OUTCOMES = ["commit", "commit", "commit", "fail", "lost", "before", "after"]
 FATAL = Failure(class_names=("shop.Fatal", "builtins.Exception"), message="fatal")
 HANDLINGS = [
     "",
@@ -89,6 +96,10 @@ class Model(RuleBasedStateMachine):
             record_attempts=record,
             park=park,
         )
+        self.begin_empty()
+
+    def begin_empty(self) -> None:
+        """Begin with nothing at the broker."""
         self.now = 0.0
         self.next_delivery = 0
         self.published = 0
@@ -97,14 +108,16 @@ class Model(RuleBasedStateMachine):
         self.ids: dict[int, Stored] = {}
         self.gone: list[str] = []
         self.kept = 0
+        self.left = False
         self.attempts: dict[str, int] = {}
         self.start_process()
 
     # -- driver ----------------------------------------------------------------------------------------
 
     def start_process(self) -> None:
-        self.machine = DeliveryMachine(self.settings, RedeliveryTracker(), lambda: 0.5)
+        self.machine = self.new_machine()
         self.connecting = self.connected = self.consuming = self.running = self.suspended = False
+        self.direct: Direct | None = None
         self.calls: dict[int, tuple[int, int | None]] = {}  # call -> unit, delivery
         self.held: dict[int, int] = {}  # call -> unit: acknowledgement outstanding
         self.pending: dict[int, d.CommitUnit | d.Move | d.Delete | d.Park] = {}
@@ -114,6 +127,9 @@ class Model(RuleBasedStateMachine):
         self.last_seen: dict[str, int] = {}
         self.send(e.Start())
         self.running = True
+
+    def new_machine(self) -> DeliveryMachine:
+        return DeliveryMachine(self.settings, RedeliveryTracker(), lambda: 0.5)
 
     def send(self, event: e.Event) -> None:
         for decision in self.machine.handle(event, self.now):
@@ -139,7 +155,7 @@ class Model(RuleBasedStateMachine):
                 self.disconnect()
                 self.connecting = False
             case d.RecordAttempt(delivery=delivery):
-                assert delivery in self.outstanding
+                self.message(delivery)
                 self.recording.append(decision)
             case d.Deliver():
                 self.deliver(decision)
@@ -162,17 +178,14 @@ class Model(RuleBasedStateMachine):
             case d.RollBackUnit(unit=number):
                 del self.units[number]
             case d.Move(unit=number, delivery=delivery, targets=targets):
-                assert delivery in self.outstanding
                 assert targets
-                self.pending[number] = decision
+                self.take_out(number, delivery, decision)
             case d.Delete(unit=number, delivery=delivery):
-                assert delivery in self.outstanding
                 assert self.settings.handling.actions
-                self.pending[number] = decision
+                self.take_out(number, delivery, decision)
             case d.Park(unit=number, delivery=delivery, pause=pause):
-                assert delivery in self.outstanding
                 assert pause > timedelta(seconds=5)
-                self.pending[number] = decision
+                self.take_out(number, delivery, decision)
             case d.Wait(pause=pause):
                 assert timedelta(0) < pause <= timedelta(seconds=5)
             case d.Stopped():
@@ -181,14 +194,31 @@ class Model(RuleBasedStateMachine):
                 self.calls.clear()  # handlers that were left alone
                 self.held.clear()
                 self.units.clear()
-            case d.Log(level=d.Level.ERROR):
-                self.kept += 1
+            case d.Leave(delivery=delivery):
+                if self.connected:  # otherwise the broker has it back already
+                    assert delivery in self.outstanding
+                    self.left = True
+                    self.kept += 1
             case d.Log():
                 pass
 
+    def message(self, delivery: int) -> Stored:
+        """Return a message in hand, or of a connection whose loss the machine has yet to hear of."""
+        if delivery not in self.outstanding:
+            assert not self.connected
+            return self.ids[delivery]
+        return self.outstanding[delivery]
+
+    def take_out(self, number: int, delivery: int, decision: d.Move | d.Delete | d.Park) -> None:
+        self.message(delivery)
+        self.pending[number] = decision
+        if not self.connected:
+            self.dead.add(number)
+
     def deliver(self, decision: d.Deliver) -> None:
-        message = self.outstanding[decision.delivery]
+        message = self.message(decision.delivery)
         unit = self.units.setdefault(decision.unit, UnitModel())
+        unit.bad |= not self.connected
         assert not message.undecodable
         assert not unit.ended
         assert decision.batch_index == len(unit.deliveries) < self.settings.batch_size
@@ -219,6 +249,7 @@ class Model(RuleBasedStateMachine):
             message.redelivered = True
         self.outstanding.clear()
         self.kept = 0
+        self.left = False
         self.consuming = False
 
     def disconnect(self) -> None:
@@ -229,6 +260,8 @@ class Model(RuleBasedStateMachine):
             unit.bad = True
 
     def settle(self, delivery: int) -> Stored:
+        if self.settings.concurrency == self.settings.batch_size == 1 and not self.left:
+            assert delivery == min(self.outstanding), "settled in the order of arrival"
         message = self.outstanding.pop(delivery)  # fails if it was settled before
         self.stored.remove(message)
         return message
@@ -263,23 +296,45 @@ class Model(RuleBasedStateMachine):
         self.send(e.ConnectionUp() if works else e.ConnectFailed(failure=FAILURE))
 
     @precondition(lambda self: self.consuming and any(m.delivery is None for m in self.stored))
-    @rule()
-    def arrive(self) -> None:
+    @rule(direct=st.booleans())
+    def arrive(self, direct: bool = True) -> None:
         message = next(message for message in self.stored if message.delivery is None)
         self.next_delivery += 1
         message.delivery = self.next_delivery
         self.outstanding[self.next_delivery] = message
         self.ids[self.next_delivery] = message
-        self.send(
-            e.MessageArrived(
-                delivery=self.next_delivery,
-                message_id=message.message_id,
-                group=message.group,
-                redelivered=message.redelivered,
-                parked=message.parked,
-                undecodable=FAILURE if message.undecodable else None,
+        plain = not (message.redelivered or message.undecodable) and message.parked is None
+        if direct and plain and self.arrive_directly(message):
+            return
+        self.send(self.arrival(message))
+
+    def arrival(self, message: Stored) -> e.MessageArrived:
+        return e.MessageArrived(
+            delivery=self.next_delivery,
+            message_id=message.message_id,
+            group=message.group,
+            redelivered=message.redelivered,
+            parked=message.parked,
+            undecodable=FAILURE if message.undecodable else None,
+        )
+
+    def arrive_directly(self, message: Stored) -> bool:
+        direct = self.machine.begin_directly(self.next_delivery, message.message_id, message.group, self.now)
+        if direct is None:
+            return False
+        self.direct = direct
+        self.carry_out(
+            d.Deliver(
+                call=direct.call,
+                unit=direct.unit,
+                delivery=direct.delivery,
+                seen=0,
+                batch_index=0,
+                in_doubt=False,
+                state=UNSEEN,
             )
         )
+        return True
 
     @precondition(lambda self: self.consuming)
     @rule()
@@ -305,6 +360,10 @@ class Model(RuleBasedStateMachine):
 
     def end_call(self, call: int, how: str) -> None:
         unit, _ = self.calls.pop(call)
+        if how == "return" and self.direct is not None and self.machine.returned_directly(self.direct):
+            assert self.direct.call == call
+            self.carry_out(d.CommitUnit(unit=unit, acknowledge=(self.direct.delivery,)))
+            return
         if how == "return":
             self.send(e.HandlerReturned(call=call))
             return
@@ -335,9 +394,7 @@ class Model(RuleBasedStateMachine):
         self.send(e.Acknowledged(call=call))
 
     @precondition(lambda self: self.pending)
-    @rule(
-        data=st.data(), how=st.sampled_from(["commit", "commit", "commit", "fail", "lost", "before", "after"])
-    )
+    @rule(data=st.data(), how=st.sampled_from(OUTCOMES))
     def outcome(self, data: st.DataObject, how: str) -> None:
         self.end_unit(data.draw(st.sampled_from(sorted(self.pending))), how)
 
@@ -349,7 +406,12 @@ class Model(RuleBasedStateMachine):
             self.send(e.UnitInDoubt(unit=number) if how == "after" else e.UnitLost(unit=number))
         elif how == "commit":
             self.apply(decision)
-            self.send(e.UnitCommitted(unit=number))
+            if (
+                self.direct is None
+                or self.direct.unit != number
+                or not self.machine.committed_directly(self.direct)
+            ):
+                self.send(e.UnitCommitted(unit=number))
         elif how == "fail":
             self.send(e.UnitFailed(unit=number, failure=FAILURE))
         else:
@@ -360,8 +422,11 @@ class Model(RuleBasedStateMachine):
             self.send(e.ConnectionLost(failure=FAILURE))
 
     @precondition(lambda self: self.connected)
-    @rule()
-    def cut(self) -> None:
+    @rule(luck=LUCK)
+    def cut(self, luck: int = 0) -> None:
+        if luck:
+            self.go_on(luck)
+            return
         self.disconnect()
         self.send(e.ConnectionLost(failure=FAILURE))
 
@@ -372,8 +437,11 @@ class Model(RuleBasedStateMachine):
         self.now = max(self.now, self.machine.deadline)
         self.send(e.Tick())
 
-    @rule()
-    def suspend(self) -> None:
+    @rule(luck=LUCK)
+    def suspend(self, luck: int) -> None:
+        if luck:
+            self.go_on(luck)
+            return
         self.suspended = True
         self.send(e.SuspendAsked())
 
@@ -383,9 +451,12 @@ class Model(RuleBasedStateMachine):
         self.suspended = False
         self.send(e.ResumeAsked())
 
-    @rule(call=st.integers(0, 200), unit=st.integers(0, 200))
-    def stale(self, call: int, unit: int) -> None:
+    @rule(call=st.integers(0, 200), unit=st.integers(0, 200), luck=LUCK)
+    def stale(self, call: int, unit: int, luck: int) -> None:
         """Events about what is over change nothing."""
+        if luck:
+            self.go_on(luck)
+            return
         known = {*self.calls, *self.held, *self.pending, *self.units}
         if call not in known:
             self.send(e.HandlerReturned(call=call))
@@ -395,8 +466,11 @@ class Model(RuleBasedStateMachine):
             self.send(e.UnitFailed(unit=unit, failure=FAILURE))
 
     @precondition(lambda self: self.running)
-    @rule()
-    def stop(self) -> None:
+    @rule(luck=LUCK)
+    def stop(self, luck: int) -> None:
+        if luck:
+            self.go_on(luck)
+            return
         self.send(e.StopAsked(reason="enough"))
 
     @precondition(lambda self: not self.running)
@@ -406,10 +480,22 @@ class Model(RuleBasedStateMachine):
         self.running = True
         self.send(e.Start())
 
-    @rule()
-    def crash(self) -> None:
+    @rule(luck=LUCK)
+    def crash(self, luck: int = 0) -> None:
+        if luck:
+            self.go_on(luck)
+            return
         self.disconnect()
         self.start_process()
+
+    def go_on(self, luck: int) -> None:
+        """Do what comes next, with good or bad luck."""
+        if self.pending and luck % 3:
+            self.end_unit(min(self.pending), OUTCOMES[luck % len(OUTCOMES)])
+        elif self.calls and luck % 5 == 0:
+            self.end_call(min(self.calls), "raise" if luck % 2 else "fatal")
+        else:
+            self.advance()
 
     # -- the end ---------------------------------------------------------------------------------------
 

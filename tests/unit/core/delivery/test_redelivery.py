@@ -166,7 +166,7 @@ def test_p16_a_failed_move_is_tried_again_and_then_the_message_stays() -> None:
         assert run.now == before + 1.0
     assert isinstance(move, d.Move)
     redirect = run.only(d.Move, e.UnitFailed(unit=move.unit, failure=FAILURE))
-    assert run.send(e.UnitFailed(unit=redirect.unit, failure=FAILURE)) == []
+    assert run.send(e.UnitFailed(unit=redirect.unit, failure=FAILURE)) == [d.Leave(delivery=1)]
     assert run.machine.deadline is None
     (delivered,) = run.arrive("next")
     assert isinstance(delivered, d.Deliver)
@@ -189,7 +189,7 @@ def test_p16_without_retries_it_stays_at_once() -> None:
     run = Run(handling="1:move(queue:dlq)", settings=replace(SETTINGS, move_retries=0, redirect=True))
     (move,) = run.arrive("m", redelivered=True)
     assert isinstance(move, d.Move)
-    assert run.send(e.UnitFailed(unit=move.unit, failure=FAILURE)) == []
+    assert run.send(e.UnitFailed(unit=move.unit, failure=FAILURE)) == [d.Leave(delivery=1)]
     assert run.machine.deadline is None
 
 
@@ -256,10 +256,11 @@ def test_undecodable_messages_are_moved_or_kept_never_delivered() -> None:
     assert isinstance(move, d.Move)
     assert move.state.failure == FAILURE
     redirect = run.only(d.Move, e.UnitFailed(unit=move.unit, failure=FAILURE))
-    assert run.send(e.UnitFailed(unit=redirect.unit, failure=FAILURE)) == []
+    assert run.send(e.UnitFailed(unit=redirect.unit, failure=FAILURE)) == [d.Leave(delivery=move.delivery)]
     assert run.machine.idle
     run = Run(handling="1:5")
-    assert run.arrive(undecodable=FAILURE) == []
+    (left,) = run.arrive(undecodable=FAILURE)
+    assert isinstance(left, d.Leave)
 
 
 def test_j169_j171_what_the_handler_leaves_is_there_next_time() -> None:

@@ -1,0 +1,73 @@
+"""Watches a running activation until one of its ends is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol, TypeAlias
+
+from airflow_provider_jmsjca.engine.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.ends import Ends
+from airflow_provider_jmsjca.engine.statistics import Counts
+
+Progress: TypeAlias = Callable[[Counts], object]
+TICK_SECONDS = 0.05
+
+
+class StopSignal(Protocol):
+    """What tells a run to stop, as `threading.Event` does."""
+
+    def is_set(self) -> bool:
+        """Whether it is time."""
+
+
+class Running(Protocol):
+    """What is watched."""
+
+    @property
+    def counts(self) -> Counts:
+        """What became of messages so far."""
+
+    def await_end(self, seconds: float) -> bool:
+        """Wait for so long; say whether it has stopped by itself."""
+
+    def quiet_since(self) -> float | None:
+        """Since when it has had nothing to do although the broker is there; `None` while that isn't so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """How a run is watched.
+
+    Attributes:
+        ends: When it ends.
+        stop: End when it is set.
+        progress: Called with the counts now and then.
+        progress_every: How often.
+        clock: Seconds, monotonic; that of what is watched.
+    """
+
+    ends: Ends
+    stop: StopSignal | None
+    progress: Progress | None
+    progress_every: timedelta
+    clock: Callable[[], float]
+
+    def until_end(self, running: Running) -> tuple[EndReason, str] | None:
+        """Return which end was reached, also in words; `None`: it was stopped, or has stopped by itself."""
+        began = idle_since = self.clock()
+        next_progress = began + self.progress_every.total_seconds()
+        while not running.await_end(TICK_SECONDS) and not (self.stop is not None and self.stop.is_set()):
+            now = self.clock()
+            if self.progress is not None and now >= next_progress:
+                next_progress = now + self.progress_every.total_seconds()
+                self.progress(running.counts)
+            quiet = running.quiet_since()
+            idle_since = now if quiet is None else max(idle_since, quiet)
+            found = self.ends.reached(
+                settled=running.counts.settled, elapsed=now - began, idle=now - idle_since
+            )
+            if found is not None:
+                return found
+        return None

@@ -1,0 +1,58 @@
+"""What was settled lately, to know it if a broker that was killed has forgotten that."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+from airflow_provider_jmsjca.core.delivery.events import MessageArrived
+from airflow_provider_jmsjca.errors import JmsError
+from airflow_provider_jmsjca.transports.base import Received
+
+_log = logging.getLogger("airflow_provider_jmsjca.listener")
+_REMEMBERED = 32_768
+"""As many acknowledgements as a busy queue of RabbitMQ keeps from the disk (its
+`queue_index_max_journal_entries`)."""
+
+
+class SettledLately:
+    """Ids of settled messages, and messages that came again although they were settled.
+
+    Adding, connecting and asking are serialised by the caller; settling is not.
+    """
+
+    def __init__(self) -> None:
+        self._ids: deque[str | None] = deque(maxlen=_REMEMBERED)
+        self._known: frozenset[str | None] = frozenset()
+        self._repeated: deque[Received] = deque()
+        self.add = self._ids.append
+
+    @property
+    def has_repeated(self) -> bool:
+        """Whether there is something to settle once more."""
+        return bool(self._repeated)
+
+    def connected(self) -> None:
+        """Know from now on what was settled over the connections before."""
+        self._known = frozenset(self._ids) - {None}
+
+    def knows(self, event: MessageArrived) -> bool:
+        """Say whether a message was settled before and came again."""
+        counts = event.parked is None or event.in_progress
+        return event.redelivered and counts and event.message_id in self._known
+
+    def keep(self, received: Received) -> None:
+        """Keep a message that is to be settled once more."""
+        self._repeated.append(received)
+
+    def settle_again(self, name: str) -> None:
+        """Settle duplicates, and what this listener settled before the way to the broker broke down."""
+        while self._repeated:
+            try:
+                received = self._repeated.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            try:
+                received.consumer.acknowledge((received,))
+            except JmsError as error:
+                _log.debug("%s: it comes once more: %s", name, error)

@@ -1,0 +1,140 @@
+"""The short way: the same outcome as the long one, and the long one as soon as anything else happens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_jmsjca.core.delivery import DeliverySettings
+from airflow_provider_jmsjca.core.delivery import decisions as d
+from airflow_provider_jmsjca.core.delivery import events as e
+from airflow_provider_jmsjca.core.delivery.direct import Direct
+from airflow_provider_jmsjca.core.destination import Destination
+from tests.unit.core.delivery.harness import FAILURE, SETTINGS, Run
+
+
+def begin(run: Run, message_id: str = "ID:a", group: str | None = None) -> Direct:
+    run.delivery += 1
+    direct = run.machine.begin_directly(run.delivery, message_id, group, run.now)
+    assert direct is not None
+    return direct
+
+
+def refuses(run: Run, message_id: str = "ID:a") -> bool:
+    return run.machine.begin_directly(99, message_id, None, run.now) is None
+
+
+def test_from_arrival_to_commit() -> None:
+    run = Run(handling="3:100; 10:move(queue:dlq)")
+    direct = begin(run)
+    assert (run.machine.idle, run.machine.in_hand) == (False, 1)
+    assert run.machine.returned_directly(direct)
+    assert (run.machine.idle, run.machine.in_hand) == (False, 1)
+    assert run.machine.committed_directly(direct)
+    assert (run.machine.idle, run.machine.in_hand) == (True, 0)
+    assert begin(run, "ID:b").unit > direct.call
+
+
+def test_one_at_a_time() -> None:
+    run = Run()
+    begin(run)
+    assert refuses(run, "ID:b")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        replace(SETTINGS, concurrency=2),
+        replace(SETTINGS, batch_size=2),
+        replace(SETTINGS, hold_until_ack=True),
+        replace(SETTINGS, record_attempts=True),
+        replace(SETTINGS, in_progress=True),
+        replace(SETTINGS, further=(Destination.queue("more"),)),
+    ],
+)
+def test_rules_under_which_there_is_none(settings: DeliverySettings) -> None:
+    assert refuses(Run(settings=settings))
+
+
+def test_not_for_what_was_seen_before() -> None:
+    run = Run()
+    delivered = run.only(d.Deliver, run.message("ID:a"))
+    run.send(e.ConnectionLost())
+    run.send(e.HandlerReturned(call=delivered.call))
+    assert run.tick() == [d.Connect()]
+    run.send(e.ConnectionUp())
+    assert refuses(run, "ID:a")
+    begin(run, "ID:b")
+
+
+def test_not_behind_others_nor_while_nothing_is_consumed() -> None:
+    run = Run()
+    run.arrive("ID:b")
+    assert refuses(run)
+    run = Run()
+    run.send(e.SuspendAsked())
+    assert refuses(run)
+    run.send(e.ResumeAsked())
+    begin(run)
+
+
+def test_a_handler_that_raises_takes_the_long_way() -> None:
+    run = Run()
+    direct = begin(run)
+    decided = run.send(e.HandlerRaised(call=direct.call, failure=FAILURE))
+    rolled_back, again = decided
+    assert rolled_back == d.RollBackUnit(unit=direct.unit)
+    assert isinstance(again, d.Deliver)
+    assert (again.delivery, again.seen, again.state.failure) == (direct.delivery, 1, FAILURE)
+
+
+def test_whatever_else_happens_the_handlers_end_is_an_event() -> None:
+    run = Run()
+    direct = begin(run)
+    assert run.send(e.StopAsked(reason="enough")) == []
+    assert not run.machine.returned_directly(direct)
+    commit = run.only(d.CommitUnit, e.HandlerReturned(call=direct.call))
+    assert commit == d.CommitUnit(unit=direct.unit, acknowledge=(direct.delivery,))
+    assert run.send(e.UnitCommitted(unit=direct.unit))[-1] == d.Stopped(reason="enough")
+
+
+def test_whatever_else_happens_the_commit_is_an_event() -> None:
+    run = Run()
+    direct = begin(run)
+    assert run.machine.returned_directly(direct)
+    run.arrive("ID:b")
+    assert not run.machine.committed_directly(direct)
+    following = run.only(d.Deliver, e.UnitCommitted(unit=direct.unit))
+    assert following.delivery == 2
+
+
+def test_a_commit_that_fails_delivers_again() -> None:
+    run = Run()
+    direct = begin(run)
+    run.machine.returned_directly(direct)
+    again = run.only(d.Deliver, e.UnitFailed(unit=direct.unit, failure=FAILURE))
+    assert (again.delivery, again.seen) == (direct.delivery, 1)
+
+
+def test_a_lost_connection_lets_the_handler_return_and_commits_nothing() -> None:
+    run = Run()
+    direct = begin(run)
+    run.send(e.ConnectionLost())
+    assert run.machine.in_hand == 0
+    assert not run.machine.returned_directly(direct)
+    assert run.only(d.RollBackUnit, e.HandlerReturned(call=direct.call)).unit == direct.unit
+
+
+def test_a_transaction_times_out() -> None:
+    """W22."""
+    run = Run(settings=replace(SETTINGS, transaction_timeout=timedelta(seconds=30)))
+    direct = begin(run)
+    assert run.machine.deadline == run.now + 30
+    run.tick()
+    assert not run.machine.returned_directly(direct)
+    rolled_back, again = run.send(e.HandlerReturned(call=direct.call))
+    assert rolled_back == d.RollBackUnit(unit=direct.unit)
+    assert isinstance(again, d.Deliver)
+    assert again.delivery == direct.delivery

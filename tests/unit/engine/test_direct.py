@@ -1,0 +1,92 @@
+"""The direct way of a serial listener: what it leaves to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.direct import DirectWay
+from airflow_provider_jmsjca.errors import PermanentBrokerError
+from airflow_provider_jmsjca.transports.base import Received
+from airflow_provider_jmsjca.transports.memory.consumer import MemoryConsumer
+from tests.unit.engine.listening import QUICK, Site, until
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    made = Site()
+    yield made
+    made.close()
+
+
+def test_an_acknowledgement_that_fails_delivers_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """J142: the message is still there, and is counted."""
+    acknowledge = MemoryConsumer.acknowledge
+    refused: list[Received] = []
+
+    def refuse_once(self: MemoryConsumer, received: Iterable[Received]) -> None:
+        if not refused:
+            refused.extend(received)
+            raise PermanentBrokerError("not now")
+        acknowledge(self, received)
+
+    monkeypatch.setattr(MemoryConsumer, "acknowledge", refuse_once)
+    site.send("a", "b")
+    counts = site.activation(lambda _: None).run(idle_for=QUICK)
+    assert site.attempts == [("a", 0), ("a", 1), ("b", 0)]
+    assert (counts.committed, counts.failed) == (2, 1)
+    assert site.broker.depth("orders") == 0
+
+
+def test_what_the_handler_sends_is_committed_with_its_message(site: Site) -> None:
+    site.send("a", "b", "c")
+
+    def forward(delivery: Delivery) -> None:
+        if delivery.body == "b":
+            delivery.send("queue://copies", delivery.message)
+
+    counts = site.activation(forward).run(max_messages=3)
+    assert (counts.committed, site.bodies("copies")) == (3, ["b"])
+
+
+def test_a_failure_among_many_keeps_the_order(site: Site) -> None:
+    site.send(*map(str, range(30)))
+
+    def fail_once(delivery: Delivery) -> None:
+        if delivery.body in {"7", "20"} and delivery.redelivery_count == 0:
+            raise ValueError("not yet")
+
+    counts = site.activation(fail_once).run(max_messages=30)
+    expected = [str(number) for number in range(30) for _ in range(1 + (number in {7, 20}))]
+    assert [body for body, _ in site.attempts] == expected
+    assert (counts.delivered, counts.redelivered, counts.committed) == (32, 2, 30)
+
+
+def test_it_never_takes_more_than_the_limit(site: Site) -> None:
+    site.send(*map(str, range(30)))
+    assert site.activation(lambda _: None).run(max_messages=11).committed == 11
+    assert site.bodies("orders") == [str(number) for number in range(11, 30)]
+
+
+def test_a_slow_handler_is_rolled_back_w22(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.send("a")
+
+    def slow(delivery: Delivery) -> None:
+        if delivery.redelivery_count == 0:
+            until(lambda: "took too long" in caplog.text)
+
+    timeout = {"transaction_timeout": timedelta(milliseconds=50)}
+    counts = site.activation(slow, changes=timeout).run(idle_for=QUICK)
+    assert (counts.rolled_back, counts.committed) == (1, 1)
+
+
+def test_a_plain_listener_goes_this_way(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[object] = []
+    take = DirectWay.take
+    monkeypatch.setattr(DirectWay, "take", lambda self, intake: taken.append(intake) or take(self, intake))
+    site.send("a")
+    site.activation(lambda _: None).run(max_messages=1)
+    assert taken
