@@ -322,7 +322,7 @@ def test_a_slow_handler_does_not_hold_up_the_others(site: Site) -> None:
 
 
 def test_the_pool_grows_with_work_and_shrinks_when_idle(site: Site) -> None:
-    """J63, J117: initial and most threads, idle timeout."""
+    """J63, J117, W1-W3: initial and most threads, idle timeout."""
     release = threading.Event()
     activation = site.activation(
         lambda _: release.wait(5) and None,

@@ -104,6 +104,7 @@ INVALID: list[tuple[str, list[str]]] = [
 
 @pytest.mark.parametrize(("text", "actions"), VALID, ids=[repr(text) for text, _ in VALID])
 def test_j133_j138_reads(text: str, actions: tuple[Action, ...]) -> None:
+    """C5, C7, C8, C11 too."""
     assert RedeliveryHandling.parse(text).actions == actions
 
 
@@ -224,6 +225,7 @@ def test_c14_separate_client_properties() -> None:
     ],
 )
 def test_j135_j136_j140_move_targets(text: str, original: Destination, targets: list[Destination]) -> None:
+    """C9, C10 too."""
     (move,) = RedeliveryHandling.parse(text).actions
     assert isinstance(move, Move)
     assert move.target(original) == targets[0]
