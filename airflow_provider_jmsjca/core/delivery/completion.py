@@ -68,6 +68,25 @@ class Completion:
             unit.phase = Phase.COLLECTING
             self.timers.set(TimerKind.IDLE, unit.number, self.settings.batch_idle)
 
+    def leave(self, unit: Unit) -> None:
+        """Go on without the message that the unit has taken and not delivered."""
+        unit.current = None
+        self.timers.clear(TimerKind.SLICE, unit.number)
+        self.go_on(unit)
+
+    def put_back(self, unit: Unit) -> None:
+        """Put that message back to the front of the line, and go on without it."""
+        if unit.current is not None:
+            self.line.push_front([unit.current])
+        self.leave(unit)
+
+    def hurry(self, unit: Unit) -> None:
+        """Let a unit take no more: end its delay and its batch."""
+        if unit.phase in {Phase.RECORDING, Phase.WAITING}:
+            self.put_back(unit)
+        elif unit.phase is Phase.COLLECTING:
+            self.end_batch(unit)
+
     def end_batch(self, unit: Unit) -> None:
         """Deliver EndOfBatch, whatever is to become of the batch (J185)."""
         self.timers.clear(TimerKind.IDLE, unit.number)

@@ -25,6 +25,7 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
 from airflow_provider_jmsjca.core.delivery.direct import ShortWay, allows_short_way
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
 from airflow_provider_jmsjca.core.delivery.filling import Filling
+from airflow_provider_jmsjca.core.delivery.handler_calls import HandlerCalls
 from airflow_provider_jmsjca.core.delivery.line import Line
 from airflow_provider_jmsjca.core.delivery.room import Share
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
@@ -45,10 +46,8 @@ from airflow_provider_jmsjca.core.delivery.table import UnitTable
 from airflow_provider_jmsjca.core.delivery.units import InHand, Phase, TimerKind, Timers, Unit
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker, slices
-from airflow_provider_jmsjca.errors import PoisonMessageError
 
 TRY_AGAIN = timedelta(seconds=1)
-_POISON = f"{PoisonMessageError.__module__}.{PoisonMessageError.__qualname__}"
 TakeOut: TypeAlias = Move | Delete | Park | Stage
 _SECOND = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -64,6 +63,7 @@ class Deliveries:
 
     Attributes:
         gate: What the activation allows.
+        calls: What handlers do, by their calls.
         short_way: For what needs no decision; nothing else is in hand while a message is on it.
     """
 
@@ -84,7 +84,6 @@ class Deliveries:
         self._timers = timers
         self._chance = chance
         self._decide = decide
-        self._non_retryable = settings.non_retryable | {_POISON}
         self._line = Line(len(settings.sources), settings.quantity)
         self._units = UnitTable()
         self._completion = Completion(
@@ -96,6 +95,7 @@ class Deliveries:
             timers=timers,
             decide=decide,
         )
+        self.calls = HandlerCalls(self._units, self._sightings, self._completion, settings.non_retryable)
         self._staging = Staging()
         self._filling = Filling(
             settings=settings,
@@ -192,7 +192,7 @@ class Deliveries:
     def _carry_out(self, unit: Unit, message: InHand, step: Step) -> None:
         match step:
             case _ if unit.rollback:
-                self._put_back(unit)
+                self._completion.put_back(unit)
             case HandOver():
                 self._hand_over(unit, message)
             case Pause(pause=pause, park=False):
@@ -206,7 +206,7 @@ class Deliveries:
                     Level.ERROR, f"message {message.key!r} can neither be delivered nor moved: it stays"
                 )
                 self._decide(Leave(delivery=message.delivery))
-                self._leave(unit)
+                self._completion.leave(unit)
             case _:
                 assert_never(step)
 
@@ -249,7 +249,7 @@ class Deliveries:
             )
         )
 
-    # -- a message that leaves its unit: moved, deleted, parked, put back ---------------------------------
+    # -- a message that leaves its unit: moved, deleted, parked -------------------------------------------
 
     def _settle(self, unit: Unit, message: InHand, decision: TakeOut) -> None:
         unit.phase = Phase.SETTLING
@@ -278,57 +278,6 @@ class Deliveries:
         state = self._sightings.state(message)
         self._carry_out(unit, message, step_after_failure(message, state, self._settings, self._chance))
 
-    def _put_back(self, unit: Unit) -> None:
-        if unit.current is not None:
-            self._line.push_front([unit.current])
-        self._leave(unit)
-
-    def _leave(self, unit: Unit) -> None:
-        unit.current = None
-        self._timers.clear(TimerKind.SLICE, unit.number)
-        self._completion.go_on(unit)
-
-    # -- what the handler does ----------------------------------------------------------------------------
-
-    def returned(self, call: int) -> None:
-        """The handler returned."""
-        unit, _ = self._units.of_call(call)
-        if unit is not None and unit.call == call:
-            unit.call = None
-            self._completion.go_on(unit)
-
-    def raised(self, call: int, failure: Failure) -> None:
-        """The handler raised."""
-        unit, message = self._units.of_call(call)
-        if unit is None or unit.call != call:
-            return
-        self._sightings.failed(unit.members if message is None else (message,), failure)
-        if message is not None:
-            message.poison = failure.is_any(self._non_retryable)
-        unit.rollback = True
-        unit.unacknowledged.discard(call)
-        self.returned(call)
-
-    def rollback_asked(self, call: int) -> None:
-        """The handler, or a thread it left the message to, wants no commit; a batch ends at once (J202)."""
-        unit, _ = self._units.of_call(call)
-        if unit is not None and unit.phase is not Phase.COMMITTING:
-            unit.rollback = True
-            self._hurry(unit)
-
-    def acknowledged(self, call: int) -> None:
-        """One of the messages that hold-until-ack waits for is done."""
-        unit, _ = self._units.of_call(call)
-        if unit is not None:
-            unit.unacknowledged.discard(call)
-            if unit.phase is Phase.HOLDING and not unit.unacknowledged:
-                self._completion.finish(unit)
-
-    def key_of(self, call: int) -> str | None:
-        """Return the tracker's key for the message of a call; `None` if the call is over or has none."""
-        _, message = self._units.of_call(call)
-        return None if message is None else message.key
-
     # -- how units of work came out -----------------------------------------------------------------------
 
     def committed(self, number: int) -> None:
@@ -340,7 +289,7 @@ class Deliveries:
             elif not isinstance(decision, Park):
                 self._settled += 1
                 self._sightings.forget([message])
-            self._leave(unit)
+            self._completion.leave(unit)
         elif (found := self._units.committing(number)) is not None:
             self._settled += len(found.members)
             self._sightings.forget(found.members)
@@ -351,7 +300,7 @@ class Deliveries:
         if number in self._settling:
             unit, message, decision = self._settling.pop(number)
             if unit.lost:
-                self._leave(unit)
+                self._completion.leave(unit)
             else:
                 self._could_not(unit, message, decision, failure)
         elif (found := self._units.committing(number)) is not None:
@@ -376,7 +325,7 @@ class Deliveries:
         if unit.phase is Phase.COMMITTING:
             self._completion.end(unit)
         else:
-            self._leave(unit)
+            self._completion.leave(unit)
 
     # -- what comes from outside --------------------------------------------------------------------------
 
@@ -394,21 +343,14 @@ class Deliveries:
                 self._completion.end_batch(unit)
             case TimerKind.FLUSH:
                 unit.full = True
-                self._hurry(unit)
+                self._completion.hurry(unit)
             case TimerKind.TIMEOUT if unit.phase is not Phase.COMMITTING:
                 text = f"a unit of work of {len(unit.members)} message(s) took too long: it is rolled back"
                 self._log(Level.WARNING, text)
                 unit.rollback = unit.expired = True
-                self._hurry(unit)
+                self._completion.hurry(unit)
                 if unit.phase is Phase.HOLDING:
                     self._completion.finish(unit)
-
-    def _hurry(self, unit: Unit) -> None:
-        """Let a unit take no more: end its delay and its batch."""
-        if unit.phase in {Phase.RECORDING, Phase.WAITING}:
-            self._put_back(unit)
-        elif unit.phase is Phase.COLLECTING:
-            self._completion.end_batch(unit)
 
     def interrupt(self) -> None:
         """End delays and open batches; let handlers and commits finish.
@@ -416,7 +358,7 @@ class Deliveries:
         When stopping, what only waits to be acknowledged is rolled back (J198).
         """
         for unit in self._units:
-            self._hurry(unit)
+            self._completion.hurry(unit)
             if unit.phase is Phase.HOLDING and self.gate.stopping:
                 self._completion.finish(unit)
 
@@ -428,11 +370,11 @@ class Deliveries:
             self._sightings.to_come_again(unit.messages)
             self._line.claim_messages(unit)
             if unit.phase in {Phase.RECORDING, Phase.WAITING}:
-                self._leave(unit)
+                self._completion.leave(unit)
             elif unit.phase is Phase.HOLDING:
                 self._completion.finish(unit)
             else:
-                self._hurry(unit)
+                self._completion.hurry(unit)
 
     def abandon(self) -> None:
         """Roll back whatever is still under way; its events are ignored from now on."""

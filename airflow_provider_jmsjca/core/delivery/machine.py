@@ -85,6 +85,7 @@ class DeliveryMachine:
         timeout = settings.transaction_timeout
         self._timeout = None if timeout is None else timeout.total_seconds()
         self._deliveries = Deliveries(settings, tracker, self._timers, chance, self._decide, room=room)
+        self._calls = self._deliveries.calls
         self._short_way = self._deliveries.short_way
         self._running = False
         self._connected = False
@@ -171,21 +172,21 @@ class DeliveryMachine:
                 if self._consuming and self._stop is None:
                     deliveries.arrived(event)
             case HandlerReturned(call=call):
-                deliveries.returned(call)
+                self._calls.returned(call)
             case UnitCommitted(unit=unit):
                 deliveries.committed(unit)
             case AttemptRecorded(delivery=delivery, attempt=attempt):
                 deliveries.recorded(delivery, attempt)
             case Acknowledged(call=call):
-                deliveries.acknowledged(call)
+                self._calls.acknowledged(call)
             case Tick():
                 self._tick()
             case HandlerRaised(call=call, failure=failure):
-                deliveries.raised(call, failure)
+                self._calls.raised(call, failure)
             case RollbackAsked(call=call):
-                deliveries.rollback_asked(call)
+                self._calls.rollback_asked(call)
             case StateSet(call=call, rollback_data=data, handling=handling):
-                if (key := deliveries.key_of(call)) is not None:
+                if (key := self._calls.key_of(call)) is not None:
                     self._tracker.note(key, rollback_data=data, handling=handling)
             case AttemptNotRecorded(delivery=delivery, failure=failure):
                 deliveries.not_recorded(delivery, failure)
