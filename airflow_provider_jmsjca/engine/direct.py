@@ -52,6 +52,7 @@ class DirectWay:
         call: Callable[[Delivery], tuple[Event, ...]],
     ) -> None:
         self._dispatcher = dispatcher
+        self._admission = dispatcher.admission
         self._machine: DeliveryMachine = dispatcher.machine
         self._settler = settler
         self._engine = engine
@@ -78,7 +79,7 @@ class DirectWay:
             with lock:
                 if done is not None and (todo := self._committed(intake, done)):
                     break
-                if not dispatcher.may_take(intake):
+                if not self._admission.may_take(intake):
                     todo = None
                     break
                 begun = None if message is None else self._begin(intake, message)
@@ -110,7 +111,7 @@ class DirectWay:
         now = dispatcher.clock()
         group = message.properties.get("JMSXGroupID")
         direct = self._machine.begin_directly(
-            next(dispatcher.numbers), message.message_id, None if group is None else str(group), now
+            next(self._admission.numbers), message.message_id, None if group is None else str(group), now
         )
         if direct is None:
             return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 from collections import deque
@@ -35,13 +34,11 @@ from airflow_provider_jmsjca.core.delivery.events import (
 )
 from airflow_provider_jmsjca.core.delivery.refusals import Refusals
 from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.engine.arrival import ArrivalReader
-from airflow_provider_jmsjca.engine.duplicates import Duplicates
+from airflow_provider_jmsjca.engine.admission import Admission
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.outage import Connect as ConnectFunction
 from airflow_provider_jmsjca.engine.outage import Intake, Link
 from airflow_provider_jmsjca.engine.receivers import InDoubt, Receivers
-from airflow_provider_jmsjca.engine.settled import SettledLately
 from airflow_provider_jmsjca.engine.statistics import Tally
 from airflow_provider_jmsjca.engine.workers import Work, Workers
 from airflow_provider_jmsjca.errors import JmsError
@@ -83,9 +80,8 @@ class Dispatcher:
         gives_up: Asked at such a refusal whether to stop for it; otherwise it is tried again.
         on_stop: Called when a handler asks for a stop, not under the lock.
         last_activity: When a message last arrived or was settled, on the clock.
-        limit: No more messages than this are taken in hand; `None`: no limit.
+        admission: What may be taken in hand.
         admit: Takes in what has come. `perform`: does what the machine decides.
-        numbers: For what is taken in.
         alarm: When the machine is asked for what is due.
     """
 
@@ -110,29 +106,25 @@ class Dispatcher:
         self.answered = False
         self.gives_up: Callable[[], bool] = lambda: True
         self.on_stop: Callable[[StopAsked], object] = lambda _: None
-        self.limit: int | None = None
-        self.takes_all = takes_all
         self.last_activity = clock()
         self.perform: Callable[[Work], list[Work]] = lambda _: []
         self._connect = connect
         self.clock = clock
-        self.numbers = itertools.count(1)
         self._lines: deque[Log] = deque()
         self._rollbacks: deque[UnitOfWork] = deque()
         self._rolling_back = threading.Lock()
         self._unit_sizes: dict[int, int] = {}
         self._ended = self._woken = False
         self._delete_durable = False
-        self.settled = SettledLately()
-        self.duplicates = Duplicates() if settings.drop_duplicates else None
         self.refusals = Refusals()
         self._in_doubt = InDoubt()
-        self._reader = ArrivalReader(settings)
         self.link = self._new_link()
-        self._intake = Intake(self.link)
-        self._intake.open = False
         self.admit = self._admit
         self.workers = Workers(settings, self._take, self._do)
+        intake = Intake(self.link)
+        intake.open = False
+        self.admission = Admission(settings, machine, self.tally, self.workers, intake, takes_all=takes_all)
+        self.settled = self.admission.settled
         self.alarm = _FAR
         self._alarm_set = threading.Event()
 
@@ -176,16 +168,17 @@ class Dispatcher:
         self.last_activity = now
         todo: list[Work] = []
         handle = self.machine.handle
-        if self.takes_all and self._intake.arrivals:
-            events = (*self._take_all(), *events)
+        admission = self.admission
+        if admission.takes_all and admission.intake.arrivals:
+            events = (*admission.take_all(), *events)
         for event in events:
             for decision in handle(event, now):
                 kind = decision.__class__
                 if kind is Deliver:
                     self.tally.deliver(decision.seen, now)  # type: ignore[union-attr]  # a Deliver
-                    todo.append((self._intake, decision))
+                    todo.append((admission.intake, decision))
                 elif kind is CommitUnit:
-                    todo.append((self._intake, decision))
+                    todo.append((admission.intake, decision))
                 else:
                     self._decided(decision, todo)
         self.arm()
@@ -223,7 +216,7 @@ class Dispatcher:
                 self.settled.connected()
             elif isinstance(event, (ConnectFailed, ConnectionLost)):
                 link.is_lost = True
-                self._intake.open = False
+                self.admission.intake.open = False
                 link.close()
                 self.refusal = None
                 if isinstance(event, ConnectFailed) and event.permanent:
@@ -257,65 +250,17 @@ class Dispatcher:
 
     def _admit(self, intake: Intake) -> list[Work] | None:
         with self.lock:
-            todo = self.take_one() if self.may_take(intake) else None
+            todo = self.take_one() if self.admission.may_take(intake) else None
         if self._lines or self.settled.has_repeated or self._ended:
             self.speak()
         return todo
 
-    def may_take(self, intake: Intake) -> bool:
-        """Say whether something has come that may be taken in. Under the lock."""
-        if intake is not self._intake or not intake.open or not intake.arrivals:
-            return False
-        if self.takes_all:
-            return intake.ready
-        return self.limit is None or self.tally.settled + self.machine.in_hand < self.limit
-
     def take_one(self) -> list[Work]:
         """Take in what came first, or all if the machine chooses. Under the lock; `speak` afterwards."""
-        if self.takes_all:
+        if self.admission.takes_all:
             return self.handle(())
-        event = self._take_in(self._intake)
+        event = self.admission.take()
         return [] if event is None else self.handle((event,))
-
-    def _take_all(self) -> list[Event]:
-        """Take everything in that has come, so that the machine can choose among the destinations."""
-        intake, taken = self._intake, []
-        while intake.open and intake.ready and intake.arrivals:
-            if (event := self._take_in(intake)) is not None:
-                taken.append(event)
-        return taken
-
-    def _take_in(self, intake: Intake) -> Event | None:
-        received = intake.arrivals.popleft()
-        if received.generation != received.consumer.generation:
-            return None
-        event, message, origin = self._reader.read(received, next(self.numbers))
-        if event.left and not self._reader.takes_left:
-            _log.error("%s: message %s was left in progress: it stays", self.settings.name, event.message_id)
-            return None
-        duplicates = None if event.left else self.duplicates
-        if self.settled.knows(event) or (duplicates and duplicates.is_handled(event.message_id)):
-            self.tally.repeated += 1
-            self.settled.keep(received)
-            return None
-        if duplicates is not None and duplicates.has_to_wait(intake, event.message_id, received):
-            return None
-        intake.held[event.delivery] = received, message
-        if origin is not None:
-            intake.origins[event.delivery] = origin
-        return event
-
-    def out_of_hand(self, intake: Intake, message_id: str | None, *, handled: bool) -> None:
-        """Look again at the messages that waited for one of their own id. Under the lock."""
-        if self.duplicates is not None:
-            for received in reversed(self.duplicates.out_of_hand(intake, message_id, handled=handled)):
-                intake.arrivals.appendleft(received)
-                self.workers.arrived(intake)
-
-    def admit_more(self) -> None:
-        """A message went without being settled: the limit has room again. Under the lock."""
-        if self.limit is not None and self._intake.arrivals:
-            self.workers.arrived(self._intake)
 
     # -- decisions out ------------------------------------------------------------------------------------
 
@@ -329,24 +274,24 @@ class Dispatcher:
                 self.tally.rolled_back += self._unit_sizes.pop(unit, 1)
                 if (work := self.units.pop(unit, None)) is not None:
                     self._rollbacks.append(work)
-                    todo.append((self._intake, decision))
+                    todo.append((self.admission.intake, decision))
             case Connect():
                 self.link = self._new_link()
                 self.link.start()
             case OpenConsumer():
-                self._intake = Intake(self.link)
-                self.link.consume(self._intake)
+                self.admission.intake = Intake(self.link)
+                self.link.consume(self.admission.intake)
             case CloseConsumer():
-                self._intake.open = False
+                self.admission.intake.open = False
                 self.link.stop_consuming()
             case CloseConnection():
-                self._intake.open = False
+                self.admission.intake.open = False
                 self.link.close(delete_durable=self._may_delete())
             case Stopped(reason=reason):
                 self.stop_reason = reason
                 self._end()
             case _:
-                todo.append((self._intake, decision))
+                todo.append((self.admission.intake, decision))
 
     def _end(self) -> None:
         self._ended = True

@@ -106,7 +106,7 @@ class Activation:
         if share is not None:
             share.wake = dispatcher.wake
         dispatcher.gives_up, dispatcher.on_stop = self._gives_up, self._on_stop
-        dispatcher.limit = limit if room is None else None
+        dispatcher.admission.limit = limit if room is None else None
         settler = Settler(dispatcher)
         caller = Caller(dispatcher, settler, self._handler, self._record)
         dispatcher.perform = caller.perform

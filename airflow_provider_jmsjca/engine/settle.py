@@ -108,15 +108,16 @@ class Settler:
         return todo
 
     def _let_go(self, intake: Intake, decision: Settling, numbers: tuple[int, ...]) -> None:
+        admission = self._dispatcher.admission
         for number in numbers:
             held = intake.held.pop(number, None)
             if intake.origins:
                 intake.origins.pop(number, None)
             if held is not None and held[1] is not None and decision.__class__ not in _COME_BACK:
-                self._dispatcher.settled.add(held[1].message_id)
-            if self._dispatcher.duplicates is not None and held is not None and held[1] is not None:
+                admission.settled.add(held[1].message_id)
+            if admission.duplicates is not None and held is not None and held[1] is not None:
                 handled = decision.__class__ is CommitUnit
-                self._dispatcher.out_of_hand(intake, held[1].message_id, handled=handled)
+                admission.out_of_hand(intake, held[1].message_id, handled=handled)
 
     def unit_of(self, intake: Intake, number: int) -> UnitOfWork:
         """Return the broker's side of a unit of work, begun if it isn't yet."""
@@ -209,12 +210,12 @@ class Settler:
                 tally.bypass(deleted=1)
             case UnitCommitted(), Park():
                 tally.parked += 1
-                self._dispatcher.admit_more()
+                self._dispatcher.admission.admit_more()
             case UnitCommitted(), Stage():
                 pass
             case UnitFailed(), _:
                 tally.failed += 1
                 if not isinstance(decision, CommitUnit):
-                    self._dispatcher.admit_more()  # it may stay where it is
+                    self._dispatcher.admission.admit_more()  # it may stay where it is
             case UnitInDoubt(), _:
                 tally.in_doubt += messages
