@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, assert_never
 
 from airflow_provider_jmsjca.transports.base import Subscription
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Cumulative, Recovery
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection

@@ -46,7 +46,8 @@ from airflow_provider_jmsjca.transports.stomp.browsing import browse
 from airflow_provider_jmsjca.transports.stomp.channel import Channel
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
 from airflow_provider_jmsjca.transports.stomp.dialects import GENERIC, recognise
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect, UnitKind
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import UnitKind
 from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame, encode
 from airflow_provider_jmsjca.transports.stomp.management import backlog
 from airflow_provider_jmsjca.transports.stomp.orphans import Orphans

@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.transports.stomp.acknowledging import (
     nack,
 )
 from airflow_provider_jmsjca.transports.stomp.destination_options import consumer_headers
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Cumulative, Recovery
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
 from airflow_provider_jmsjca.transports.stomp.frames import Frame, encode
 
 if TYPE_CHECKING:

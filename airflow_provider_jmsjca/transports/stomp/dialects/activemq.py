@@ -15,15 +15,13 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     RENAMED,
     RESERVED,
     Command,
-    Cumulative,
     Dialect,
     Headers,
-    Recovery,
-    UnitKind,
     bytes_of,
     marked_kind,
     text_of,
 )
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
 from airflow_provider_jmsjca.transports.stomp.frames import Frame, escape
 
 DEFAULT_PREFETCH: Final = 500

@@ -16,12 +16,12 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     Command,
     Dialect,
     Headers,
-    Recovery,
     bytes_of,
     decode_text,
     marked_kind,
     text_of,
 )
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
 from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame
 
 DEFAULT_WINDOW: Final = 1024 * 1024

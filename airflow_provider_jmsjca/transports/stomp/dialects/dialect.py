@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
@@ -15,6 +14,7 @@ from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, 
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp import frames
 from airflow_provider_jmsjca.transports.stomp.destination_options import producer_headers
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
 from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame
 
 BODY_KIND: Final = "JMS_JMSJCA_BodyKind"
@@ -51,38 +51,6 @@ RESERVED: Final = frozenset(
         BODY_KIND,
     }
 )
-
-
-class Recovery(enum.Enum):
-    """How a consumer's unsettled messages go back."""
-
-    RESUBSCRIBE = enum.auto()
-    """UNSUBSCRIBE and SUBSCRIBE again: the broker has them back after the first."""
-    NEGATIVE_ACKNOWLEDGE = enum.auto()
-    """NACK each."""
-    HAND_BACK = enum.auto()
-    """UNSUBSCRIBE, NACK each, SUBSCRIBE."""
-    LOCAL = enum.auto()
-    """The broker would drop them; they are handed to the consumer again from our own memory."""
-    DISCONNECT = enum.auto()
-    """Nothing is known but that every broker takes back what a closed connection held."""
-
-
-class UnitKind(enum.Enum):
-    """What a unit of work is made of."""
-
-    TRANSACTION = enum.auto()
-    """The broker's transaction: acknowledgements and sends take effect together."""
-    CONFIRM_THEN_ACKNOWLEDGE = enum.auto()
-    """Confirmed sends first, then the acknowledgements."""
-
-
-class Cumulative(enum.Enum):
-    """What `ack:client` acknowledges besides the message that is named."""
-
-    UNUSED = enum.auto()  # not known, or no faster
-    SUBSCRIPTION = enum.auto()  # what came before it, of its subscription
-    CONNECTION = enum.auto()  # what came before it, over the connection
 
 
 class Dialect(ABC):

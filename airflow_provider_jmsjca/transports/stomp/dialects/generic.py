@@ -12,12 +12,12 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODY_KIND,
     Dialect,
     Headers,
-    Recovery,
     bytes_of,
     decode_text,
     marked_kind,
     text_of,
 )
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
 from airflow_provider_jmsjca.transports.stomp.frames import Frame
 
 

@@ -14,16 +14,15 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODY_KIND,
     RESERVED,
     Command,
-    Cumulative,
     Dialect,
     Headers,
-    Recovery,
     bytes_of,
     decode_text,
     marked_kind,
     number,
     text_of,
 )
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
 from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame, unescape
 
 DEFAULT_PREFETCH: Final = 1000
