@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import threading
 import time
 from collections import Counter
@@ -16,6 +15,7 @@ from airflow_provider_jmsjca.core.destination import Destination, DestinationKin
 from airflow_provider_jmsjca.core.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import Selector
+from airflow_provider_jmsjca.engine.acknowledge_mode import AcknowledgeMode
 from airflow_provider_jmsjca.engine.inbox import Inbox
 from airflow_provider_jmsjca.engine.usage import Usage
 from airflow_provider_jmsjca.errors import (
@@ -33,27 +33,12 @@ from airflow_provider_jmsjca.transports.base import (
     UnitOfWork,
 )
 
+__all__ = ["AcknowledgeMode", "JmsSession"]
+
 # A topic's messages are the subscriber's own: nobody else misses them.
 TOPIC_PREFETCH = 1000
 # Sessions that wait for the broker after each message take one by one; the others would wait for messages.
 UNSETTLED_PREFETCH = 100
-
-
-class AcknowledgeMode(enum.StrEnum):
-    """When what a session received is settled. Source: JMS 2.0 section 6.2.10.
-
-    Attributes:
-        AUTO: When `receive` returns; the broker has confirmed it by then.
-        CLIENT: When `acknowledge` is called: all that the session received so far.
-        DUPS_OK: When `receive` returns, without waiting for the broker: faster, and the last few messages
-            may come again after a crash.
-        SESSION_TRANSACTED: When `commit` is called, together with what the session sent.
-    """
-
-    AUTO = "auto"
-    CLIENT = "client"
-    DUPS_OK = "dups_ok"
-    SESSION_TRANSACTED = "session_transacted"
 
 
 class JmsSession:
