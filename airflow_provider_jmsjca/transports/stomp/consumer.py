@@ -6,11 +6,8 @@ import itertools
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError
 from airflow_provider_jmsjca.transports.base import OnReceived, Received, Subscription
 from airflow_provider_jmsjca.transports.stomp.acknowledging import (
@@ -20,6 +17,7 @@ from airflow_provider_jmsjca.transports.stomp.acknowledging import (
     may_accumulate,
     nack,
 )
+from airflow_provider_jmsjca.transports.stomp.decoding import Decoder
 from airflow_provider_jmsjca.transports.stomp.destination_options import consumer_headers
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
 from airflow_provider_jmsjca.transports.stomp.frames import Frame, encode
@@ -50,6 +48,7 @@ class StompConsumer:
         self._subscription = subscription
         self._options = consumer_headers(connection.dialect, subscription.destination)
         self._on_received = on_received
+        self._received = Decoder(connection.dialect, subscription).received
         self._acknowledgement = connection.dialect.acknowledgement
         self._lock = threading.Lock()
         self._generation = 0
@@ -121,24 +120,10 @@ class StompConsumer:
             if self._closed:
                 return
             generation = self._generation
-        self._on_received(self._received(frame, token, generation, again=False))
+        self._on_received(self._received(self, frame, token, generation, again=False))
 
     def _is_full(self) -> bool:
         return self._limit is not None and len(self._held) >= self._limit
-
-    def _received(self, frame: Frame, token: bytes, generation: int, *, again: bool) -> Received:
-        decode = self._decode_again if again else self._dialect.decode
-        subscription = self._subscription
-        return Received(
-            self,
-            token,
-            generation,
-            partial(decode, frame, subscription),
-            partial(self._dialect.salvage, frame, subscription),
-        )
-
-    def _decode_again(self, frame: Frame, subscription: Subscription) -> JmsMessage:
-        return replace(self._dialect.decode(frame, subscription), redelivered=True)
 
     def _hand_out(self) -> None:
         """Deliver what waits, as far as there is room; called by the reader."""
@@ -150,7 +135,7 @@ class StompConsumer:
                 token = self._acknowledgement(frame) or b""
                 self._held[token] = frame
                 generation = self._generation
-            self._on_received(self._received(frame, token, generation, again=again))
+            self._on_received(self._received(self, frame, token, generation, again=again))
 
     def acknowledge(self, received: Iterable[Received]) -> None:
         """Settle without a unit of work. Stale ones are ignored: the broker has them back already."""
