@@ -39,6 +39,8 @@ __all__ = ["AcknowledgeMode", "JmsSession"]
 TOPIC_PREFETCH = 1000
 # Sessions that wait for the broker after each message take one by one; the others would wait for messages.
 UNSETTLED_PREFETCH = 100
+# One acknowledgement at the end for more than that would stall ActiveMQ: it hands out 200 and waits for one.
+MOST_IN_ORDER = 200
 
 
 class JmsSession:
@@ -341,7 +343,8 @@ class JmsSession:
                 durable_name=durable_name,
                 prefetch=prefetch,
                 # In the other modes a message that can't be decoded stays, and those after it are settled.
-                in_order=self._mode in (AcknowledgeMode.CLIENT, AcknowledgeMode.SESSION_TRANSACTED),
+                in_order=prefetch <= MOST_IN_ORDER
+                and self._mode in (AcknowledgeMode.CLIENT, AcknowledgeMode.SESSION_TRANSACTED),
             )
             found = self._inboxes[key] = Inbox(self._connection, subscription, self._lock)
             if self._loss is not None:

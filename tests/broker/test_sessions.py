@@ -1,0 +1,55 @@
+"""Sessions that hold much unsettled."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.acknowledge_mode import AcknowledgeMode
+from airflow_provider_jmsjca.engine.connection import JmsConnection
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Outgoing
+from tests.servers.broker import Broker
+
+MESSAGES = 1000
+
+
+@pytest.mark.parametrize(
+    ("mode", "held"),
+    [
+        (AcknowledgeMode.SESSION_TRANSACTED, 200),
+        (AcknowledgeMode.SESSION_TRANSACTED, 201),
+        (AcknowledgeMode.SESSION_TRANSACTED, 1000),
+        (AcknowledgeMode.CLIENT, 200),
+    ],
+)
+def test_what_is_settled_together_may_be_more_than_the_broker_hands_out_at_once(
+    broker: Broker, queue_name: str, mode: AcknowledgeMode, held: int
+) -> None:
+    """ActiveMQ hands out 200 messages, and then nothing for half a minute unless one is acknowledged.
+
+    In a transaction each is at once; in client mode there is no such way, there or with its Java client.
+    """
+    queue = Destination.queue(queue_name)
+    raw = connect(broker.settings())
+    raw.send(
+        [Outgoing(destination=queue, message=JmsMessage.text(str(number))) for number in range(MESSAGES)]
+    )
+    raw.close()
+    began = time.monotonic()
+    transacted = mode is AcknowledgeMode.SESSION_TRANSACTED
+    mode_given = {"transacted": True} if transacted else {"acknowledge_mode": mode}
+    with JmsConnection(connect(broker.settings())) as connection:
+        with connection.session(prefetch=held, **mode_given) as session:
+            for number in range(MESSAGES):
+                message = session.receive(queue, timeout=20)
+                assert message is not None, f"nothing after {number}"
+                assert message.body == str(number)
+                if (number + 1) % held == 0 or number + 1 == MESSAGES:
+                    session.commit() if transacted else session.acknowledge()
+        with connection.session() as session:
+            assert session.receive(queue, timeout=0) is None
+    assert time.monotonic() - began < 15
