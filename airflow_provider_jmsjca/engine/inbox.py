@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received, Subscription
@@ -81,6 +82,22 @@ class Inbox:
         finally:
             self._hungry = False
         return self._has_current()
+
+    def settle_singly(self) -> None:
+        """A message that was taken stays unsettled: see to it that those behind it can be settled.
+
+        Where they couldn't, it consumes anew; what is unsettled comes again, that message too.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+        """
+        consumer = self._consumer
+        if consumer is None or not consumer.settles_in_order:
+            return
+        self._subscription = replace(self._subscription, in_order=False)
+        self.close()
+        self._unsettled = 0
+        self._consumer = self._connection.consume(self._subscription, self._put)
 
     def settled(self, count: int) -> None:
         """So many messages that were taken are settled now."""

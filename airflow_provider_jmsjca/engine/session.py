@@ -11,36 +11,29 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.destination_options import prefetch_of
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.engine.acknowledge_mode import AcknowledgeMode
 from airflow_provider_jmsjca.engine.inbox import Inbox
+from airflow_provider_jmsjca.engine.session_subscription import AT_ONCE, session_subscription
 from airflow_provider_jmsjca.engine.usage import Usage
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
     ConfigurationError,
     JmsError,
     PermanentBrokerError,
+    PoisonMessageError,
     TransientBrokerError,
 )
 from airflow_provider_jmsjca.transports.base import (
     Connection,
     Outgoing,
     Received,
-    Subscription,
     UnitOfWork,
 )
 
 __all__ = ["AcknowledgeMode", "JmsSession"]
-
-# A topic's messages are the subscriber's own: nobody else misses them.
-TOPIC_PREFETCH = 1000
-# Sessions that wait for the broker after each message take one by one; the others would wait for messages.
-UNSETTLED_PREFETCH = 100
-# One acknowledgement at the end for more than that would stall ActiveMQ: it hands out 200 and waits for one.
-MOST_IN_ORDER = 200
 
 
 class JmsSession:
@@ -168,7 +161,8 @@ class JmsSession:
                 allows.
             ConnectionLostError: The connection is gone.
             PoisonMessageError: The message can't be decoded. It stays unsettled; in a transacted or CLIENT
-                session `commit` or `acknowledge` settles it.
+                session `commit` or `acknowledge` settles it. In the other modes ActiveMQ may hand it out
+                once more to the same session.
         """
         self._check_open()
         inbox = self._inbox_of(destination, selector, subscription_name)
@@ -184,13 +178,18 @@ class JmsSession:
         if self.transacted:
             # At once: some brokers hand out no more while too much is unacknowledged.
             self._open_unit().acknowledge(received)
-        message = received.message
-        if self._mode in (AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK):
-            self._unsettled.pop()
-            received.consumer.acknowledge([received])
-            inbox.settled(1)
-            if self._mode is AcknowledgeMode.AUTO:
-                self._connection.synchronize()
+        if self._mode not in AT_ONCE:
+            return received.message
+        self._unsettled.pop()
+        try:
+            message = received.message
+        except PoisonMessageError:
+            inbox.settle_singly()
+            raise
+        received.consumer.acknowledge([received])
+        inbox.settled(1)
+        if self._mode is AcknowledgeMode.AUTO:
+            self._connection.synchronize()
         return message
 
     def acknowledge(self) -> None:
@@ -334,27 +333,13 @@ class JmsSession:
             self._check_selector(selector)
             if durable_name is not None:
                 self._require("durable_subscription", purpose=f"the durable subscription {durable_name!r}")
-            prefetch = prefetch_of(destination) or self._prefetch
-            if prefetch is None:
-                prefetch = self._default_prefetch(destination)
-            subscription = Subscription(
-                destination=destination,
-                selector=selector or None,
-                durable_name=durable_name,
-                prefetch=prefetch,
-                # In the other modes a message that can't be decoded stays, and those after it are settled.
-                in_order=prefetch <= MOST_IN_ORDER
-                and self._mode in (AcknowledgeMode.CLIENT, AcknowledgeMode.SESSION_TRANSACTED),
+            subscription = session_subscription(
+                self._mode, destination, selector, durable_name, self._prefetch
             )
             found = self._inboxes[key] = Inbox(self._connection, subscription, self._lock)
             if self._loss is not None:
                 found.lose(self._loss)
         return found
-
-    def _default_prefetch(self, destination: Destination) -> int:
-        if destination.kind is DestinationKind.TOPIC:
-            return TOPIC_PREFETCH
-        return 1 if self._mode is AcknowledgeMode.AUTO else UNSETTLED_PREFETCH
 
     def _open_unit(self) -> UnitOfWork:
         if self._unit is None:

@@ -224,6 +224,10 @@ class Consumer(Protocol):
     def generation(self) -> int:
         """Which generation is not stale; `recover` and `close` begin a new one."""
 
+    @property
+    def settles_in_order(self) -> bool:
+        """Whether a message that stays unsettled holds up the settlement of those behind it."""
+
     def acknowledge(self, received: Iterable[Received]) -> None:
         """Settle without a unit of work. Stale ones are ignored: the broker has them back already.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -10,8 +11,12 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.acknowledge_mode import AcknowledgeMode
 from airflow_provider_jmsjca.engine.connection import JmsConnection
+from airflow_provider_jmsjca.errors import PoisonMessageError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca.transports.stomp.dialects.activemq import ActiveMqDialect
+from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
+from airflow_provider_jmsjca.transports.stomp.dialects.rabbitmq import RabbitMqDialect
 from tests.servers.broker import Broker
 
 MESSAGES = 1000
@@ -53,3 +58,47 @@ def test_what_is_settled_together_may_be_more_than_the_broker_hands_out_at_once(
         with connection.session() as session:
             assert session.receive(queue, timeout=0) is None
     assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK])
+def test_what_can_not_be_decoded_stays_and_those_behind_it_are_settled(
+    broker: Broker, queue_name: str, mode: AcknowledgeMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where one acknowledgement settles everything before it."""
+    queue = Destination.queue(queue_name)
+    raw = connect(broker.settings())
+    bodies = ["a", "poison", *(str(number) for number in range(300))]
+    raw.send([Outgoing(destination=queue, message=JmsMessage.text(body)) for body in bodies])
+    raw.close()
+    with monkeypatch.context() as patched:
+        for dialect in (ActiveMqDialect, ArtemisDialect, RabbitMqDialect):
+            decode_body: Any = dialect.decode_body
+
+            def refuse(
+                self: Any, frame: Any, headers: Any, decode_body: Any = decode_body
+            ) -> tuple[Any, Any]:
+                if frame.body == b"poison":
+                    raise PoisonMessageError("as if it were no text")
+                return decode_body(self, frame, headers)  # type: ignore[no-any-return]
+
+            patched.setattr(dialect, "decode_body", refuse)
+        got, refused = [], 0
+        with (
+            JmsConnection(connect(broker.settings())) as connection,
+            connection.session(acknowledge_mode=mode, prefetch=50) as session,
+        ):
+            while len(got) < len(bodies) - 1:
+                try:
+                    message = session.receive(queue, timeout=10)
+                except PoisonMessageError:
+                    refused += 1
+                    continue
+                assert message is not None
+                got.append(message.body)
+    assert got == [body for body in bodies if body != "poison"]
+    assert 1 <= refused <= 2
+    with JmsConnection(connect(broker.settings())) as connection, connection.session() as session:
+        message = session.receive(queue, timeout=10)
+        assert message is not None
+        assert message.body == "poison"
+        assert session.receive(queue, timeout=0) is None

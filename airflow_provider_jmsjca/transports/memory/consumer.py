@@ -58,6 +58,11 @@ class MemoryConsumer:
         """What it receives."""
         return self._subscription
 
+    @property
+    def settles_in_order(self) -> bool:
+        """Each message is settled by itself."""
+        return False
+
     def acknowledge(self, received: Iterable[Received]) -> None:
         """Settle at once; stale ones are ignored."""
         with self._connection.guard():
