@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from airflow_provider_jmsjca.core.masking import MASK, masked_value
-from airflow_provider_jmsjca.core.options import check_keys
+from airflow_provider_jmsjca.core.options import check_keys, option_by_key, read_value
 from airflow_provider_jmsjca.core.query import decoded, read_query
 from airflow_provider_jmsjca.errors import ConfigurationError
 
@@ -75,7 +75,8 @@ class ConnectionUrl:
         parts = _read_failover(failover, faults) if failover else _read_plain(text.strip(), faults)
         faults.extend(check_keys(parts.query, "connection URL"))
         if faults:
-            raise ConfigurationError(faults)
+            # Whoever reads the values never gets to them: what is wrong with those is said here.
+            raise ConfigurationError([*faults, *_faults_of_values(parts.query)])
         return cls(
             scheme=parts.scheme,
             hosts=tuple(parts.hosts),
@@ -128,6 +129,18 @@ class ConnectionUrl:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         """Pickle by the text: the query is a read-only view."""
         return ConnectionUrl.parse, (self.text,)
+
+
+def _faults_of_values(query: Mapping[str, str]) -> list[str]:
+    faults: list[str] = []
+    for key, value in query.items():
+        option = option_by_key(key)
+        if option is not None and value.strip():
+            try:
+                read_value(option, value, key)
+            except ConfigurationError as error:
+                faults.extend(f"connection URL: {fault}" for fault in error.faults)
+    return faults
 
 
 def is_connection_url(text: str) -> bool:

@@ -101,6 +101,15 @@ def test_refuses(text: str, fault: str) -> None:
     assert fault in str(caught.value)
 
 
+def test_an_unknown_key_hides_no_unfit_value() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        ConnectionUrl.parse("stomp://h:1?JMSJCA.nope=1&JMSJCA.NoXA=maybe&jms.prefetch=5")
+    assert [fault.partition(" (")[0] for fault in caught.value.faults] == [
+        "connection URL: unknown option JMSJCA.nope",
+        "connection URL: JMSJCA.NoXA: got 'maybe', expected true or false",
+    ]
+
+
 def test_reports_all_faults_at_once() -> None:
     with pytest.raises(ConfigurationError) as caught:
         ConnectionUrl.parse("stomp://h:99999,:1?a&JMSJCA.bogus=1")
