@@ -78,7 +78,8 @@ def connected(
         if connection.is_connected():
             connection.disconnect()
         # On a TLS connection that the broker closed, stomp.py's thread would spin for the rest of the run.
-        connection.transport.disconnect_socket()
+        # It has to end by itself: to shut the socket down under it can crash the interpreter.
+        connection.transport.running = False
 
 
 def send(connection: Any, inbox: Inbox, queue: str, body: str) -> None:
