@@ -59,11 +59,13 @@ def implemented(root: Path) -> dict[str, set[str]]:
 
 
 def shown_by_tests(root: Path) -> dict[str, set[str]]:
-    """Return the tests that name a number in their name or docstring."""
+    """Return the tests that name a number in their own name or docstring; a whole module is no test."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in sorted((root / "tests").rglob("test_*.py")):
         place = path.relative_to(root / "tests").as_posix()
         for name, docstring in _docstrings(path):
+            if not name:
+                continue
             numbers = [letter.upper() + number for letter, number in _IN_NAME.findall(name.lower())]
             for number in (*numbers, *numbers_in(docstring)):
                 found[number].add(f"{place} {name}".strip())

@@ -237,6 +237,20 @@ def test_outbound_credentials_and_overloaded_user_name_j75_j76_j78_j79(
     assert (str(resolved.url), resolved["username"], resolved["password"]) == expected
 
 
+def test_one_connector_serves_any_number_of_factories_and_servers_j67() -> None:
+    connections = {
+        name: factory(name, ConnectionURL=f"stomp://{name}", UserName=name)
+        for name in ("amsterdam", "berlin", "cadiz", "dublin")
+    }
+    shared = connector(UserName="ra", redelivery_handling="1:1")
+    for name, found in connections.items():
+        of_factory = resolve([shared, found])
+        of_activation = resolve([shared, activation(ConnectionURL=f"lookup://{name}")], connections)
+        for resolved in (of_factory, of_activation):
+            assert (str(resolved.url), resolved["username"]) == (f"stomp://{name}", name)
+            assert resolved["redelivery_handling"] == "1:1"
+
+
 def test_overloaded_user_name_with_two_passwords_is_refused_j79() -> None:
     with pytest.raises(ConfigurationError, match="password differs between") as caught:
         resolve([call_layer("stomp://h?password=hunter2", "hunter3")])

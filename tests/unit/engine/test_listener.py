@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_jmsjca.core.delivered import DeliveredMessage
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivery import ContextFilter, Delivery
@@ -42,6 +43,16 @@ def test_what_the_handler_returns_from_is_settled(site: Site, mode: dict[str, An
     assert sorted(site.got, key=int) == [str(number) for number in range(50)]
     assert (counts.delivered, counts.committed, counts.rolled_back) == (50, 50, 0)
     assert site.broker.depth("orders") == 0
+
+
+@pytest.mark.parametrize("wrapping", [0, 1])
+def test_every_message_is_wrapped_j174(site: Site, wrapping: int) -> None:
+    site.send("a")
+    got: list[object] = []
+    site.activation(got.append, message_wrapping=wrapping).run(max_messages=1)
+    (message,) = got
+    assert isinstance(message, DeliveredMessage)
+    assert message.get_object("JMSJCA.setRollbackOnly") is False
 
 
 def test_serial_keeps_the_order(site: Site) -> None:

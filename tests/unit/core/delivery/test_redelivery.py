@@ -36,7 +36,30 @@ def test_c1_commit_when_the_handler_returns() -> None:
     assert run.machine.idle
 
 
-def test_j137b_published_vector_through_the_machine() -> None:
+@pytest.mark.parametrize(
+    ("handling", "failures", "expected"),
+    [
+        ("2:1000", 3, [d.Deliver, d.Wait, d.Wait]),
+        ("2:move(queue:dlq)", 2, [d.Deliver, d.Move]),
+        ("2:delete", 2, [d.Deliver, d.Delete]),
+    ],
+)
+def test_j144_what_is_transient_is_delayed_what_is_permanent_is_moved_or_deleted(
+    handling: str, failures: int, expected: list[type[d.Decision]]
+) -> None:
+    run = Run(handling=handling)
+    (decision,) = run.arrive()
+    found = []
+    for _ in range(failures):
+        assert isinstance(decision, d.Deliver)
+        (decision,) = fail(run, decision)
+        found.append(type(decision))
+        if isinstance(decision, d.Wait):
+            (decision,) = run.tick()
+    assert found == expected
+
+
+def test_c2_j137b_published_vector_through_the_machine() -> None:
     run = Run(handling="5:10; 6:15; 10:30; 15:move(queue:a)")
     (decision,) = run.arrive()
     delays, counts = [], []

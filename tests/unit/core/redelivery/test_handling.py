@@ -32,7 +32,8 @@ def test_j137b_published_vector() -> None:
     assert handling.action_for(15) == Move(15, MoveKind.QUEUE, "a")
 
 
-def test_j134_steps() -> None:
+def test_j134_c6_steps() -> None:
+    """From the count that is named, not after it."""
     handling = RedeliveryHandling.parse("5:1000; 10:5000; 50:move(queue:mydlq)")
     assert handling.action_for(0) is None
     assert handling.action_for(4) is None

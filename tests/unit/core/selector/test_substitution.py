@@ -83,6 +83,7 @@ EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
     ],
 )
 def test_substituted(template: str, parameters: Mapping[str, Any], expected: str) -> None:
+    """J179-J182."""
     assert substitute(template, parameters) == expected
 
 
