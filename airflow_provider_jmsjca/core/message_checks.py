@@ -20,6 +20,7 @@ from airflow_provider_jmsjca.core.value_types import (
 
 HIGHEST_PRIORITY = 9
 
+_NO_PROPERTIES: Mapping[str, Any] = MappingProxyType({})
 _PROPERTY_TYPES = frozenset(map(str, PropertyType))
 _ITEM_TYPES = frozenset(map(str, ItemType))
 
@@ -28,6 +29,8 @@ def checked_properties(
     properties: Mapping[str, PropertyValue], types: Mapping[str, PropertyType], faults: list[str]
 ) -> Mapping[str, PropertyValue]:
     """Return the properties as they travel, read-only; whatever is wrong is added to `faults`."""
+    if not properties and not types:
+        return _NO_PROPERTIES
     result: dict[str, Any] = {}
     for name, value in properties.items():
         fault = property_name_fault(name)

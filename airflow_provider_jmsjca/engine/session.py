@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -116,16 +116,8 @@ class JmsSession:
             delay=None if delay is None else timedelta(seconds=delay),
             deduplication_id=deduplication_id,
         )
-        changes: dict[str, object] = {}
-        if priority is not None:
-            changes["priority"] = priority
-        if persistent is not None:
-            changes["persistent"] = persistent
-        if time_to_live is not None:
-            changes["expiration"] = int((time.time() + time_to_live) * 1000)
-        if changes:
-            changed = replace(message, **changes)  # type: ignore[arg-type]  # names and types as in JmsMessage
-            outgoing = replace(outgoing, message=changed)
+        if not (priority is None and persistent is None and time_to_live is None):
+            outgoing = replace(outgoing, message=_changed(message, time_to_live, priority, persistent))
         self._check_sendable(message, delay, deduplication_id)
         if self.transacted:
             self._open_unit().send(outgoing)
@@ -381,3 +373,16 @@ class JmsSession:
 
     def _destination(self, given: Destination | str) -> Destination:
         return given if isinstance(given, Destination) else self._find(given)
+
+
+def _changed(
+    message: JmsMessage, time_to_live: float | None, priority: int | None, persistent: bool | None
+) -> JmsMessage:
+    changes: dict[str, Any] = {}
+    if priority is not None:
+        changes["priority"] = priority
+    if persistent is not None:
+        changes["persistent"] = persistent
+    if time_to_live is not None:
+        changes["expiration"] = int((time.time() + time_to_live) * 1000)
+    return replace(message, **changes)

@@ -7,6 +7,7 @@ import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
 import jakarta.jms.Session;
+import jakarta.jms.TextMessage;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.lang.reflect.Method;
@@ -41,7 +42,10 @@ public final class JavaClient {
         connection.start();
         double seconds =
             switch (words[0]) {
-              case "publish" -> publish(connection, words[1], count, transactionSize, bodyBytes);
+              case "publish-text", "publish-bytes" -> {
+                boolean asText = words[0].endsWith("text");
+                yield publish(connection, words[1], count, transactionSize, bodyBytes, asText);
+              }
               case "receive" -> receive(connection, words[1], count, transactionSize);
               case "listen" -> listen(connection, words[1], count, transactionSize);
               default -> throw new IllegalArgumentException("mode " + words[0]);
@@ -81,16 +85,27 @@ public final class JavaClient {
   }
 
   private static double publish(
-      Connection connection, String name, int count, int transactionSize, int bodyBytes) throws Exception {
+      Connection connection,
+      String name,
+      int count,
+      int transactionSize,
+      int bodyBytes,
+      boolean asText)
+      throws Exception {
     Session session = connection.createSession(true, Session.SESSION_TRANSACTED);
     MessageProducer producer = session.createProducer(session.createQueue(name));
     producer.setDeliveryMode(DeliveryMode.PERSISTENT);
-    byte[] body = new byte[bodyBytes];
+    String text = "x".repeat(bodyBytes);
+    byte[] bytes = text.getBytes(StandardCharsets.UTF_8);
     long start = System.nanoTime();
     for (int i = 0; i < count; i++) {
-      BytesMessage message = session.createBytesMessage();
-      message.writeBytes(body);
-      producer.send(message);
+      if (asText) {
+        producer.send(session.createTextMessage(text));
+      } else {
+        BytesMessage message = session.createBytesMessage();
+        message.writeBytes(bytes);
+        producer.send(message);
+      }
       if ((i + 1) % transactionSize == 0) {
         session.commit();
       }
@@ -99,7 +114,7 @@ public final class JavaClient {
     return seconds(start);
   }
 
-  /** Settles each message, or, in a transacted session, commits after so many. */
+  /** Reads and settles each message, or, in a transacted session, commits after so many. */
   private static final class Settler {
     private final Session session;
     private final int transactionSize;
@@ -111,6 +126,9 @@ public final class JavaClient {
     }
 
     void settle(Message message) throws JMSException {
+      if (message instanceof TextMessage withText && withText.getText().isEmpty()) {
+        throw new IllegalStateException("a message came without its text");
+      }
       settled++;
       if (transactionSize == 0) {
         message.acknowledge();

@@ -21,14 +21,24 @@ from tests.bench import core, soak, table
 from tests.bench.java import JavaRival
 from tests.bench.ours import Ours
 from tests.bench.plain import PlainStomp
-from tests.bench.rates import BODY, INDIVIDUAL, JAVA, LISTENER, LISTENER_CC, SEALED, TRANSACTED, Measured
+from tests.bench.rates import (
+    BODY,
+    INDIVIDUAL,
+    JAVA,
+    LISTENER,
+    LISTENER_CC,
+    PUBLISH_BYTES,
+    SEALED,
+    TRANSACTED,
+    Measured,
+)
 from tests.bench.rival import Rival
 from tests.servers.broker import Broker
 from tests.servers.catalogue import BROKERS, make_broker
 from tests.servers.errors import ServerError, ServerUnavailableError
 from tests.servers.folders import run_folder
 
-_LEGS: Final = (INDIVIDUAL, LISTENER, LISTENER_CC, TRANSACTED, SEALED)
+_LEGS: Final = (PUBLISH_BYTES, INDIVIDUAL, LISTENER, LISTENER_CC, TRANSACTED, SEALED)
 
 
 def main() -> int:

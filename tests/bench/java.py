@@ -13,6 +13,7 @@ from tests.bench.rates import (
     INDIVIDUAL,
     JAVA,
     PUBLISH,
+    PUBLISH_BYTES,
     PUBLISH_TRANSACTION,
     TRANSACTED,
     TRANSACTION,
@@ -120,7 +121,11 @@ class JavaRival:
 
     def legs(self) -> Mapping[str, Leg]:
         """Return its pieces of work."""
-        return {INDIVIDUAL: self._publish_and_receive, TRANSACTED: self._transacted}
+        return {
+            PUBLISH_BYTES: self._publish_bytes,
+            INDIVIDUAL: self._publish_and_receive,
+            TRANSACTED: self._transacted,
+        }
 
     def close(self) -> None:
         """End the virtual machine."""
@@ -134,14 +139,19 @@ class JavaRival:
         assert self._process.stdout is not None
         self._process.stdout.close()
 
+    def _publish_bytes(self, messages: int) -> Iterator[Measured]:
+        queue = new_queue()
+        yield self._run(PUBLISH_BYTES, "publish-bytes", queue, messages, PUBLISH_TRANSACTION)
+        self._run(INDIVIDUAL, self._client.receive, queue, messages, 0)
+
     def _publish_and_receive(self, messages: int) -> Iterator[Measured]:
         queue = new_queue()
-        yield self._run(PUBLISH, "publish", queue, messages, PUBLISH_TRANSACTION)
+        yield self._run(PUBLISH, "publish-text", queue, messages, PUBLISH_TRANSACTION)
         yield self._run(INDIVIDUAL, self._client.receive, queue, messages, 0)
 
     def _transacted(self, messages: int) -> Iterator[Measured]:
         queue = new_queue()
-        self._run(PUBLISH, "publish", queue, messages, PUBLISH_TRANSACTION)
+        self._run(PUBLISH, "publish-text", queue, messages, PUBLISH_TRANSACTION)
         yield self._run(TRANSACTED, self._client.receive, queue, messages, TRANSACTION)
 
     def _run(self, what: str, mode: str, queue: str, messages: int, transaction: int) -> Measured:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -29,6 +29,7 @@ from tests.bench.rates import (
     OURS,
     PATIENCE,
     PUBLISH,
+    PUBLISH_BYTES,
     PUBLISH_TRANSACTION,
     SEALED,
     TRANSACTED,
@@ -65,6 +66,7 @@ class Ours:
     def legs(self) -> Mapping[str, Leg]:
         """Return its pieces of work."""
         return {
+            PUBLISH_BYTES: self._publish_bytes,
             INDIVIDUAL: self._publish_and_receive,
             LISTENER: functools.partial(self._listen, LISTENER, "serial"),
             LISTENER_CC: functools.partial(self._listen, LISTENER_CC, "cc"),
@@ -75,28 +77,47 @@ class Ours:
     def close(self) -> None:
         """Nothing is left open."""
 
-    def _publish_and_receive(self, messages: int) -> Iterator[Measured]:
-        queue, meter = new_queue(), Meter(self._broker)
-        destination = Destination.queue(queue)
+    def _publish_bytes(self, messages: int) -> Iterator[Measured]:
+        destination, body = Destination.queue(new_queue()), BODY.encode()
         with JmsConnection(connect(self._settings)) as connection:
-            with connection.session(transacted=True) as session:
-                meter.start()
-                for number in range(1, messages + 1):
-                    session.send(
-                        destination, JmsMessage.text(BODY)
-                    )  # the others make a new one each time too
-                    if number % PUBLISH_TRANSACTION == 0:
-                        session.commit()
-                session.commit()
-                meter.stop()
-            yield meter.result(PUBLISH, self.who, messages)
-            mode = AcknowledgeMode.DUPS_OK
-            with connection.session(acknowledge_mode=mode, prefetch=PREFETCH) as session:
-                meter.start()
-                for _ in range(messages):
-                    _receive(session, destination)
-                meter.stop()
-            yield meter.result(INDIVIDUAL, self.who, messages)
+            yield self._publish(
+                connection, PUBLISH_BYTES, destination, messages, lambda: JmsMessage.bytes(body)
+            )
+            self._receive_singly(connection, destination, messages)
+
+    def _publish(
+        self,
+        connection: JmsConnection,
+        what: str,
+        destination: Destination,
+        messages: int,
+        make: Callable[[], JmsMessage],
+    ) -> Measured:
+        meter = Meter(self._broker)
+        with connection.session(transacted=True) as session:
+            meter.start()
+            for number in range(1, messages + 1):
+                session.send(destination, make())  # the others make a new one each time too
+                if number % PUBLISH_TRANSACTION == 0:
+                    session.commit()
+            session.commit()
+            meter.stop()
+        return meter.result(what, self.who, messages)
+
+    def _publish_and_receive(self, messages: int) -> Iterator[Measured]:
+        destination = Destination.queue(new_queue())
+        with JmsConnection(connect(self._settings)) as connection:
+            yield self._publish(connection, PUBLISH, destination, messages, lambda: JmsMessage.text(BODY))
+            yield self._receive_singly(connection, destination, messages)
+
+    def _receive_singly(self, connection: JmsConnection, destination: Destination, messages: int) -> Measured:
+        meter = Meter(self._broker)
+        with connection.session(acknowledge_mode=AcknowledgeMode.DUPS_OK, prefetch=PREFETCH) as session:
+            meter.start()
+            for _ in range(messages):
+                _receive(session, destination)
+            meter.stop()
+        return meter.result(INDIVIDUAL, self.who, messages)
 
     def _transacted(self, messages: int) -> Iterator[Measured]:
         queue, meter = new_queue(), Meter(self._broker)

@@ -124,7 +124,10 @@ class PlainStomp:
     def _connect(self) -> stomp.Connection12:
         settings = self._settings
         connection = stomp.Connection12(
-            [settings.hosts[0]], vhost=settings.virtual_host or "/", heartbeats=(10_000, 10_000)
+            [settings.hosts[0]],
+            vhost=settings.virtual_host or "/",
+            heartbeats=(10_000, 10_000),
+            auto_content_length=False,  # with a length ActiveMQ and Artemis take text for bytes
         )
         connection.connect(settings.username, settings.password, wait=True)
         return connection

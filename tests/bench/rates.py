@@ -18,7 +18,8 @@ PUBLISH_TRANSACTION: Final = 1000
 PATIENCE: Final = 120.0
 """Seconds until messages that don't come count as stuck."""
 
-PUBLISH: Final = f"publish, transactions of {PUBLISH_TRANSACTION}"
+PUBLISH: Final = f"publish text, transactions of {PUBLISH_TRANSACTION}"
+PUBLISH_BYTES: Final = f"publish bytes, transactions of {PUBLISH_TRANSACTION}"
 INDIVIDUAL: Final = "receive, individual acknowledgements"
 TRANSACTED: Final = f"receive, transactions of {TRANSACTION}"
 LISTENER: Final = "listener with redelivery handling, serial"

@@ -8,7 +8,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tests.bench.rates import INDIVIDUAL, JAVA, LISTENER, OURS, PLAIN, PUBLISH, SEALED, TRANSACTED, Measured
+from tests.bench.rates import (
+    INDIVIDUAL,
+    JAVA,
+    LISTENER,
+    OURS,
+    PLAIN,
+    PUBLISH,
+    PUBLISH_BYTES,
+    SEALED,
+    TRANSACTED,
+    Measured,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +41,7 @@ class Goal:
 
 GOALS = (
     Goal(what=PUBLISH, rival=JAVA, least=0.9),
+    Goal(what=PUBLISH_BYTES, rival=JAVA, least=0.9),
     Goal(what=INDIVIDUAL, rival=PLAIN, least=1.0),
     Goal(what=LISTENER, rival=JAVA, beside=INDIVIDUAL, least=0.8),
     Goal(what=LISTENER, rival=PLAIN, beside=INDIVIDUAL, least=1.5),

@@ -306,9 +306,9 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         """Return an id no other transaction of this connection has."""
         return f"t{next(self._numbers)}"
 
-    def encode(self, outgoing: Outgoing) -> bytes:
-        """Return the SEND frame."""
-        frame = self.dialect.encode(outgoing, f"{self._prefix}{next(self._numbers)}")
+    def encode(self, outgoing: Outgoing, first: bytes = b"") -> bytes:
+        """Return the SEND frame, with these lines of headers before all others."""
+        frame = self.dialect.encode(outgoing, f"{self._prefix}{next(self._numbers)}", first)
         self.limits.sending(len(frame))
         return frame
 

@@ -224,6 +224,11 @@ def encode(command: str, headers: Iterable[tuple[str, str]], body: bytes = b"") 
     Raises:
         ConfigurationError: A header can't be sent: it holds NUL or half a surrogate pair.
     """
+    return b"%b\n%b\n%b\0" % (command.encode(), encode_headers(headers), body)
+
+
+def encode_headers(headers: Iterable[tuple[str, str]]) -> bytes:
+    """Return the lines of headers; errors are those of `encode`."""
     pairs = list(headers)
     lines = "".join([f"{name}:{value}\n" for name, value in pairs])
     count = len(pairs)
@@ -240,18 +245,12 @@ def encode(command: str, headers: Iterable[tuple[str, str]], body: bytes = b"") 
         name = next(name for name, value in pairs if "\0" in name + value)
         raise ConfigurationError(f"the property {name!r} holds NUL, which STOMP can't carry in a header")
     try:
-        return b"%b\n%b\n%b\0" % (command.encode(), lines.encode(), body)
+        return lines.encode()
     except UnicodeEncodeError as error:
         name = next(name for name, value in pairs if not _encodable(name + value))
         raise ConfigurationError(
             f"the property {name!r} holds half a surrogate pair: no Unicode text"
         ) from error
-
-
-def with_header(frame: bytes, name: str, value: str) -> bytes:
-    """Return an encoded frame with one more header, in front of the others."""
-    command, _, rest = frame.partition(b"\n")
-    return b"%b\n%b:%b\n%b" % (command, name.encode(), escape(value).encode(), rest)
 
 
 def _encodable(text: str) -> bool:

@@ -66,10 +66,13 @@ def send_confirmed(
         frames = [connection.encode(one) for one in bulk]
     receipts = connection.replies.receipts(blame=not connection.dialect.errors_name_frames)
     asked: list[str] = []
+    wire = connection.wire
     try:
         for frame in frames:
             asked.append(receipts.ask())
-            connection.wire.write(_with_receipt(frame, asked[-1]))
+            # In large pieces, which don't wake the reader each time; the rest leaves before the waiting.
+            if wire.append(_with_receipt(frame, asked[-1])):
+                wire.flush()
         if frames:
             connection.wait(receipts)
     except PermanentBrokerError as error:

@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.errors import (
 )
 from airflow_provider_jmsjca.transports.base import Outgoing, Received
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
-from airflow_provider_jmsjca.transports.stomp.frames import encode, with_header
+from airflow_provider_jmsjca.transports.stomp.frames import encode
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
@@ -84,15 +84,16 @@ class TransactionUnit(_Unit):
 
     def send(self, outgoing: Outgoing) -> None:
         """Add a message to send."""
-        encoded = self._connection.encode(outgoing)
-        frame = with_header(encoded, "transaction", self._identifier)
-        self._largest = max(self._largest, len(encoded))
+        frame = self._connection.encode(outgoing, self._header)
+        self._largest = max(self._largest, len(frame))
         try:
             with self._lock:
                 self._check_open()
                 self._begin()
                 self._to_check = True
-            self._wire.write(frame)
+            # Nobody sees it before COMMIT. It leaves in large pieces: small ones wake the reader each time.
+            if self._wire.append(frame):
+                self._wire.flush()
         except ConnectionLostError as error:
             self._explain(error)
             raise

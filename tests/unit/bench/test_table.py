@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from tests.bench import table
-from tests.bench.rates import INDIVIDUAL, JAVA, LISTENER, OURS, PLAIN, PUBLISH, SEALED, TRANSACTED, Measured
+from tests.bench.rates import (
+    INDIVIDUAL,
+    JAVA,
+    LISTENER,
+    OURS,
+    PLAIN,
+    PUBLISH,
+    PUBLISH_BYTES,
+    SEALED,
+    TRANSACTED,
+    Measured,
+)
 
 
 def measured(what: str, who: str, *rates: float) -> list[Measured]:
@@ -12,6 +23,7 @@ def measured(what: str, who: str, *rates: float) -> list[Measured]:
 
 OUR_ROUNDS = [
     *measured(PUBLISH, OURS, 900, 10, 5000),
+    *measured(PUBLISH_BYTES, OURS, 890),
     *measured(INDIVIDUAL, OURS, 999),
     *measured(LISTENER, OURS, 1500),
     *measured(TRANSACTED, OURS, 80),
@@ -20,6 +32,7 @@ OUR_ROUNDS = [
 PLAIN_ROUNDS = [*measured(INDIVIDUAL, PLAIN, 1000)]
 JAVA_ROUNDS = [
     *measured(PUBLISH, JAVA, 1000),
+    *measured(PUBLISH_BYTES, JAVA, 1000),
     *measured(INDIVIDUAL, JAVA, 2000),
     *measured(TRANSACTED, JAVA, 100),
 ]
@@ -34,6 +47,7 @@ def test_each_goal_of_the_issue_is_judged() -> None:
     found = table.medians([*OUR_ROUNDS, *PLAIN_ROUNDS, *JAVA_ROUNDS])
     assert list(table.verdicts(found, {})) == [
         (True, f"  met           {PUBLISH}: 0.90 x, goal 0.9 x Java client"),
+        (False, f"  NOT MET       {PUBLISH_BYTES}: 0.89 x, goal 0.9 x Java client"),
         (False, f"  NOT MET       {INDIVIDUAL}: 0.99 x, goal 1 x stomp.py"),
         (False, f"  NOT MET       {LISTENER}: 0.75 x, goal 0.8 x Java client ({INDIVIDUAL})"),
         (True, f"  met           {LISTENER}: 1.50 x, goal 1.5 x stomp.py ({INDIVIDUAL})"),
@@ -45,7 +59,7 @@ def test_each_goal_of_the_issue_is_judged() -> None:
 def test_a_rival_that_did_not_run_is_named_with_the_reason() -> None:
     found = table.medians([*OUR_ROUNDS, *PLAIN_ROUNDS])
     verdicts = list(table.verdicts(found, {JAVA: "no Java 17 or newer"}))
-    assert [met for met, _ in verdicts] == [None, False, None, True, None, False]
+    assert [met for met, _ in verdicts] == [None, None, False, None, True, None, False]
     assert verdicts[0][1] == (
         f"  not measured  {PUBLISH}: goal 0.9 x Java client; Java client is missing: no Java 17 or newer"
     )

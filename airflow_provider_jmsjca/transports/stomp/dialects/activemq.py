@@ -11,17 +11,14 @@ from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, Pro
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Capabilities, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
-    BODY_KIND,
     RENAMED,
     RESERVED,
     Command,
     Dialect,
     Headers,
-    bytes_of,
-    marked_kind,
-    text_of,
 )
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
+from airflow_provider_jmsjca.transports.stomp.dialects.values import BODY_KIND, bytes_of, marked_kind, text_of
 from airflow_provider_jmsjca.transports.stomp.frames import Frame, escape
 
 DEFAULT_PREFETCH: Final = 500

@@ -10,18 +10,15 @@ from airflow_provider_jmsjca.core.destination import Destination, DestinationKin
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import RESERVED, Command, Dialect, Headers
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
+from airflow_provider_jmsjca.transports.stomp.dialects.values import (
     BODY_KIND,
-    RESERVED,
-    Command,
-    Dialect,
-    Headers,
     bytes_of,
     decode_text,
     marked_kind,
     text_of,
 )
-from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
 from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame
 
 DEFAULT_WINDOW: Final = 1024 * 1024

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import lru_cache
-from typing import ClassVar, Final, TypeAlias, overload
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import DEFAULT_PRIORITY, Body, BodyKind, JmsMessage, PropertyValue
@@ -15,10 +15,9 @@ from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Ou
 from airflow_provider_jmsjca.transports.stomp import frames
 from airflow_provider_jmsjca.transports.stomp.destination_options import producer_headers
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
+from airflow_provider_jmsjca.transports.stomp.dialects.values import BODY_KIND, number
 from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame
 
-BODY_KIND: Final = "JMS_JMSJCA_BodyKind"
-"""Header that says which kind a body is, sent only where the broker would lose it."""
 RENAMED: Final = "JMS_JMSJCA_Property_"
 """In front of the name of a property that would be taken for a header of STOMP or of the broker."""
 
@@ -159,12 +158,13 @@ class Dialect(ABC):
     def destination(self, destination: Destination) -> str:
         """Return the `destination` header."""
 
-    def encode(self, outgoing: Outgoing, identifier: str) -> bytes:
+    def encode(self, outgoing: Outgoing, identifier: str, first: bytes = b"") -> bytes:
         """Return the SEND frame.
 
         Args:
             outgoing: What to send.
             identifier: A message id for brokers that give none of their own.
+            first: Encoded lines of headers to stand before all others.
 
         Raises:
             CapabilityError: The broker or STOMP can't carry this kind of body, or the delay.
@@ -173,13 +173,28 @@ class Dialect(ABC):
         message = outgoing.message
         if message.body_kind not in self.capabilities.body_kinds:
             raise CapabilityError(f"a {message.body_kind} message can't be sent to {self.product} over STOMP")
-        if not _LOWEST_NUMBER <= message.priority <= _HIGHEST_PRIORITY:
-            raise ConfigurationError(f"the priority {message.priority} is not between 0 and 9")
-        headers: Headers = [
-            ("destination", self.destination(outgoing.destination)),
-            ("persistent", "true" if message.persistent else "false"),
-        ]
+        to = outgoing.destination
+        address = _address(self, to.kind, to.name, to.options, persistent=message.persistent)
+        headers: Headers = [*address.headers]
+        self._optional_headers(headers, outgoing)
+        self.special_headers(headers, outgoing, identifier)
+        if message.properties:
+            self.property_headers(headers, message.properties)
+        try:
+            body = self.encode_body(headers, message)
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(
+                f"the text holds half a surrogate pair at character {error.start}: no Unicode text"
+            ) from error
+        self.check_headers(headers, body)
+        lines = frames.encode_headers(headers[len(address.headers) :])
+        return b"SEND\n%b%b%b\n%b\0" % (first, address.lines, lines, body)
+
+    def _optional_headers(self, headers: Headers, outgoing: Outgoing) -> None:
+        message = outgoing.message
         if message.priority != DEFAULT_PRIORITY:
+            if not _LOWEST_NUMBER <= message.priority <= _HIGHEST_PRIORITY:
+                raise ConfigurationError(f"the priority {message.priority} is not between 0 and 9")
             headers.append(("priority", str(message.priority)))
         if message.correlation_id is not None:
             headers.append(("correlation-id", message.correlation_id))
@@ -193,17 +208,6 @@ class Dialect(ABC):
                     f"a delay needs the capability 'delayed_delivery', which {self.product} lacks"
                 )
             headers.append(("AMQ_SCHEDULED_DELAY", str(round(outgoing.delay.total_seconds() * 1000))))
-        self.special_headers(headers, outgoing, identifier)
-        headers.extend(producer_headers(self, outgoing.destination))
-        self.property_headers(headers, message.properties)
-        try:
-            body = self.encode_body(headers, message)
-        except UnicodeEncodeError as error:
-            raise ConfigurationError(
-                f"the text holds half a surrogate pair at character {error.start}: no Unicode text"
-            ) from error
-        self.check_headers(headers, body)
-        return frames.encode("SEND", headers, body)
 
     def reply_to(self, destination: Destination) -> str:
         """Return the `reply-to` header."""
@@ -317,7 +321,34 @@ class Dialect(ABC):
         return _prefixed(headers.get("destination", "")) or subscription.destination
 
 
-_KINDS: Final[Mapping[str, BodyKind]] = {str(kind): kind for kind in BodyKind}
+class _Address(NamedTuple):
+    """The headers that all messages to a destination have.
+
+    Attributes:
+        lines: The same, encoded.
+    """
+
+    headers: tuple[tuple[str, str], ...]
+    lines: bytes
+
+
+@lru_cache(maxsize=1024)
+def _address(
+    dialect: Dialect,
+    kind: DestinationKind,
+    name: str,
+    options: tuple[tuple[str, str], ...],
+    *,
+    persistent: bool,
+) -> _Address:
+    """Return what stands at the head of every SEND. Remembered, for there are few destinations."""
+    destination = Destination(kind, name, options)
+    headers = (
+        ("destination", dialect.destination(destination)),
+        ("persistent", "true" if persistent else "false"),
+        *producer_headers(dialect, destination),
+    )
+    return _Address(headers, frames.encode_headers(headers))
 
 
 @lru_cache(maxsize=1024)
@@ -330,53 +361,7 @@ def _prefixed(text: str) -> Destination | None:
     return None
 
 
-@overload
-def number(headers: Mapping[str, str], name: str, default: int) -> int: ...
-@overload
-def number(headers: Mapping[str, str], name: str, default: None) -> int | None: ...
-def number(headers: Mapping[str, str], name: str, default: int | None) -> int | None:
-    """Return a numeric header.
-
-    Raises:
-        PoisonMessageError: It is there and no number.
-    """
-    text = headers.get(name)
-    if text is None:
-        return default
-    try:
-        return int(text)
-    except ValueError:
-        raise PoisonMessageError(f"the header {name!r} is no number: {text[:40]!r}") from None
-
-
 def _text(value: PropertyValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
-
-
-def decode_text(data: bytes) -> str:
-    """Return text in plain UTF-8.
-
-    Raises:
-        PoisonMessageError: It isn't.
-    """
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise PoisonMessageError(f"the text is not UTF-8: byte {error.start} is no part of it") from error
-
-
-def text_of(message: JmsMessage) -> str:
-    """Return the body of a text message; a missing one counts as empty."""
-    return message.body if isinstance(message.body, str) else ""
-
-
-def bytes_of(message: JmsMessage) -> bytes:
-    """Return the body of a bytes message; a missing one counts as empty."""
-    return message.body if isinstance(message.body, bytes) else b""
-
-
-def marked_kind(headers: Mapping[str, str]) -> BodyKind | None:
-    """Return the kind our own marker names, if the sender was this package."""
-    return _KINDS.get(headers.get(BODY_KIND, ""))

@@ -8,16 +8,15 @@ from typing import ClassVar
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage
 from airflow_provider_jmsjca.transports.base import Capabilities, Subscription
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect, Headers
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
+from airflow_provider_jmsjca.transports.stomp.dialects.values import (
     BODY_KIND,
-    Dialect,
-    Headers,
     bytes_of,
     decode_text,
     marked_kind,
     text_of,
 )
-from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
 from airflow_provider_jmsjca.transports.stomp.frames import Frame
 
 

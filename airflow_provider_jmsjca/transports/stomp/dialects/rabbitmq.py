@@ -10,19 +10,16 @@ from typing import ClassVar, Final
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
 from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Subscription
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import RESERVED, Command, Dialect, Headers
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
+from airflow_provider_jmsjca.transports.stomp.dialects.values import (
     BODY_KIND,
-    RESERVED,
-    Command,
-    Dialect,
-    Headers,
     bytes_of,
     decode_text,
     marked_kind,
     number,
     text_of,
 )
-from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
 from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame, unescape
 
 DEFAULT_PREFETCH: Final = 1000

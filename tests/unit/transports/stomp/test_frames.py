@@ -16,7 +16,6 @@ from airflow_provider_jmsjca.transports.stomp.frames import (
     encode,
     escape,
     unescape,
-    with_header,
 )
 
 # Bytes on the left, (command, head, body) of each frame on the right.
@@ -198,9 +197,3 @@ def test_encode() -> None:
 def test_a_property_that_cannot_be_sent_is_named(value: str) -> None:
     with pytest.raises(ConfigurationError, match="'color'"):
         encode("SEND", [("fine", "x"), ("color", value)])
-
-
-def test_with_header_stands_first() -> None:
-    assert with_header(b"SEND\na:b\n\nbody\nmore\0", "transaction", "t:1") == (
-        b"SEND\ntransaction:t\\c1\na:b\n\nbody\nmore\0"
-    )

@@ -1,0 +1,60 @@
+"""The bodies and numbers of messages, as headers and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, overload
+
+from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
+from airflow_provider_jmsjca.errors import PoisonMessageError
+
+BODY_KIND: Final = "JMS_JMSJCA_BodyKind"
+"""Header that says which kind a body is, sent only where the broker would lose it."""
+
+_KINDS: Final[Mapping[str, BodyKind]] = {str(kind): kind for kind in BodyKind}
+
+
+@overload
+def number(headers: Mapping[str, str], name: str, default: int) -> int: ...
+@overload
+def number(headers: Mapping[str, str], name: str, default: None) -> int | None: ...
+def number(headers: Mapping[str, str], name: str, default: int | None) -> int | None:
+    """Return a numeric header.
+
+    Raises:
+        PoisonMessageError: It is there and no number.
+    """
+    text = headers.get(name)
+    if text is None:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise PoisonMessageError(f"the header {name!r} is no number: {text[:40]!r}") from None
+
+
+def decode_text(data: bytes) -> str:
+    """Return text in plain UTF-8.
+
+    Raises:
+        PoisonMessageError: It isn't.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise PoisonMessageError(f"the text is not UTF-8: byte {error.start} is no part of it") from error
+
+
+def text_of(message: JmsMessage) -> str:
+    """Return the body of a text message; a missing one counts as empty."""
+    return message.body if isinstance(message.body, str) else ""
+
+
+def bytes_of(message: JmsMessage) -> bytes:
+    """Return the body of a bytes message; a missing one counts as empty."""
+    return message.body if isinstance(message.body, bytes) else b""
+
+
+def marked_kind(headers: Mapping[str, str]) -> BodyKind | None:
+    """Return the kind our own marker names, if the sender was this package."""
+    return _KINDS.get(headers.get(BODY_KIND, ""))
