@@ -23,6 +23,7 @@ _SERVER_COMMANDS: Final = frozenset({b"CONNECTED", b"MESSAGE", b"RECEIPT", b"ERR
 _LONGEST_COMMAND: Final = 64
 _END_OF_LINE: Final = b"\r\n"
 _NEEDS_ESCAPE: Final = re.compile(r"[\\\n\r:]")
+_COLON: Final = r"\c"
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", ":": "\\c"})
 _ESCAPED: Final = re.compile(r"\\(.?)", re.DOTALL)
 _UNESCAPES: Final = {"\\": "\\", "n": "\n", "r": "\r", "c": ":"}
@@ -232,14 +233,18 @@ def encode_headers(headers: Iterable[tuple[str, str]]) -> bytes:
     pairs = list(headers)
     lines = "".join([f"{name}:{value}\n" for name, value in pairs])
     count = len(pairs)
-    # Counting is quicker than escaping every name and value, and few need it.
-    if "\\" in lines or "\r" in lines or lines.count(":") != count or lines.count("\n") != count:
+    # Counting is quicker than escaping every name and value, and few need it; ids have colons.
+    if "\\" in lines or "\r" in lines or lines.count("\n") != count:
         needs_escape = _NEEDS_ESCAPE.search
         lines = "".join(
             [
                 f"{escape(name)}:{escape(value)}\n" if needs_escape(name + value) else f"{name}:{value}\n"
                 for name, value in pairs
             ]
+        )
+    elif lines.count(":") != count:
+        lines = "".join(
+            [f"{name.replace(':', _COLON)}:{value.replace(':', _COLON)}\n" for name, value in pairs]
         )
     if "\0" in lines:
         name = next(name for name, value in pairs if "\0" in name + value)
