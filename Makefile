@@ -77,7 +77,7 @@ soak: setup  ## Memory over a million messages
 
 .PHONY: chaos
 chaos: setup  ## The kill -9 tests at full size (about an hour on 2 cores)
-	JMSJCA_CHAOS=full $(IN_VENV) python -m pytest tests/chaos --durations=15
+	JMSJCA_CHAOS=full $(IN_VENV) $(PYTEST) $(SHARED) tests/chaos
 
 .PHONY: docs
 docs: setup  ## Generate the reference pages, and check the rest
