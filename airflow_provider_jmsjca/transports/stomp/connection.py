@@ -277,8 +277,8 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     # --- for consumers, units and browsers
 
-    def wait(self, receipts: Receipts) -> None:
-        """Send what is buffered and wait for the receipts.
+    def wait(self, receipts: Receipts, at_most: int = 0) -> None:
+        """Send what is buffered and wait until no more than `at_most` receipts are missing.
 
         Raises:
             PermanentBrokerError: The broker refused.
@@ -293,7 +293,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             receipts.wait(self._reply_timeout)
             return
         try:
-            receipts.wait(self._reply_timeout)
+            receipts.wait(self._reply_timeout, at_most)
         except ReceiptTimeoutError as error:
             self.give_up(error)
             raise
@@ -308,25 +308,21 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def encode(self, outgoing: Outgoing, first: bytes = b"") -> bytes:
         """Return the SEND frame, with these lines of headers before all others."""
-        frame = self.dialect.encode(outgoing, f"{self._prefix}{next(self._numbers)}", first)
-        self.limits.sending(len(frame))
-        return frame
+        return self.dialect.encode(outgoing, f"{self._prefix}{next(self._numbers)}", first)
 
-    def send_confirmed(
-        self, outgoing: list[Outgoing], *, before: int = 0, frames: list[bytes] | None = None
-    ) -> None:
+    def send_confirmed(self, outgoing: list[Outgoing], frames: list[bytes]) -> None:
         """Send each with a receipt, pipelined, and wait for all.
 
         Args:
             outgoing: What to send.
-            before: How many messages the caller sent before these, for the text of an error.
-            frames: The same messages encoded, if the caller has them.
+            frames: The same messages encoded.
 
         Raises:
             PermanentBrokerError: The broker refused one; the text says which.
             InDoubtError: The connection was lost; some may be there.
         """
-        send_confirmed(self, outgoing, before, frames)
+        if outgoing:
+            send_confirmed(self, outgoing, frames)
 
     def watch(self, unit: TransactionUnit) -> None:
         """Tell a unit about errors that don't say where they belong."""
@@ -369,6 +365,14 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def synchronize(self) -> None:
         """Wait until the broker has carried out everything sent to it before."""
+        self.wait(self.ask())
+
+    def ask(self) -> Receipts:
+        """Return what to wait for until the broker has carried out everything sent to it before.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+        """
         receipts = self.replies.receipts()
         empty = self.new_transaction_id()
         # STOMP has no frame that does nothing; an empty transaction is the nearest.
@@ -376,7 +380,9 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             encode("BEGIN", [("transaction", empty)])
             + encode("ABORT", [("transaction", empty), ("receipt", receipts.ask())])
         )
-        self.wait(receipts)
+        with contextlib.suppress(ConnectionLostError):  # whoever waits for it hears why
+            self.wire.flush()
+        return receipts
 
     def delete_durable(self, name: str, destination: Destination) -> None:
         """Delete an idle durable subscription and the messages it holds."""

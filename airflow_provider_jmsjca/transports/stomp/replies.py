@@ -38,6 +38,10 @@ class Receipts:
         """How many have not come yet."""
         return len(self._open)
 
+    def is_open(self, identifier: str) -> bool:
+        """Say whether a receipt has not come yet."""
+        return identifier in self._open
+
     def ask(self) -> str:
         """Return a new receipt id to put on a frame.
 

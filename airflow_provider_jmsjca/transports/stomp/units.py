@@ -5,7 +5,9 @@ Source: J123-J127, W21; the comparison of brokers in docs/reference/broker-facts
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ from airflow_provider_jmsjca.errors import (
 from airflow_provider_jmsjca.transports.base import Outgoing, Received
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
 from airflow_provider_jmsjca.transports.stomp.frames import encode
+from airflow_provider_jmsjca.transports.stomp.replies import Receipts
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
@@ -76,24 +79,41 @@ class TransactionUnit(_Unit):
         self._to_check = False
         self._largest = 0
         self._fault: JmsError | None = None
+        self._consumers: set[StompConsumer] = set()
+        self._acknowledgements = b""
+        self._reply: Receipts | None = None
+
+    @property
+    def largest(self) -> int:
+        """The length of the longest frame it has sent."""
+        return self._largest
 
     def blame(self, error: JmsError) -> None:
         """Note an error of the broker that doesn't say what caused it: this unit must not be committed."""
         if self._begun and self._fault is None:
             self._fault = error
 
+    def encode(self, outgoing: Outgoing) -> bytes:
+        """Return the frame of a message to send."""
+        return self._connection.encode(outgoing, self._header)
+
     def send(self, outgoing: Outgoing) -> None:
         """Add a message to send."""
-        frame = self._connection.encode(outgoing, self._header)
-        self._largest = max(self._largest, len(frame))
+        self.send_encoded((self.encode(outgoing),))
+
+    def send_encoded(self, frames: Collection[bytes]) -> None:
+        """Add messages to send, as `encode` returned them."""
+        self._largest = max(self._largest, *map(len, frames))
+        self._connection.limits.sending(self._largest)
         try:
             with self._lock:
                 self._check_open()
                 self._begin()
                 self._to_check = True
-            # Nobody sees it before COMMIT. It leaves in large pieces: small ones wake the reader each time.
-            if self._wire.append(frame):
-                self._wire.flush()
+            for frame in frames:
+                # Nobody sees it before COMMIT. It leaves in large pieces: small ones wake the reader.
+                if self._wire.append(frame):
+                    self._wire.flush()
         except ConnectionLostError as error:
             self._explain(error)
             raise
@@ -116,6 +136,16 @@ class TransactionUnit(_Unit):
 
     def commit(self) -> None:
         """Make all of it durable, or raise."""
+        self.ask()
+        self.decide()
+        self.conclude()
+
+    def ask(self) -> None:
+        """Take no more, and ask the broker whether all went well so far: the first step of `commit`.
+
+        Steps of several units can be interleaved; each raises what `commit` raises, and then there is none
+        after it.
+        """
         try:
             self._close()
         except ConnectionLostError as error:
@@ -123,20 +153,58 @@ class TransactionUnit(_Unit):
             raise
         if not self._begun:
             return
-        try:
-            consumers = {_consumer_of(received) for received in self._received}
-            acknowledgements = [consumer.acknowledgement_of(self._header) for consumer in consumers]
+        with self._undone_if_refused():
+            self._consumers = {_consumer_of(received) for received in self._received}
+            self._acknowledgements = b"".join(
+                [consumer.acknowledgement_of(self._header) for consumer in self._consumers]
+            )
             if self._to_check:
-                self._prepare()
-            self._commit(b"".join(acknowledgements))
-        except (ConfigurationError, PermanentBrokerError):
-            self._abort()
-            self._release()
+                self._reply = self._connection.ask()
+
+    def decide(self) -> None:
+        """Wait for the answer, and say COMMIT."""
+        if not self._begun:
+            return
+        with self._undone_if_refused():
+            if self._reply is not None:
+                self._connection.wait(self._reply)
+            if self._fault is not None:
+                raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
+        self._connection.unwatch(self)
+        try:
+            self._reply = self._connection.replies.receipts()
+            commit = encode("COMMIT", [("transaction", self._identifier), ("receipt", self._reply.ask())])
+            self._wire.append(self._acknowledgements + commit)
+        except ConnectionLostError as error:
+            raise _in_doubt(error) from error
+        with contextlib.suppress(ConnectionLostError):  # `conclude` hears why
+            self._wire.flush()
+
+    def conclude(self) -> None:
+        """Wait until the broker has committed."""
+        if self._reply is None:
+            return
+        try:
+            self._connection.wait(self._reply)
+        except PermanentBrokerError:
+            self.abandon()
             raise
-        finally:
-            self._connection.unwatch(self)
-        for consumer in consumers:
+        except ConnectionLostError as error:
+            raise _in_doubt(error) from error
+        for consumer in self._consumers:
             consumer.settled([each for each in self._received if each.consumer is consumer])
+
+    @contextlib.contextmanager
+    def _undone_if_refused(self) -> Iterator[None]:
+        try:
+            yield
+        except (ConfigurationError, PermanentBrokerError):
+            self.abandon()
+            raise
+        except ConnectionLostError as error:
+            self._connection.unwatch(self)
+            self._explain(error)
+            raise
 
     def _explain(self, error: ConnectionLostError) -> None:
         """Raise what is to blame for a lost connection, if it is a message of this unit."""
@@ -144,39 +212,20 @@ class TransactionUnit(_Unit):
         if refusal is not None:
             raise refusal from error
 
-    def _prepare(self) -> None:
-        try:
-            self._connection.synchronize()
-        except ConnectionLostError as error:
-            self._explain(error)
-            raise
-        if self._fault is not None:
-            raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
-
-    def _commit(self, acknowledgements: bytes) -> None:
-        receipts = self._connection.replies.receipts()
-        receipt = receipts.ask()
-        try:
-            commit = encode("COMMIT", [("transaction", self._identifier), ("receipt", receipt)])
-            self._wire.append(acknowledgements + commit)
-            self._connection.wait(receipts)
-        except ConnectionLostError as error:
-            raise InDoubtError(
-                f"the connection was lost during a commit, its outcome is unknown: {error}"
-            ) from error
-
     def rollback(self) -> None:
         """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands."""
         self._close_for_rollback()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Undo it, whichever step it is at before COMMIT."""
         if not self._begun:
             return
+        self._begun = False
         self._connection.unwatch(self)
-        self._abort()
-        self._release()
-
-    def _abort(self) -> None:
         if self._connection.is_up:
             self._wire.write(encode("ABORT", [("transaction", self._identifier)]))
+        self._release()
 
 
 class ConfirmedUnit(_Unit):
@@ -214,7 +263,7 @@ class ConfirmedUnit(_Unit):
         self._close()
         try:
             groups = [(each, each.sorted(received)) for each, received in self._by_consumer().items()]
-            self._connection.send_confirmed(self._outgoing, frames=self._identified())
+            self._connection.send_confirmed(self._outgoing, self._identified())
             self._acknowledge(groups)
         except (ConfigurationError, PermanentBrokerError):
             self._release()
@@ -222,9 +271,7 @@ class ConfirmedUnit(_Unit):
         except InDoubtError:
             raise
         except ConnectionLostError as error:
-            raise InDoubtError(
-                f"the connection was lost during a commit, its outcome is unknown: {error}"
-            ) from error
+            raise _in_doubt(error) from error
 
     def _by_consumer(self) -> dict[StompConsumer, list[Received]]:
         groups: dict[StompConsumer, list[Received]] = {}
@@ -272,6 +319,10 @@ class ConfirmedUnit(_Unit):
         """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands."""
         self._close_for_rollback()
         self._release()
+
+
+def _in_doubt(error: ConnectionLostError) -> InDoubtError:
+    return InDoubtError(f"the connection was lost during a commit, its outcome is unknown: {error}")
 
 
 def _consumer_of(received: Received) -> StompConsumer:

@@ -50,8 +50,9 @@ class Peer:
     def say(self, data: bytes) -> None:
         self._socket.sendall(data)
 
-    def hear(self) -> tuple[str, dict[str, str]]:
+    def hear(self, within: float = 5) -> tuple[str, dict[str, str]]:
         """Return the next frame's command and headers; heart-beats are skipped."""
+        self._socket.settimeout(within)
         while b"\0" not in self._buffer:
             data = self._socket.recv(65536)
             assert data, "the client hung up"
