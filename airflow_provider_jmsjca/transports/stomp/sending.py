@@ -102,13 +102,17 @@ class _Singly:
             self._asked = {key: value for key, value in self._asked.items() if receipts.is_open(key)}
             self._largest = max(self._largest, *map(len, frames))
             connection.limits.sending(self._largest)
-            for number, (one, frame) in enumerate(zip(messages, frames, strict=True), before + 1):
-                receipt = receipts.ask()
-                self._asked[receipt] = number, one
-                # In large pieces, which don't wake the reader each time.
-                if wire.append(b"SEND\nreceipt:%b\n%b" % (receipt.encode(), frame[5:])):
-                    wire.flush()
-            wire.flush()
+            try:
+                for number, (one, frame) in enumerate(zip(messages, frames, strict=True), before + 1):
+                    receipt = receipts.ask()
+                    self._asked[receipt] = number, one
+                    # In large pieces, which don't wake the reader each time.
+                    if wire.append(b"SEND\nreceipt:%b\n%b" % (receipt.encode(), frame[5:])):
+                        wire.flush()
+                wire.flush()
+            except ConnectionLostError:
+                connection.wait(receipts)  # raises what the broker said last, if it did
+                raise
 
         self._explained(put)
 
