@@ -19,6 +19,7 @@ from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.engine.listener_settings import listener_settings
 from airflow_provider_jmsjca.engine.session import AcknowledgeMode, JmsSession
 from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.bench import batch
 from tests.bench.filling import fill
 from tests.bench.rates import (
@@ -29,7 +30,9 @@ from tests.bench.rates import (
     OURS,
     PATIENCE,
     PUBLISH,
+    PUBLISH_BULK,
     PUBLISH_BYTES,
+    PUBLISH_BYTES_BULK,
     PUBLISH_TRANSACTION,
     SEALED,
     TRANSACTED,
@@ -57,9 +60,10 @@ class Ours:
     def manner(self) -> str:
         """Return how it works and what it waits for."""
         return (
-            "commits are confirmed, with atomic transactions where the broker has them, else with a receipt "
-            f"for each message sent; individual acknowledgements are a session in dups_ok mode, prefetch "
-            f"{PREFETCH}; the listener delivers under {HANDLING!r}, transacted, and acknowledges messages "
+            "in bulk is what the publishing operator does: transactions of 500 where there are any, else "
+            "a receipt for each message; commits are confirmed, with atomic transactions or receipts alike; "
+            f"individual acknowledgements are a session in dups_ok mode, prefetch {PREFETCH}; the listener "
+            f"delivers under {HANDLING!r}, transacted, and acknowledges messages "
             "whose handlers have returned, up to 100 with one frame"
         )
 
@@ -79,11 +83,23 @@ class Ours:
 
     def _publish_bytes(self, messages: int) -> Iterator[Measured]:
         destination, body = Destination.queue(new_queue()), BODY.encode()
+        yield self._publish_bulk(PUBLISH_BULK, destination, messages, lambda: JmsMessage.text(BODY))
+        yield self._publish_bulk(PUBLISH_BYTES_BULK, destination, messages, lambda: JmsMessage.bytes(body))
         with JmsConnection(connect(self._settings)) as connection:
             yield self._publish(
                 connection, PUBLISH_BYTES, destination, messages, lambda: JmsMessage.bytes(body)
             )
-            self._receive_singly(connection, destination, messages)
+            self._receive_singly(connection, destination, 3 * messages)
+
+    def _publish_bulk(
+        self, what: str, destination: Destination, messages: int, make: Callable[[], JmsMessage]
+    ) -> Measured:
+        meter, connection = Meter(self._broker), connect(self._settings)
+        meter.start()
+        connection.send(Outgoing(destination=destination, message=make()) for _ in range(messages))
+        meter.stop()
+        connection.close()
+        return meter.result(what, self.who, messages)
 
     def _publish(
         self,

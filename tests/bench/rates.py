@@ -19,7 +19,9 @@ PATIENCE: Final = 120.0
 """Seconds until messages that don't come count as stuck."""
 
 PUBLISH: Final = f"publish text, transactions of {PUBLISH_TRANSACTION}"
+PUBLISH_BULK: Final = "publish text, in bulk"
 PUBLISH_BYTES: Final = f"publish bytes, transactions of {PUBLISH_TRANSACTION}"
+PUBLISH_BYTES_BULK: Final = "publish bytes, in bulk"
 INDIVIDUAL: Final = "receive, individual acknowledgements"
 TRANSACTED: Final = f"receive, transactions of {TRANSACTION}"
 LISTENER: Final = "listener with redelivery handling, serial"

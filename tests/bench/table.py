@@ -15,7 +15,9 @@ from tests.bench.rates import (
     OURS,
     PLAIN,
     PUBLISH,
+    PUBLISH_BULK,
     PUBLISH_BYTES,
+    PUBLISH_BYTES_BULK,
     SEALED,
     TRANSACTED,
     Measured,
@@ -40,6 +42,8 @@ class Goal:
 
 
 GOALS = (
+    Goal(what=PUBLISH_BULK, rival=JAVA, beside=PUBLISH, least=0.9),
+    Goal(what=PUBLISH_BYTES_BULK, rival=JAVA, beside=PUBLISH_BYTES, least=0.9),
     Goal(what=PUBLISH, rival=JAVA, least=0.9),
     Goal(what=PUBLISH_BYTES, rival=JAVA, least=0.9),
     Goal(what=INDIVIDUAL, rival=PLAIN, least=1.0),
