@@ -30,6 +30,7 @@ __all__ = [
     "JmsMessage",
     "PropertyType",
     "PropertyValue",
+    "received_message",
 ]
 
 Body: TypeAlias = str | bytes | Mapping[str, ItemValue] | Sequence[ItemValue] | None
@@ -225,6 +226,54 @@ class JmsMessage(PropertyReader):
         """Pickle by plain dictionaries: read-only views can't be pickled."""
         values = {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
         return _rebuild, (values,)
+
+
+class _Open(PropertyReader):
+    """A message while its fields are set."""
+
+    __slots__ = JmsMessage.__slots__
+
+
+def received_message(  # noqa: PLR0917 - a call by position, once for each message
+    body_kind: BodyKind,
+    body: Body,
+    properties: Mapping[str, PropertyValue],
+    message_id: str | None,
+    correlation_id: str | None,
+    reply_to: Destination | None,
+    type: str | None,  # noqa: A002 - as the field is named
+    destination: Destination | None,
+    timestamp: int | None,
+    expiration: int,
+    priority: int,
+    persistent: bool,
+    redelivered: bool,
+    delivery_count: int | None,
+) -> JmsMessage:
+    """Return a message as a transport received it, unchecked, with its attributes in their order.
+
+    This is `JmsMessage(...)` in less than half of the time, which transports spend a million times: an object
+    is filled while its class lets it be, and frozen then.
+    """
+    message: Any = _Open()
+    message.body_kind = body_kind
+    message.body = body
+    message.properties = properties
+    message.message_id = message_id
+    message.correlation_id = correlation_id
+    message.reply_to = reply_to
+    message.type = type
+    message.destination = destination
+    message.timestamp = timestamp
+    message.expiration = expiration
+    message.priority = priority
+    message.persistent = persistent
+    message.redelivered = redelivered
+    message.delivery_count = delivery_count
+    message.property_types = message.item_types = _NOTHING
+    message.__class__ = JmsMessage
+    found: JmsMessage = message
+    return found
 
 
 def _plain(value: Any) -> Any:

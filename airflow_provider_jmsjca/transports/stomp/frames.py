@@ -20,6 +20,7 @@ RECEIPT_ID: Final = b"\nreceipt-id:"
 BROWSER: Final = b"\nbrowser:"
 _CONTENT_LENGTH: Final = b"\ncontent-length:"
 _SERVER_COMMANDS: Final = frozenset({b"CONNECTED", b"MESSAGE", b"RECEIPT", b"ERROR"})
+_MESSAGE: Final = b"MESSAGE\n"
 _LONGEST_COMMAND: Final = 64
 _END_OF_LINE: Final = b"\r\n"
 _NEEDS_ESCAPE: Final = re.compile(r"[\\\n\r:]")
@@ -83,18 +84,16 @@ class Frame:
             raise PoisonMessageError(
                 f"the headers are not UTF-8: byte {error.start} is no part of it"
             ) from error
-        lines = text.split("\n")[:0:-1]
-        try:
-            headers = dict([line.split(":", 1) for line in lines])
-        except ValueError:
-            broken = next(line for line in lines if ":" not in line)
-            raise PoisonMessageError(f"the header line {broken[:80]!r} has no colon") from None
-        if "\\" in text:
+        escaped = "\\" in text
+        headers: dict[str, str] = {}
+        for line in text.split("\n")[:0:-1]:
+            name, colon, value = line.partition(":")
+            if not colon:
+                raise PoisonMessageError(f"the header line {line[:80]!r} has no colon")
             # Asked here, and not in `unescape`, because a call for each header would cost more than the rest.
-            return {
-                (unescape(name) if "\\" in name else name): (unescape(value) if "\\" in value else value)
-                for name, value in headers.items()
-            }
+            if escaped and "\\" in line:
+                name, value = unescape(name), unescape(value)
+            headers[name] = value
         return headers
 
 
@@ -135,7 +134,11 @@ class FrameParser:
                 at += 1
             if at == size:
                 break
-            end, body_at = _head_end(chunk, at)
+            end = chunk.find(b"\n\n", at)
+            body_at = end + 2
+            has_returns = chunk.find(b"\r", at, size if end < 0 else end) >= 0
+            if has_returns:
+                end, body_at = _head_end(chunk, at)
             stop = -1 if end < 0 else self._body_end(chunk, at, end, body_at)
             if stop < 0:
                 _check_command(chunk[at : at + _LONGEST_COMMAND])
@@ -146,7 +149,11 @@ class FrameParser:
                 break
             if chunk[stop]:
                 raise ProtocolError("a body goes on after its content-length")
-            frames.append(_frame(chunk[at:end], chunk[body_at:stop]))
+            preamble = chunk[at:end]
+            if has_returns:
+                preamble = preamble.replace(b"\r\n", b"\n").removesuffix(b"\r")
+            command, head = _commanded(preamble)
+            frames.append(Frame(command, head, chunk[body_at:stop]))
             at = stop + 1
         return frames
 
@@ -184,14 +191,15 @@ def _check_command(start: bytes) -> None:
         raise ProtocolError(f"the peer doesn't speak STOMP: it sent {start!r}")
 
 
-def _frame(preamble: bytes, body: bytes) -> Frame:
-    if b"\r" in preamble:
-        preamble = preamble.replace(b"\r\n", b"\n").removesuffix(b"\r")
+def _commanded(preamble: bytes) -> tuple[bytes, bytes]:
+    """Return the command and the head."""
+    if preamble.startswith(_MESSAGE):
+        return b"MESSAGE", preamble[len(_MESSAGE) - 1 :]
     at = preamble.find(b"\n")
     command, head = (preamble, b"") if at < 0 else (preamble[:at], preamble[at:])
     if command not in _SERVER_COMMANDS:
         raise ProtocolError(f"the peer doesn't speak STOMP: it sent {preamble[:_LONGEST_COMMAND]!r}")
-    return Frame(command, head, body)
+    return command, head
 
 
 def unescape(text: str) -> str:

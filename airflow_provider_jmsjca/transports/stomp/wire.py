@@ -289,7 +289,8 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             self._last_received = monotonic()
             self._dispatch(parser.feed(data))
             self._beat(self._last_received)
-            self._flush_now()
+            if self._linger_until <= self._last_received:
+                self._flush_now()
             self._run_soon()
 
     def _run_soon(self) -> None:

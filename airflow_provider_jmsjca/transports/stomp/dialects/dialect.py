@@ -9,7 +9,14 @@ from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.message import DEFAULT_PRIORITY, Body, BodyKind, JmsMessage, PropertyValue
+from airflow_provider_jmsjca.core.message import (
+    DEFAULT_PRIORITY,
+    Body,
+    BodyKind,
+    JmsMessage,
+    PropertyValue,
+    received_message,
+)
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp import frames
@@ -254,23 +261,23 @@ class Dialect(ABC):
         headers = self.decode_headers(frame)
         body_kind, body = self.decode_body(frame, headers)
         hidden = self.hidden
-        return JmsMessage(
-            body_kind=body_kind,
-            body=body,
-            properties=self.decode_properties(
+        return received_message(
+            body_kind,
+            body,
+            self.decode_properties(
                 {name.removeprefix(RENAMED): value for name, value in headers.items() if name not in hidden}
             ),
-            message_id=self.message_id(headers),
-            correlation_id=headers.get("correlation-id"),
-            reply_to=None if "reply-to" not in headers else Destination.from_header(headers["reply-to"]),
-            type=headers.get("type"),
-            destination=self.origin(headers, subscription),
-            timestamp=number(headers, "timestamp", None),
-            expiration=self.expiration(headers),
-            priority=number(headers, "priority", DEFAULT_PRIORITY),
-            persistent=headers.get("persistent") == "true",
-            redelivered=headers.get("redelivered") == "true",
-            delivery_count=self.delivery_count(headers),
+            self.message_id(headers),
+            headers.get("correlation-id"),
+            None if "reply-to" not in headers else Destination.from_header(headers["reply-to"]),
+            headers.get("type"),
+            self.origin(headers, subscription),
+            number(headers, "timestamp", None),
+            self.expiration(headers),
+            number(headers, "priority", DEFAULT_PRIORITY),
+            headers.get("persistent") == "true",
+            headers.get("redelivered") == "true",
+            self.delivery_count(headers),
         )
 
     def salvage(self, frame: Frame, subscription: Subscription) -> JmsMessage:
