@@ -100,6 +100,9 @@ class PlainStomp:
         meter.stop()
         yield meter.result(PUBLISH, self.who, messages)
         connection.disconnect()
+        self._receive(queue, messages, 0)
+        queue = new_queue()
+        fill(self._settings, queue, messages)  # the same messages as everybody's, with all their headers
         yield self._receive(queue, messages, 0)
 
     def _transacted(self, messages: int) -> Iterator[Measured]:

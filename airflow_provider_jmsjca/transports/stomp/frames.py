@@ -118,14 +118,7 @@ class FrameParser:
             ProtocolError: These bytes are not STOMP.
         """
         if self._parts:
-            self._parts.append(chunk)
-            self._size += len(chunk)
-            if self._size < self._need:
-                return []
-            if self._until_end and self.end not in self._parts[-2][-1:] + chunk:
-                return []
-            chunk = b"".join(self._parts)
-            self._parts.clear()
+            chunk = self._joined(chunk)
         frames: list[Frame] = []
         at = 0
         size = len(chunk)
@@ -156,6 +149,16 @@ class FrameParser:
             frames.append(Frame(command, head, chunk[body_at:stop]))
             at = stop + 1
         return frames
+
+    def _joined(self, chunk: bytes) -> bytes:
+        """Return what was kept and this; nothing, and keep this too, where a frame needs more."""
+        self._parts.append(chunk)
+        self._size += len(chunk)
+        if self._size < self._need or (self._until_end and self.end not in self._parts[-2][-1:] + chunk):
+            return b""
+        chunk = b"".join(self._parts)
+        self._parts.clear()
+        return chunk
 
     def _body_end(self, chunk: bytes, at: int, end: int, body_at: int) -> int:
         found = chunk.find(_CONTENT_LENGTH, at, end)
