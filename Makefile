@@ -76,7 +76,7 @@ soak: setup  ## Memory over a million messages
 	@$(IN_VENV) python -m tests.bench --soak 1000000
 
 .PHONY: chaos
-chaos: setup  ## The kill -9 tests at full size (about an hour on 2 cores)
+chaos: setup  ## The kill -9 tests at full size (half an hour on 2 cores)
 	JMSJCA_CHAOS=full $(IN_VENV) $(PYTEST) $(SHARED) tests/chaos
 
 .PHONY: docs

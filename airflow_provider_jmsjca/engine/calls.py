@@ -149,6 +149,14 @@ class Caller:
 
     def call(self, delivery: Delivery) -> tuple[Event, ...]:
         """Call the handler; return what the machine is to be told of it."""
+        raised = self.call_directly(delivery)
+        if raised is None:
+            return (HandlerReturned(call=delivery.call),)
+        return raised
+
+    def call_directly(self, delivery: Delivery) -> tuple[Event, ...] | None:
+        """Do the same, but return `None` if the handler has returned and left the delivery as it was."""
+        end: Event | None = None
         token = None
         name = self._context_name
         if name is not None:
@@ -156,7 +164,6 @@ class Caller:
             _enter.info("%s", name)
         try:
             self._handler(delivery)
-            end: Event = HandlerReturned(call=delivery.call)
         except BaseException as error:  # noqa: BLE001 - a worker's edge: it becomes a rollback
             _log.warning(
                 "%s: the handler raised %s at attempt %d of message %s",
@@ -172,9 +179,9 @@ class Caller:
             if token is not None:
                 _exit.info("%s", name)
                 context_name.reset(token)
-        if delivery.is_untouched:
-            return (end,)
-        return (*self._wishes(delivery), end)
+        if not delivery.is_untouched:
+            return (*self._wishes(delivery), end or HandlerReturned(call=delivery.call))
+        return None if end is None else (end,)
 
     def _wishes(self, delivery: Delivery) -> tuple[Event, ...]:
         """Return what a handler wrote on its delivery. Source: J169-J172, J176."""

@@ -41,7 +41,7 @@ class DirectWay:
         dispatcher: Whose arrivals are taken, and whose machine is told.
         settler: Told of what fails.
         engine: For deliveries.
-        call: Calls the handler; returns what the machine is to be told of it.
+        call: Calls the handler; returns what the machine is to be told of it, `None` if it just returned.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class DirectWay:
         dispatcher: Dispatcher,
         settler: Settler,
         engine: HandlerEngine,
-        call: Callable[[Delivery], tuple[Event, ...]],
+        call: Callable[[Delivery], tuple[Event, ...] | None],
     ) -> None:
         self._dispatcher = dispatcher
         self._admission = dispatcher.admission
@@ -92,8 +92,8 @@ class DirectWay:
             events = self._call(delivery)
             with lock:
                 dispatcher.tally.active -= 1
-                if not self._is_plain(events, direct):
-                    todo = dispatcher.handle(events)
+                if events is not None or not self._is_plain(direct):
+                    todo = dispatcher.handle(events or (HandlerReturned(call=direct.call),))
                     break
             try:
                 received.consumer.acknowledge((received,))
@@ -123,14 +123,9 @@ class DirectWay:
             dispatcher.arm()
         return direct, received
 
-    def _is_plain(self, events: tuple[Event, ...], direct: Direct) -> bool:
-        """Say whether the handler has returned and left nothing to do but to acknowledge."""
-        return (
-            len(events) == 1
-            and events[0].__class__ is HandlerReturned
-            and direct.unit not in self._dispatcher.units
-            and self._machine.returned_directly(direct)
-        )
+    def _is_plain(self, direct: Direct) -> bool:
+        """Say whether there is nothing to do but to acknowledge, now that the handler has returned."""
+        return direct.unit not in self._dispatcher.units and self._machine.returned_directly(direct)
 
     def _committed(self, intake: Intake, direct: Direct) -> list[Work]:
         dispatcher = self._dispatcher

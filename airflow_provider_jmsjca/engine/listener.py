@@ -111,7 +111,7 @@ class Activation:
         caller = Caller(dispatcher, settler, self._handler, self._record)
         dispatcher.perform = caller.perform
         if allows_direct_way(settings):
-            dispatcher.admit = DirectWay(dispatcher, settler, caller.engine, caller.call).take
+            dispatcher.admit = DirectWay(dispatcher, settler, caller.engine, caller.call_directly).take
         return dispatcher
 
     @property

@@ -189,8 +189,11 @@ class Received:
             PoisonMessageError: It can't be decoded (for example text that is not Unicode).
         """
         if self._message is None:
-            self._message = self._decode()
+            self._message = self._decoded()
         return self._message
+
+    def _decoded(self) -> JmsMessage:
+        return self._decode()
 
     @property
     def salvaged(self) -> JmsMessage | None:

@@ -60,7 +60,7 @@ class Ours:
     def manner(self) -> str:
         """Return how it works and what it waits for."""
         return (
-            "in bulk is what the publishing operator does: transactions of 500 where there are any, else "
+            "in bulk is what the publishing operator does: transactions of 1000 where there are any, else "
             "a receipt for each message; commits are confirmed, with atomic transactions or receipts alike; "
             f"individual acknowledgements are a session in dups_ok mode, prefetch {PREFETCH}; the listener "
             f"delivers under {HANDLING!r}, transacted, and acknowledges messages "

@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.transports.stomp.acknowledging import (
     may_accumulate,
     nack,
 )
-from airflow_provider_jmsjca.transports.stomp.decoding import Decoder
+from airflow_provider_jmsjca.transports.stomp.decoding import Decoder, ReceivedFrame
 from airflow_provider_jmsjca.transports.stomp.destination_options import consumer_headers
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
 from airflow_provider_jmsjca.transports.stomp.frames import Frame, encode
@@ -48,7 +48,7 @@ class StompConsumer:
         self._subscription = subscription
         self._options = consumer_headers(connection.dialect, subscription.destination)
         self._on_received = on_received
-        self._received = Decoder(connection.dialect, subscription).received
+        self._decoder = Decoder(connection.dialect, subscription)
         self._acknowledgement = connection.dialect.acknowledgement
         self._lock = threading.Lock()
         self._generation = 0
@@ -120,7 +120,7 @@ class StompConsumer:
             if self._closed:
                 return
             generation = self._generation
-        self._on_received(self._received(self, frame, token, generation, again=False))
+        self._on_received(ReceivedFrame(self, token, generation, self._decoder, frame, False))
 
     def _is_full(self) -> bool:
         return self._limit is not None and len(self._held) >= self._limit
@@ -135,7 +135,7 @@ class StompConsumer:
                 token = self._acknowledgement(frame) or b""
                 self._held[token] = frame
                 generation = self._generation
-            self._on_received(self._received(self, frame, token, generation, again=again))
+            self._on_received(ReceivedFrame(self, token, generation, self._decoder, frame, again))
 
     def acknowledge(self, received: Iterable[Received]) -> None:
         """Settle without a unit of work. Stale ones are ignored: the broker has them back already."""
@@ -173,7 +173,7 @@ class StompConsumer:
                 settled += 1
             if last is None:
                 return
-            self._wire.append_lazily(ack(last), latest=self)
+            self._wire.append_lazily(b"ACK\nid:%b\n\n\0" % last, latest=self)
             full = self._are_many(settled)
         if full:
             self._wire.nudge(full=True)

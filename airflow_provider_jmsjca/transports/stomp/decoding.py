@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports.base import Consumer, Received, Subscription
@@ -12,41 +11,66 @@ from airflow_provider_jmsjca.transports.stomp.frames import Frame
 
 
 class Decoder:
-    """Makes deliveries of the frames that come for one subscription.
+    """Decodes the frames that come for one subscription.
 
     Args:
         dialect: Decodes a frame, or salvages what can't be decoded.
         subscription: What the frames come for.
     """
 
-    __slots__ = ("_decode", "_salvage", "_subscription")
+    __slots__ = ("_dialect", "_subscription")
 
     def __init__(self, dialect: Dialect, subscription: Subscription) -> None:
-        self._decode = dialect.decode
-        self._salvage = dialect.salvage
+        self._dialect = dialect
         self._subscription = subscription
 
-    def received(
-        self, consumer: Consumer, frame: Frame, token: bytes, generation: int, *, again: bool
-    ) -> Received:
-        """Return the delivery of a frame.
+    def decode(self, frame: Frame, *, again: bool) -> JmsMessage:
+        """Return the message.
 
         Args:
-            consumer: Through which it can be settled.
-            frame: It isn't looked into before the message is asked for.
-            token: What ACK must name.
-            generation: The consumer's.
+            frame: What came.
             again: It was handed out before, which the broker doesn't know: the message counts as redelivered.
-        """
-        decode = self._decode_again if again else self._decode
-        subscription = self._subscription
-        return Received(
-            consumer,
-            token,
-            generation,
-            partial(decode, frame, subscription),
-            partial(self._salvage, frame, subscription),
-        )
 
-    def _decode_again(self, frame: Frame, subscription: Subscription) -> JmsMessage:
-        return replace(self._decode(frame, subscription), redelivered=True)
+        Raises:
+            PoisonMessageError: It can't be decoded.
+        """
+        message = self._dialect.decode(frame, self._subscription)
+        return replace(message, redelivered=True) if again else message
+
+    def salvage(self, frame: Frame) -> JmsMessage:
+        """Return what can be kept of a message that can't be decoded."""
+        return self._dialect.salvage(frame, self._subscription)
+
+
+class ReceivedFrame(Received):
+    """A delivery whose frame isn't looked into before its message is asked for.
+
+    Args:
+        consumer: Through which it can be settled.
+        token: What ACK must name.
+        generation: The consumer's.
+        decoder: Of the subscription.
+        frame: What came.
+        again: As for `Decoder.decode`.
+    """
+
+    __slots__ = ("_again", "_decoder", "_frame")
+
+    def __init__(  # noqa: PLR0917 - a call by position, once for each message
+        self, consumer: Consumer, token: bytes, generation: int, decoder: Decoder, frame: Frame, again: bool
+    ) -> None:
+        self.consumer = consumer
+        self.token = token
+        self.generation = generation
+        self._message = None
+        self._decoder = decoder
+        self._frame = frame
+        self._again = again
+
+    def _decoded(self) -> JmsMessage:
+        return self._decoder.decode(self._frame, again=self._again)
+
+    @property
+    def salvaged(self) -> JmsMessage | None:
+        """A bytes message with the body as it came."""
+        return self._decoder.salvage(self._frame)

@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.transports.stomp.units import TransactionUnit
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 
-_MOST_MESSAGES: Final = 500
+_MOST_MESSAGES: Final = 1000
 _MOST_CHARACTERS: Final = 4 * 1024 * 1024
 _LARGE: Final = 1024 * 1024
 """The broker may refuse so large a message by closing the connection: nothing else is under way with it."""

@@ -15,7 +15,7 @@ from airflow_provider_jmsjca.core.message import (
     ItemType,
     JmsMessage,
     PropertyType,
-    received_message,
+    unchecked_message,
 )
 from airflow_provider_jmsjca.errors import ConfigurationError
 
@@ -194,7 +194,7 @@ def test_an_unknown_header_is_a_programming_error() -> None:
         JmsMessage.empty(colour="red")  # type: ignore[call-arg]  # on purpose
 
 
-def test_a_received_message_is_like_any_other() -> None:
+def test_a_unchecked_message_is_like_any_other() -> None:
     """It's made in another way, for speed."""
     values: dict[str, Any] = {
         "body_kind": BodyKind.TEXT,
@@ -213,7 +213,7 @@ def test_a_received_message_is_like_any_other() -> None:
         "delivery_count": 4,
     }
     assert list(values) == [each.name for each in fields(JmsMessage)][: len(values)]
-    message = received_message(*values.values())
+    message = unchecked_message(*values.values())
     assert type(message) is JmsMessage
     assert message == JmsMessage(**values)
     assert replace(message, priority=4) == JmsMessage(**(values | {"priority": 4}))

@@ -160,11 +160,11 @@ class ArtemisDialect(Dialect):
                 f"as {setting} allows: put them into the body"
             )
 
-    def decode_properties(self, properties: dict[str, str]) -> Mapping[str, PropertyValue]:
-        """Give JMSXGroupID its name back."""
-        if "_AMQ_GROUP_ID" in properties:
-            properties["JMSXGroupID"] = properties.pop("_AMQ_GROUP_ID")
-        return properties
+    def decode_properties(self, headers: dict[str, str]) -> Mapping[str, PropertyValue]:
+        """Return the properties; JMSXGroupID gets its name back."""
+        if "_AMQ_GROUP_ID" in headers:
+            headers["JMSXGroupID"] = headers.pop("_AMQ_GROUP_ID")
+        return super().decode_properties(headers)
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
         """Tell bytes from text by where the broker puts content-length: early for bytes, last for text."""

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import lru_cache
+from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
@@ -15,7 +16,7 @@ from airflow_provider_jmsjca.core.message import (
     BodyKind,
     JmsMessage,
     PropertyValue,
-    received_message,
+    unchecked_message,
 )
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
@@ -32,6 +33,7 @@ Headers: TypeAlias = list[tuple[str, str]]
 Command: TypeAlias = tuple[str, dict[str, str]]
 """A command of STOMP and its headers."""
 
+_NO_PROPERTIES: Final[Mapping[str, PropertyValue]] = MappingProxyType({})
 _HIGHEST_PRIORITY: Final = 9
 _LOWEST_NUMBER: Final = 0
 
@@ -260,13 +262,10 @@ class Dialect(ABC):
         """
         headers = self.decode_headers(frame)
         body_kind, body = self.decode_body(frame, headers)
-        hidden = self.hidden
-        return received_message(
+        return unchecked_message(
             body_kind,
             body,
-            self.decode_properties(
-                {name.removeprefix(RENAMED): value for name, value in headers.items() if name not in hidden}
-            ),
+            self.decode_properties(headers),
             self.message_id(headers),
             headers.get("correlation-id"),
             None if "reply-to" not in headers else Destination.from_header(headers["reply-to"]),
@@ -302,9 +301,12 @@ class Dialect(ABC):
         """Return the decoded headers."""
         return frame.headers()
 
-    def decode_properties(self, properties: dict[str, str]) -> Mapping[str, PropertyValue]:
-        """Give properties their JMS names back where the broker changed them."""
-        return properties
+    def decode_properties(self, headers: dict[str, str]) -> Mapping[str, PropertyValue]:
+        """Return the properties among the headers, under their JMS names where the broker changed them."""
+        hidden = self.hidden
+        if hidden.issuperset(headers):
+            return _NO_PROPERTIES
+        return {name.removeprefix(RENAMED): value for name, value in headers.items() if name not in hidden}
 
     @abstractmethod
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:

@@ -158,16 +158,17 @@ class RabbitMqDialect(Dialect):
         kind = marked_kind(headers)
         if kind is BodyKind.EMPTY:
             return BodyKind.EMPTY, None
-        textual = headers.get("content-type", "").lower().startswith(_TEXTUAL)
-        if kind is BodyKind.TEXT or (kind is None and textual):
+        if kind is BodyKind.TEXT or (
+            kind is None and headers.get("content-type", "").lower().startswith(_TEXTUAL)
+        ):
             return BodyKind.TEXT, decode_text(frame.body)
         return BodyKind.BYTES, frame.body
 
-    def decode_properties(self, properties: dict[str, str]) -> Mapping[str, PropertyValue]:
-        """Leave out the content type that this package set itself."""
-        if properties.get("content-type") == _TEXT:
-            del properties["content-type"]
-        return properties
+    def decode_properties(self, headers: dict[str, str]) -> Mapping[str, PropertyValue]:
+        """Return the properties without the content type that this package set itself."""
+        if headers.get("content-type") == _TEXT:
+            del headers["content-type"]
+        return super().decode_properties(headers)
 
     def message_id(self, headers: Mapping[str, str]) -> str | None:
         """Return the id the producer set, if it did."""

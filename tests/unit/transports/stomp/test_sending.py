@@ -25,7 +25,7 @@ from tests.unit.transports.stomp.test_connection import (
 
 ACTIVEMQ = b"ActiveMQ/6.3.1"
 RABBITMQ = b"RabbitMQ/3.10.8"
-PART = 500
+PART = 1000
 
 
 def texts(count: int) -> list[Outgoing]:
