@@ -194,7 +194,7 @@ def test_an_unknown_header_is_a_programming_error() -> None:
         JmsMessage.empty(colour="red")  # type: ignore[call-arg]  # on purpose
 
 
-def test_a_unchecked_message_is_like_any_other() -> None:
+def test_a_message_made_unchecked_is_like_any_other() -> None:
     """It's made in another way, for speed."""
     values: dict[str, Any] = {
         "body_kind": BodyKind.TEXT,
