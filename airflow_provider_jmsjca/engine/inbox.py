@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
 from dataclasses import replace
 
-from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received, Subscription
 
 # How long "no wait" waits for what the broker had already put on the way.
@@ -82,6 +83,14 @@ class Inbox:
         finally:
             self._hungry = False
         return self._has_current()
+
+    def decode_ahead(self) -> None:
+        """Decode what has come, while there is nothing better to do."""
+        with self._lock:
+            waiting = list(self._buffer)
+        for received in waiting:
+            with contextlib.suppress(PoisonMessageError):  # raised when it is its turn
+                _ = received.message
 
     def settle_singly(self) -> None:
         """A message that was taken stays unsettled: see to it that those behind it can be settled.

@@ -229,7 +229,7 @@ class JmsSession:
             return
         try:
             with self._usage:
-                unit.commit()
+                unit.commit(self._decode_ahead)
         except PermanentBrokerError:
             self._hand_back()
             raise
@@ -237,6 +237,10 @@ class JmsSession:
         unsettled, self._unsettled = self._unsettled, []
         for inbox, count in Counter(inbox for inbox, _ in unsettled).items():
             inbox.settled(count)
+
+    def _decode_ahead(self) -> None:
+        for inbox in self._inboxes.values():
+            inbox.decode_ahead()
 
     def rollback(self) -> None:
         """Forget what was sent and hand back what was received since the last commit: it comes again.

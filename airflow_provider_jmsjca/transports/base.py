@@ -268,8 +268,11 @@ class UnitOfWork(Protocol):
     def acknowledge(self, received: Received) -> None:
         """Add a received message to settle."""
 
-    def commit(self) -> None:
+    def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
         """Make all of it durable.
+
+        Args:
+            meanwhile: Work that is due anyway and doesn't raise; it may be done while the broker works.
 
         Raises:
             InDoubtError: The connection was lost before the outcome was known.

@@ -82,23 +82,24 @@ class Ours:
         """Nothing is left open."""
 
     def _publish_bytes(self, messages: int) -> Iterator[Measured]:
-        destination, body = Destination.queue(new_queue()), BODY.encode()
-        yield self._publish_bulk(PUBLISH_BULK, destination, messages, lambda: JmsMessage.text(BODY))
-        yield self._publish_bulk(PUBLISH_BYTES_BULK, destination, messages, lambda: JmsMessage.bytes(body))
+        body = BODY.encode()
+        yield self._publish_bulk(PUBLISH_BULK, messages, lambda: JmsMessage.text(BODY))
+        yield self._publish_bulk(PUBLISH_BYTES_BULK, messages, lambda: JmsMessage.bytes(body))
+        destination = Destination.queue(new_queue())
         with JmsConnection(connect(self._settings)) as connection:
             yield self._publish(
                 connection, PUBLISH_BYTES, destination, messages, lambda: JmsMessage.bytes(body)
             )
-            self._receive_singly(connection, destination, 3 * messages)
+            self._receive_singly(connection, destination, messages)
 
-    def _publish_bulk(
-        self, what: str, destination: Destination, messages: int, make: Callable[[], JmsMessage]
-    ) -> Measured:
-        meter, connection = Meter(self._broker), connect(self._settings)
-        meter.start()
-        connection.send(Outgoing(destination=destination, message=make()) for _ in range(messages))
-        meter.stop()
-        connection.close()
+    def _publish_bulk(self, what: str, messages: int, make: Callable[[], JmsMessage]) -> Measured:
+        meter, destination = Meter(self._broker), Destination.queue(new_queue())
+        transport = connect(self._settings)
+        with JmsConnection(transport) as connection:
+            meter.start()
+            transport.send(Outgoing(destination=destination, message=make()) for _ in range(messages))
+            meter.stop()
+            self._receive_singly(connection, destination, messages)
         return meter.result(what, self.who, messages)
 
     def _publish(

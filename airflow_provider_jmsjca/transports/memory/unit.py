@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from airflow_provider_jmsjca.errors import PermanentBrokerError
@@ -35,8 +36,9 @@ class MemoryUnitOfWork:
             if isinstance(consumer, MemoryConsumer) and consumer.enlist(received, self):
                 self._received.append((consumer, received))
 
-    def commit(self) -> None:
+    def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
         """Send and settle all of it, or nothing."""
+        del meanwhile  # there is nothing to wait for
         with self._connection.guard():
             self._refuse_if_done()
             try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -134,10 +134,12 @@ class TransactionUnit(_Unit):
             self._connection.watch(self)
             self._wire.append(encode("BEGIN", [("transaction", self._identifier)]))
 
-    def commit(self) -> None:
+    def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
         """Make all of it durable, or raise."""
         self.ask()
         self.decide()
+        if meanwhile is not None:
+            meanwhile()
         self.conclude()
 
     def ask(self) -> None:
@@ -258,8 +260,9 @@ class ConfirmedUnit(_Unit):
             if consumer.claim(received, None):
                 self._received.append(received)
 
-    def commit(self) -> None:
+    def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
         """Make all of it durable, or raise."""
+        del meanwhile  # what it sends is encoded already, and the acknowledgements are quick
         self._close()
         try:
             groups = [(each, each.sorted(received)) for each, received in self._by_consumer().items()]
