@@ -170,12 +170,12 @@ class TransactionUnit(_Unit):
         with self._undone_if_refused():
             if self._reply is not None:
                 self._connection.wait(self._reply)
-            if self._fault is not None:
-                raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
+                if self._fault is not None:
+                    raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
         self._connection.unwatch(self)
+        self._reply = self._connection.replies.receipts()
+        commit = encode("COMMIT", [("transaction", self._identifier), ("receipt", self._reply.ask())])
         try:
-            self._reply = self._connection.replies.receipts()
-            commit = encode("COMMIT", [("transaction", self._identifier), ("receipt", self._reply.ask())])
             self._wire.append(self._acknowledgements + commit)
         except ConnectionLostError as error:
             raise _in_doubt(error) from error
