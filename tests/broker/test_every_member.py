@@ -80,6 +80,7 @@ def test_a_member_is_killed_and_started_again(
     brokers = [activemq, any_private_broker]
     steady, killed = (each.settings() for each in brokers)
     out = f"{queue_name}.out"
+    any_private_broker.put_on_disk(queue_name, out)
     handled: list[tuple[float, str]] = []
 
     def handle(delivery: Delivery) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -139,9 +138,9 @@ def test_certificate_is_checked(broker: Broker) -> None:
 
 def test_persistent_message_outlives_kill_and_restart(any_private_broker: Broker, queue_name: str) -> None:
     ports = dict(any_private_broker.ports)
+    any_private_broker.put_on_disk(queue_name)
     with connected(any_private_broker) as (connection, inbox):
         send(connection, inbox, queue_name, "still here")
-        time.sleep(1)  # RabbitMQ confirms a message before the queue it made for it is on disk
         any_private_broker.kill()
         assert not any_private_broker.running
     any_private_broker.start()

@@ -111,9 +111,11 @@ def test_another_node_goes_on_where_one_was_killed(any_private_broker: Broker, q
     broker = any_private_broker
     chance = random.Random(20261121)  # noqa: S311 - where to kill
     doubled = longest = 0.0
-    for turn in range(ROUNDS):
-        topic = f"{queue_name}.{turn}"
+    topics = [f"{queue_name}.{turn}" for turn in range(ROUNDS)]
+    for topic in topics:
         subscribe(broker, topic)
+    broker.put_on_disk(*(f"{topic}.out" for topic in topics))
+    for turn, topic in enumerate(topics):
         active = Node(broker, topic)
         active.until(lambda up, _: up)
         standby = Node(broker, topic)

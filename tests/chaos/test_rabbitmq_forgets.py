@@ -47,12 +47,6 @@ def send(broker: Broker, queue: str) -> None:
     connection.close()
 
 
-def restart(broker: Broker) -> None:
-    """Put the queue itself on disk: RabbitMQ confirms messages before that, and may come back without it."""
-    broker.stop()
-    broker.start()
-
-
 def listener(broker: Broker, queue: str, handler: Callable[[Delivery], object]) -> Activation:
     settings = listener_settings(ActivationSpec(destination=f"queue://{queue}", prefetch=PREFETCH))
     outage = replace(settings.delivery.outage, backoff=Backoff(steps=(timedelta(seconds=0.2),)))
@@ -65,8 +59,8 @@ def test_a_listener_that_lives_on_knows_what_it_settled(
     private_broker: Callable[[str], Broker], queue_name: str, report: Report
 ) -> None:
     broker = private_broker("rabbitmq")
+    broker.put_on_disk(queue_name)
     send(broker, queue_name)
-    restart(broker)
     delivered: Counter[int] = Counter()
     reached = threading.Event()
 
@@ -97,8 +91,8 @@ def test_a_new_listener_gets_what_the_broker_forgot(
     private_broker: Callable[[str], Broker], queue_name: str, report: Report, pause: float
 ) -> None:
     broker = private_broker("rabbitmq")
+    broker.put_on_disk(queue_name)
     send(broker, queue_name)
-    restart(broker)
     delivered: Counter[int] = Counter()
 
     def note(delivery: Delivery) -> None:

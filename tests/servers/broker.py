@@ -55,6 +55,9 @@ class Broker(Server):
         scheme = "stomp+ssl" if tls else "stomp"
         return f"{scheme}://{quote(self.username, safe='')}:{quote(self.password, safe='')}@{host}:{port}"
 
+    def put_on_disk(self, *queues: str) -> None:
+        """Make queues that a kill leaves in place. Most brokers do that by themselves."""
+
     def settings(self, *, tls: bool = False, **overrides: Any) -> ConnectionSettings:
         """Return what a transport needs to reach it.
 

@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Subscription
 from tests.servers.broker import Broker
 from tests.servers.errors import ServerError, ServerUnavailableError
 from tests.servers.logs import cause_in
@@ -19,6 +22,8 @@ from tests.servers.ports import HOST, accepts
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
+# What it needs for that, with a wide margin.
+_ON_DISK_SECONDS = 5.0
 _ERLANG = "-kernel inet_dist_use_interface {127,0,0,1} +S 2:2 +sbwt none"
 _CONFIGURATION = """\
 listeners.tcp.1 = {host}:{amqp}
@@ -41,6 +46,14 @@ class RabbitMQ(Broker):
 
     name: ClassVar[str] = "rabbitmq"
     port_names: ClassVar[tuple[str, ...]] = ("stomp", "stomps", "amqp", "distribution", "epmd")
+
+    def put_on_disk(self, *queues: str) -> None:
+        """Make queues, and wait until they are written, for it confirms their messages before that."""
+        connection = connect(self.settings())
+        for queue in queues:
+            connection.consume(Subscription(destination=Destination.queue(queue)), lambda _: None).close()
+        connection.close()
+        time.sleep(_ON_DISK_SECONDS)
 
     def fetch(self) -> None:
         """Install the package."""

@@ -54,6 +54,10 @@ class Lab(ABC):
     def settings(self, **overrides: Any) -> ConnectionSettings:
         """Return what `connect` needs."""
 
+    def put_on_disk(self, queue: Destination) -> None:
+        """Make a queue that a kill leaves in place."""
+        del queue  # nothing in this process is ever on a disk
+
     @abstractmethod
     def kill(self) -> None:
         """Kill -9."""
@@ -130,6 +134,9 @@ class StompLab(Lab):
     def settings(self, *, tls: bool = False, **overrides: Any) -> ConnectionSettings:
         overrides = {"connect_timeout": CONNECT_TIMEOUT, **overrides}
         return self.broker.settings(tls=tls, **overrides)
+
+    def put_on_disk(self, queue: Destination) -> None:
+        self.broker.put_on_disk(queue.name)
 
     def kill(self) -> None:
         self.broker.kill()

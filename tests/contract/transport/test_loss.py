@@ -94,6 +94,7 @@ def test_a_new_connection_after_a_restart_finds_the_persistent_messages(
     private_lab: Lab, connect: Connect, queue: Destination
 ) -> None:
     settings = private_lab.settings()
+    private_lab.put_on_disk(queue)
     connection = connect(settings=settings)
     bodies = publish(connection, queue, 10)
     losses = Losses()
