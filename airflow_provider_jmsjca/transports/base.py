@@ -321,8 +321,12 @@ class Connection(Protocol):
             How many were sent.
 
         Raises:
-            PermanentBrokerError: The broker refused one; the message says which, those before are there.
+            PermanentBrokerError: The broker refused one. The text says which, or among which, and those
+                before are there unless it says that this isn't known.
             InDoubtError: The connection was lost; some may be there.
+
+        Guarantee: when it returns, the broker has confirmed all of them. Whatever else it raises, from the
+        caller's own messages for example, comes after what was sent by then is confirmed.
         """
 
     def unit(self) -> UnitOfWork:
