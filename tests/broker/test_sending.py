@@ -12,12 +12,13 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import InDoubtError
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
 from tests.broker.test_listener import bodies
 from tests.servers.broker import Broker
 from tests.servers.proxy import TcpProxy
 
 MESSAGES = 20_000
+IN_ORDER = 12_000
 TRANSACTION = 1000
 
 
@@ -56,3 +57,44 @@ def test_what_arrived_before_the_cut_is_a_beginning_without_gaps(
     assert len(arrived) < MESSAGES
     assert arrived or cut_at < 3 * TRANSACTION, "the test cuts before anything was sent"
     assert not atomic or len(arrived) % TRANSACTION == 0
+
+
+def test_a_bulk_keeps_its_order_while_somebody_reads(broker: Broker, queue_name: str) -> None:
+    """ActiveMQ gets it over two connections."""
+    queue, settings = Destination.queue(queue_name), broker.settings()
+    arrived: list[int] = []
+    everything = threading.Event()
+
+    def take(received: Received) -> None:
+        arrived.append(int(str(received.message.body)))
+        received.consumer.acknowledge((received,))
+        if len(arrived) == IN_ORDER:
+            everything.set()
+
+    reader, sender = connect(settings), connect(settings)
+    try:
+        reader.consume(Subscription(destination=queue, prefetch=500), take)
+        sent = sender.send(
+            Outgoing(destination=queue, message=JmsMessage.text(str(number))) for number in range(IN_ORDER)
+        )
+        assert sent == IN_ORDER
+        assert everything.wait(60), f"only {len(arrived)} arrived"
+        reader.synchronize()
+    finally:
+        reader.close()
+        sender.close()
+    assert arrived == list(range(IN_ORDER))
+
+
+def test_a_connection_with_a_client_id_sends_in_bulk_too(broker: Broker, queue_name: str) -> None:
+    """It can't have a second one beside it."""
+    connection = connect(replace(broker.settings(), client_id=f"bulk-{queue_name}"))
+    try:
+        count = connection.send(
+            Outgoing(destination=Destination.queue(queue_name), message=JmsMessage.text(str(number)))
+            for number in range(4 * TRANSACTION)
+        )
+    finally:
+        connection.close()
+    assert count == 4 * TRANSACTION
+    assert bodies(broker.settings(), queue_name) == [str(number) for number in range(4 * TRANSACTION)]

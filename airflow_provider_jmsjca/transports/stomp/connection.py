@@ -9,7 +9,7 @@ import re
 import threading
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from time import monotonic
 from typing import Final, assert_never
@@ -76,8 +76,24 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
     stay unsettled and unseen until the end of the connection, while this way the broker delivers it again.
     """
 
-    def __init__(self, settings: ConnectionSettings, host: tuple[str, int], channel: Channel) -> None:
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        host: tuple[str, int],
+        channel: Channel,
+        another: Callable[[], StompConnection] | None = None,
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            settings: What to say and how long to wait.
+            host: Where it leads, for logs and errors.
+            channel: The bytes in and out.
+            another: Opens a second connection of the same user to the same host.
+        """
         self._settings = settings
+        self._another = another
+        self._process: str | None = None
         self._host = host
         self._reply_timeout = settings.reply_timeout.total_seconds()
         self._state = ConnectionState.UP
@@ -164,6 +180,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             raise PermanentBrokerError(f"the broker speaks STOMP {headers.get('version', '1.0')}, not 1.2")
         self.dialect, product, version = recognise(headers.get("server", ""))
         self._broker = replace(self._broker, product=product, version=version)
+        self._process = self.dialect.process(headers.get("session", ""))
         self.wire.parser.end = self.dialect.frame_end
         send, receive = calculate_heartbeats(tuple(headers.get("heart-beat", "0,0").split(",")), beats)
         self.wire.heart_beats(send / 1000, receive / 1000)
@@ -297,6 +314,23 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         except ReceiptTimeoutError as error:
             self.give_up(error)
             raise
+
+    def another(self) -> StompConnection | None:
+        """Open a second connection of the same user to the same broker.
+
+        Returns:
+            It, or None where nothing tells whether the same broker answers.
+
+        Raises:
+            JmsError: The broker doesn't take it (see `Transport.connect`), or another one answers there.
+        """
+        if self._another is None or self._process is None:
+            return None
+        second = self._another()
+        if second._process != self._process:  # noqa: SLF001 - of the same class
+            second.close()
+            raise TransientBrokerError(f"at {self._broker.address} another broker answers now")
+        return second
 
     def new_subscription_id(self) -> str:
         """Return an id no other subscription of this connection has."""

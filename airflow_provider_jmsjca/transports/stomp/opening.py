@@ -77,7 +77,9 @@ def _open(settings: ConnectionSettings, address: tuple[str, int]) -> StompConnec
 
 def _attempt(settings: ConnectionSettings, address: tuple[str, int], deadline: float) -> StompConnection:
     tls = (settings.tls or TlsSettings()) if settings.scheme == TLS else None
-    connection = StompConnection(settings, address, open_channel(*address, tls, deadline))
+    connection = StompConnection(
+        settings, address, open_channel(*address, tls, deadline), lambda: _open(settings, address)
+    )
     connection.open(deadline)
     return connection
 

@@ -5,22 +5,33 @@ While the broker works on one part, the next one is encoded and put on its way.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError, PermanentBrokerError
+from airflow_provider_jmsjca.errors import (
+    ConnectionLostError,
+    InDoubtError,
+    JmsError,
+    PermanentBrokerError,
+)
 from airflow_provider_jmsjca.transports.base import Outgoing
 from airflow_provider_jmsjca.transports.stomp.units import TransactionUnit
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 
+_log = logging.getLogger(__name__)
+
 _MOST_MESSAGES: Final = 1000
 _MOST_CHARACTERS: Final = 4 * 1024 * 1024
 _LARGE: Final = 1024 * 1024
 """The broker may refuse so large a message by closing the connection: nothing else is under way with it."""
+_SECOND_CONNECTION_FROM: Final = 3
+"""From which transaction on a second connection is worth its opening."""
 
 
 class _Way(Protocol):
@@ -29,6 +40,9 @@ class _Way(Protocol):
 
     def finish(self) -> None:
         """Wait until the broker has confirmed everything; after a failure there is nothing to wait for."""
+
+    def close(self) -> None:
+        """Give back what it took for itself."""
 
 
 def send(connection: StompConnection, outgoing: Iterable[Outgoing]) -> int:
@@ -41,17 +55,18 @@ def send(connection: StompConnection, outgoing: Iterable[Outgoing]) -> int:
     singly = _Singly(connection)
     way: _Way = _InTransactions(connection) if connection.dialect.bulk_transactions else singly
     sent = 0
-    try:
-        for part in _parts(outgoing):
-            if len(part) == 1:
-                way.finish()
-                singly.send(part, sent)
-                singly.finish()
-            else:
-                way.send(part, sent)
-            sent += len(part)
-    finally:  # what was begun before a message that can't be had or encoded is not affected by it
-        way.finish()
+    with contextlib.closing(way):
+        try:
+            for part in _parts(outgoing):
+                if len(part) == 1:
+                    way.finish()
+                    singly.send(part, sent)
+                    singly.finish()
+                else:
+                    way.send(part, sent)
+                sent += len(part)
+        finally:  # what was begun before a message that can't be had or encoded is not affected by it
+            way.finish()
     return sent
 
 
@@ -122,6 +137,9 @@ class _Singly:
             self._explained(lambda: self._connection.wait(self._receipts))
             self._asked.clear()
 
+    def close(self) -> None:
+        """There is nothing to give back."""
+
     def _explained(self, step: Callable[[], None]) -> None:
         try:
             step()
@@ -143,101 +161,146 @@ class _Bulk:
     """The messages of one transaction.
 
     Attributes:
+        connection: What it travels on.
         before: How many were sent before these.
         decided: COMMIT is on its way.
     """
 
+    connection: StompConnection
     unit: TransactionUnit
     messages: list[Outgoing]
     before: int
     decided: bool = False
 
+    def refusal(self) -> PermanentBrokerError | None:
+        """Return why the broker has closed the connection, if it was for one of these messages."""
+        return self.connection.limits.passed(self.unit.largest)
+
 
 class _InTransactions:
-    """Transactions of many messages, of which the broker commits one while it takes in the next."""
+    """Transactions of many messages, of which the broker commits one while it takes in the next.
+
+    A broker works on each connection with one thread, so from the third transaction on every other one goes
+    over a second connection. COMMIT is said only when the transaction before is committed: the order stays,
+    and whatever fails, what is there is a beginning without gaps.
+    """
 
     def __init__(self, connection: StompConnection) -> None:
-        self._connection = connection
+        self._connections = [connection]
         self._bulks: deque[_Bulk] = deque()
+        self._transactions = 0
 
     def send(self, messages: list[Outgoing], before: int) -> None:
-        """Send a transaction, and go on with those before it."""
-        unit = TransactionUnit(self._connection)
+        """Send a transaction, after the one before it is decided."""
+        self._transactions += 1
+        if self._transactions == _SECOND_CONNECTION_FROM:
+            self._connect()
+        connection = self._connections[self._transactions % len(self._connections)]
+        unit = TransactionUnit(connection)
         frames = [unit.encode(one) for one in messages]
-        self._bulks.append(_Bulk(unit, messages, before))
+        bulk = _Bulk(connection, unit, messages, before)
+        self._bulks.append(bulk)
+        if self._bulks[0].decided:
+            self._advance()  # concludes the last but one
+        if len(self._bulks) > 1:
+            self._advance()  # decides the last
 
         def put() -> None:
             unit.send_encoded(frames)
             unit.ask()
-            if len(self._bulks) > 1 and self._bulks[0].decided:
-                self._conclude()
-            if len(self._bulks) > 1:
-                self._decide()
 
-        self._explained(put)
+        if self._bulks:  # else they were sent already, one by one
+            self._explained(bulk, put)
+
+    def _connect(self) -> None:
+        """Open the second connection; without it the first one does all."""
+        first = self._connections[0]
+        try:
+            second = first.another()
+        except JmsError as error:
+            _log.info(
+                "Sending over one connection to %s, for it takes no second one: %s", first.broker, error
+            )
+            return
+        if second is not None:
+            self._connections.append(second)
 
     def finish(self) -> None:
         """Commit what isn't yet."""
-
-        def step() -> None:
-            if not self._bulks[0].decided:
-                self._decide()
-            self._conclude()
-
         while self._bulks:
-            self._explained(step)
+            self._advance()
+
+    def close(self) -> None:
+        """Close the second connection."""
+        for connection in self._connections[1:]:
+            connection.close()
+
+    def _advance(self) -> None:
+        """Take the oldest transaction one step on."""
+        bulk = self._bulks[0]
+        self._explained(bulk, self._conclude if bulk.decided else self._decide)
 
     def _decide(self) -> None:
         self._bulks[0].unit.decide()
         self._bulks[0].decided = True
 
     def _conclude(self) -> None:
-        self._bulks[0].unit.conclude()
+        try:
+            self._bulks[0].unit.conclude()
+        except PermanentBrokerError:
+            self._bulks[0].decided = False
+            raise
         self._bulks.popleft()
 
-    def _explained(self, step: Callable[[], None]) -> None:
+    def _explained(self, bulk: _Bulk, step: Callable[[], None]) -> None:
         try:
             step()
         except PermanentBrokerError as error:
-            if self._connection.is_up:
-                self._once_more()
-                return
-            refused = self._too_large() or _refused(self._bulks[0], self._bulks[-1], str(error))
-            self._give_up()
-            raise refused from error
-        except ConnectionLostError as error:
-            too_large = self._too_large()
-            self._give_up()
-            raise too_large or InDoubtError(f"the connection was lost while sending: {error}") from error
+            if not bulk.connection.is_up:
+                raise self._lost(bulk, error) from error
+            self._once_more()
+        except (ConnectionLostError, InDoubtError) as error:
+            raise self._lost(bulk, error) from error
         except BaseException:
             self._give_up()
             raise
+
+    def _lost(self, bulk: _Bulk, error: JmsError) -> JmsError:
+        """Give up, and return what to say of it: the connection of this bulk is lost."""
+        oldest = self._bulks[0]
+        if oldest.decided and oldest.connection is not bulk.connection:
+            with contextlib.suppress(JmsError):  # then it stays there, in doubt
+                self._conclude()
+        bulks = self._give_up()
+        for each in bulks:
+            refusal = each.refusal() if each.connection is bulk.connection else None
+            if refusal is not None:
+                first = bulks[0].before + 1
+                doubt = f"; whether {first} to {each.before} were isn't known" if first <= each.before else ""
+                return _refused(each, each, f"{refusal}{doubt}")
+        if isinstance(error, PermanentBrokerError) and not bulks[0].decided:
+            return _refused(bulks[0], bulks[-1], str(error))
+        text = str(error)
+        return InDoubtError(
+            text if isinstance(error, InDoubtError) else f"the connection was lost while sending: {text}"
+        )
 
     def _give_up(self) -> list[_Bulk]:
         bulks = list(self._bulks)
         self._bulks.clear()
         for bulk in bulks:
             if not bulk.decided:
-                bulk.unit.abandon()
+                with contextlib.suppress(ConnectionLostError):  # then it is undone as well
+                    bulk.unit.abandon()
         return bulks
 
     def _once_more(self) -> None:
         """Send one by one what the broker refused as a whole, up to the message that it refuses."""
         for bulk in self._give_up():
             for position, one in enumerate(bulk.messages):
-                singly = _Singly(self._connection)
+                singly = _Singly(self._connections[0])
                 singly.send([one], bulk.before + position)
                 singly.finish()
-
-    def _too_large(self) -> PermanentBrokerError | None:
-        """Return which bulk the broker has closed the connection for, if it was for one."""
-        for bulk in self._bulks:
-            refusal = self._connection.limits.passed(bulk.unit.largest)
-            if refusal is not None:
-                first = self._bulks[0].before + 1
-                doubt = f"; whether {first} to {bulk.before} were isn't known" if first <= bulk.before else ""
-                return _refused(bulk, bulk, f"{refusal}{doubt}")
-        return None
 
 
 def _refused(first: _Bulk, last: _Bulk, why: str) -> PermanentBrokerError:

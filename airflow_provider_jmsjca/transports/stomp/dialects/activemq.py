@@ -78,6 +78,10 @@ class ActiveMqDialect(Dialect):
         }
     )
 
+    def process(self, session: str) -> str | None:
+        """Return all but the number of the connection; a client id stands in its place and says nothing."""
+        return session.rpartition(":")[0] if session.startswith("ID:") else None
+
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE."""
         del client_id

@@ -95,6 +95,11 @@ class Dialect(ABC):
     consumer_options: ClassVar[frozenset[str]] = frozenset()
     producer_options: ClassVar[frozenset[str]] = frozenset()
 
+    def process(self, session: str) -> str | None:
+        """Return which process of the broker a session id of CONNECTED belongs to, if that can be told."""
+        del session
+        return None
+
     # --- subscriptions
 
     def check(self, subscription: Subscription, broker: BrokerInfo, client_id: str | None) -> None:

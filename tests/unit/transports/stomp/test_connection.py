@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -36,7 +36,8 @@ from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 
 SECRET = "s3cret-word"
 QUEUE = Destination.queue("orders")
-CONNECTED = b"CONNECTED\nversion:1.2\nserver:%b\nheart-beat:%d,%d\n\n\0\n"
+CONNECTED = b"CONNECTED\nversion:1.2\nserver:%b\nsession:%b\nheart-beat:%d,%d\n\n\0\n"
+SESSION = b"ID:broker-33001-1795296408012-6:515"
 
 
 class Peer:
@@ -80,7 +81,7 @@ class Pair:
         self.peer = Peer(theirs)
         self.connection: StompConnection
 
-    def make(self, **settings: Any) -> StompConnection:
+    def make(self, another: Callable[[], StompConnection] | None = None, **settings: Any) -> StompConnection:
         arguments: dict[str, Any] = {
             "scheme": "stomp",
             "hosts": (("broker", 1),),
@@ -90,13 +91,15 @@ class Pair:
             "reply_timeout": timedelta(seconds=5),
         }
         self.connection = StompConnection(
-            ConnectionSettings(**(arguments | settings)), ("broker", 1), PlainChannel(self._ours)
+            ConnectionSettings(**(arguments | settings)), ("broker", 1), PlainChannel(self._ours), another
         )
         return self.connection
 
-    def up(self, server: bytes = b"Tested/1.0", beat: int = 0, **settings: Any) -> StompConnection:
+    def up(
+        self, server: bytes = b"Tested/1.0", beat: int = 0, session: bytes = SESSION, **settings: Any
+    ) -> StompConnection:
         connection = self.make(**settings)
-        self.peer.say(CONNECTED % (server, beat, beat))
+        self.peer.say(CONNECTED % (server, session, beat, beat))
         connection.open(time.monotonic() + 5)
         assert self.peer.hear()[0] == "CONNECT"
         return connection
@@ -126,7 +129,7 @@ def pair() -> Iterator[Pair]:
 
 def test_connect_frame(pair: Pair) -> None:
     connection = pair.make(client_id="c:1", password="a:b\\c", options={"wanted": "x"})
-    pair.peer.say(CONNECTED % (b"RabbitMQ/3.10.8", 0, 0))
+    pair.peer.say(CONNECTED % (b"RabbitMQ/3.10.8", SESSION, 0, 0))
     connection.open(time.monotonic() + 5)
     command, headers = pair.peer.hear()
     assert command == "CONNECT"

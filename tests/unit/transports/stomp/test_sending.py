@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
@@ -14,12 +14,14 @@ from airflow_provider_jmsjca.errors import (
     InDoubtError,
     JmsError,
     PermanentBrokerError,
+    TransientBrokerError,
 )
 from airflow_provider_jmsjca.transports.base import Outgoing
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 from tests.unit.transports.stomp.test_connection import (
     QUEUE,
     Pair,
+    Peer,
     pair,  # noqa: F401 - a fixture
 )
 
@@ -32,18 +34,53 @@ def texts(count: int) -> list[Outgoing]:
     return [Outgoing(destination=QUEUE, message=JmsMessage.text(str(number))) for number in range(count)]
 
 
+class Heard:
+    """What one of the two connections says, transaction by transaction."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+
+    def part(self) -> tuple[str, int, dict[str, str]]:
+        """Take a transaction up to the question whether all went well."""
+        command, headers = self.peer.hear()
+        assert command == "BEGIN"
+        transaction, count = headers["transaction"], 0
+        while (found := self.peer.hear())[0] == "SEND":
+            assert found[1]["transaction"] == transaction
+            count += 1
+        assert found[0] == "BEGIN"
+        command, asked = self.peer.hear()
+        assert command == "ABORT"
+        return transaction, count, asked
+
+    def commit(self, transaction: str) -> dict[str, str]:
+        command, headers = self.peer.hear()
+        assert (command, headers["transaction"]) == ("COMMIT", transaction)
+        return headers
+
+    def abort(self, transaction: str) -> None:
+        assert self.peer.hear() == ("ABORT", {"transaction": transaction})
+
+    def nothing(self) -> None:
+        with pytest.raises(TimeoutError):
+            self.peer.hear(within=0.2)
+
+    def good_bye(self) -> None:
+        command, headers = self.peer.hear()
+        assert command == "DISCONNECT"
+        self.peer.receipt(headers)
+
+
 class Sending:
     """A send in a thread, and what comes of it."""
 
-    def __init__(self, ends: Pair, server: bytes, messages: Callable[[], Iterator[Outgoing]]) -> None:
-        self._peer = ends.peer
-        self.connection: StompConnection = ends.up(server)
+    def __init__(self, connection: StompConnection, messages: Callable[[], Iterable[Outgoing]]) -> None:
         self.sent: int | None = None
         self.error: Exception | None = None
 
         def run() -> None:
             try:
-                self.sent = self.connection.send(messages())
+                self.sent = connection.send(messages())
             except (JmsError, LookupError) as error:
                 self.error = error
 
@@ -54,60 +91,42 @@ class Sending:
         self._thread.join(10)
         assert not self._thread.is_alive()
 
-    def hear_part(self) -> tuple[str, int, dict[str, str]]:
-        """Take a transaction up to the question whether all went well."""
-        command, headers = self._peer.hear()
-        assert command == "BEGIN"
-        transaction, count = headers["transaction"], 0
-        while (found := self._peer.hear())[0] == "SEND":
-            assert found[1]["transaction"] == transaction
-            count += 1
-        assert found[0] == "BEGIN"
-        command, asked = self._peer.hear()
-        assert command == "ABORT"
-        return transaction, count, asked
-
-    def hear_commit(self, transaction: str) -> dict[str, str]:
-        command, headers = self._peer.hear()
-        assert (command, headers["transaction"]) == ("COMMIT", transaction)
-        return headers
-
-    def hear_abort(self, transaction: str) -> None:
-        assert self._peer.hear() == ("ABORT", {"transaction": transaction})
-
 
 def test_one_transaction_is_taken_in_while_the_one_before_is_committed(pair: Pair) -> None:  # noqa: F811
-    sending = Sending(pair, ACTIVEMQ, lambda: iter(texts(2 * PART + 200)))
-    first, count, asked = sending.hear_part()
-    assert count == PART
-    second, count, asked_again = sending.hear_part()  # though nothing was answered yet
+    heard = Heard(pair.peer)
+    sending = Sending(pair.up(ACTIVEMQ), lambda: texts(2 * PART + 200))
+    first, count, asked = heard.part()
     assert count == PART
     pair.peer.receipt(asked)
-    committed = sending.hear_commit(first)
-    third, count, asked_thirdly = sending.hear_part()
+    committed = heard.commit(first)
+    second, count, asked = heard.part()  # though the first isn't committed yet
+    assert count == PART
+    pair.peer.receipt(asked)
+    pair.peer.receipt(committed)
+    committed = heard.commit(second)
+    third, count, asked = heard.part()
     assert count == 200
     pair.peer.receipt(committed)
-    pair.peer.receipt(asked_again)
-    committed = sending.hear_commit(second)
-    pair.peer.receipt(committed)
     assert sending.sent is None
-    pair.peer.receipt(asked_thirdly)
-    pair.peer.receipt(sending.hear_commit(third))
+    pair.peer.receipt(asked)
+    pair.peer.receipt(heard.commit(third))
     sending.ended()
     assert sending.sent == 2 * PART + 200
 
 
 def test_no_transaction_is_committed_before_all_of_it_went_well(pair: Pair) -> None:  # noqa: F811
     """What the broker refused as a whole goes one by one, up to the message that it refuses."""
-    sending = Sending(pair, ACTIVEMQ, lambda: iter(texts(PART + 4)))
-    first, _, asked = sending.hear_part()
-    second, count, asked_again = sending.hear_part()
-    assert count == 4
+    heard = Heard(pair.peer)
+    sending = Sending(pair.up(ACTIVEMQ), lambda: texts(PART + 4))
+    first, _, asked = heard.part()
     pair.peer.receipt(asked)
-    pair.peer.receipt(sending.hear_commit(first))
+    committed = heard.commit(first)
+    second, count, asked = heard.part()
+    assert count == 4
+    pair.peer.receipt(committed)
     pair.peer.say(b"ERROR\nmessage:no room\n\n\0\n")
-    pair.peer.receipt(asked_again)
-    sending.hear_abort(second)
+    pair.peer.receipt(asked)
+    heard.abort(second)
     for _ in range(2):
         command, headers = pair.peer.hear()
         assert command == "SEND"
@@ -120,21 +139,175 @@ def test_no_transaction_is_committed_before_all_of_it_went_well(pair: Pair) -> N
     assert f"message {PART + 3} to queue://orders was refused" in str(sending.error)
 
 
-def test_a_fault_blamed_on_the_wrong_transaction_costs_time_and_no_message(pair: Pair) -> None:  # noqa: F811
-    """The broker doesn't say which of two it means: both go one by one."""
-    sending = Sending(pair, ACTIVEMQ, lambda: iter(texts(PART + 2)))
-    first, _, asked = sending.hear_part()
-    second, _, _ = sending.hear_part()
+def test_a_refused_transaction_goes_one_by_one_and_so_does_what_waited_for_it(pair: Pair) -> None:  # noqa: F811
+    """The second one is encoded by then, and not sent."""
+    heard = Heard(pair.peer)
+    sending = Sending(pair.up(ACTIVEMQ), lambda: texts(PART + 2))
+    first, _, asked = heard.part()
     pair.peer.say(b"ERROR\nmessage:something else\n\n\0\n")
     pair.peer.receipt(asked)
-    sending.hear_abort(first)
-    sending.hear_abort(second)
+    heard.abort(first)
     for _ in range(PART + 2):
         command, headers = pair.peer.hear()
         assert (command, "transaction" in headers) == ("SEND", False)
         pair.peer.receipt(headers)
     sending.ended()
     assert (sending.sent, sending.error) == (PART + 2, None)
+
+
+def test_a_refused_commit_goes_one_by_one(pair: Pair) -> None:  # noqa: F811
+    """The broker has undone all of it then."""
+    heard = Heard(pair.peer)
+    sending = Sending(pair.up(ACTIVEMQ), lambda: texts(PART + 2))
+    first, _, asked = heard.part()
+    pair.peer.receipt(asked)
+    committed = heard.commit(first)
+    second, _, _ = heard.part()
+    pair.peer.say(f"ERROR\nreceipt-id:{committed['receipt']}\nmessage:the store\n\n\0\n".encode())
+    heard.abort(first)
+    heard.abort(second)
+    for _ in range(PART + 2):
+        pair.peer.receipt(pair.peer.hear()[1])
+    sending.ended()
+    assert (sending.sent, sending.error) == (PART + 2, None)
+
+
+@pytest.fixture
+def second() -> Iterator[Pair]:
+    """The second connection."""
+    made = Pair()
+    yield made
+    made.peer.close()
+    made.connection.close()
+
+
+def _three_parts_under_way(
+    pair: Pair,  # noqa: F811
+    second: Pair,
+    messages: Callable[[], Iterable[Outgoing]],
+) -> tuple[Sending, str, dict[str, str], str, dict[str, str]]:
+    """Let a send come to where the second transaction is being committed, and the third one elsewhere."""
+    heard, there = Heard(pair.peer), Heard(second.peer)
+    sending = Sending(pair.up(ACTIVEMQ, another=lambda: second.up(ACTIVEMQ)), messages)
+    first, _, asked = heard.part()
+    pair.peer.receipt(asked)
+    committed = heard.commit(first)
+    own, _, asked = heard.part()
+    pair.peer.receipt(committed)
+    pair.peer.receipt(asked)
+    committed = heard.commit(own)
+    other, _, asked = there.part()
+    return sending, own, committed, other, asked
+
+
+def test_the_third_transaction_goes_over_a_second_connection(pair: Pair, second: Pair) -> None:  # noqa: F811
+    """The broker works on both at a time, yet the order stays: no COMMIT before the one before is done."""
+    heard, there = Heard(pair.peer), Heard(second.peer)
+    sending, _, committed, third, asked = _three_parts_under_way(pair, second, lambda: texts(4 * PART))
+    second.peer.receipt(asked)
+    there.nothing()
+    pair.peer.receipt(committed)
+    committed = there.commit(third)
+    fourth, _, asked = heard.part()
+    pair.peer.receipt(asked)
+    heard.nothing()
+    second.peer.receipt(committed)
+    pair.peer.receipt(heard.commit(fourth))
+    there.good_bye()
+    sending.ended()
+    assert sending.sent == 4 * PART
+    assert pair.connection.is_up
+
+
+def _all_on_the_first(pair: Pair, connection: StompConnection) -> None:  # noqa: F811
+    heard = Heard(pair.peer)
+    sending = Sending(connection, lambda: texts(4 * PART))
+    for _ in range(4):
+        transaction, _, asked = heard.part()
+        pair.peer.receipt(asked)
+        pair.peer.receipt(heard.commit(transaction))
+    sending.ended()
+    assert sending.sent == 4 * PART
+
+
+def test_without_a_second_connection_the_first_does_all(
+    pair: Pair,  # noqa: F811
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse() -> StompConnection:
+        raise TransientBrokerError("no more connections")
+
+    with caplog.at_level("INFO"):
+        _all_on_the_first(pair, pair.up(ACTIVEMQ, another=refuse))
+    assert "no more connections" in caplog.text
+
+
+def test_a_second_connection_to_another_broker_is_not_used(
+    pair: Pair,  # noqa: F811
+    second: Pair,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Behind one name there may be several brokers; their messages would have no order."""
+
+    def other() -> StompConnection:
+        connection = second.up(ACTIVEMQ, session=b"ID:broker-33001-1795296999999-6:1")
+        second.in_background(Heard(second.peer).good_bye)
+        return connection
+
+    with caplog.at_level("INFO"):
+        _all_on_the_first(pair, pair.up(ACTIVEMQ, another=other))
+    assert "another broker answers" in caplog.text
+
+
+def test_where_nothing_tells_which_broker_answers_there_is_no_second_connection(pair: Pair) -> None:  # noqa: F811
+    """ActiveMQ says the client id then."""
+
+    def other() -> StompConnection:
+        raise AssertionError("it was opened")
+
+    _all_on_the_first(pair, pair.up(ACTIVEMQ, session=b"orders:1", another=other))
+
+
+def test_what_is_decided_is_concluded_when_the_second_connection_refuses_a_size(
+    pair: Pair,  # noqa: F811
+    second: Pair,
+) -> None:
+    """So it is known that those before are there."""
+    longer = Outgoing(destination=QUEUE, message=JmsMessage.text("x" * 10_000))
+    sending, _, committed, _, _ = _three_parts_under_way(pair, second, lambda: [*texts(2 * PART + 1), longer])
+    second.peer.say(b"ERROR\nmessage:The maximum data length was exceeded\n\n\0\n")
+    second.peer.close()
+    pair.peer.receipt(committed)
+    sending.ended()
+    assert isinstance(sending.error, PermanentBrokerError)
+    numbers = f"{2 * PART + 1} to {2 * PART + 2}"
+    assert f"one of the messages {numbers} was refused, so none of them was sent" in str(sending.error)
+    assert "isn't known" not in str(sending.error)
+    assert pair.connection.is_up
+
+
+def test_a_lost_second_connection_leaves_doubt_and_the_first_one(pair: Pair, second: Pair) -> None:  # noqa: F811
+    heard, there = Heard(pair.peer), Heard(second.peer)
+    sending, _, committed, third, asked = _three_parts_under_way(pair, second, lambda: texts(4 * PART))
+    second.peer.receipt(asked)
+    pair.peer.receipt(committed)
+    there.commit(third)
+    fourth, _, _ = heard.part()
+    second.peer.close()
+    heard.abort(fourth)
+    sending.ended()
+    assert isinstance(sending.error, InDoubtError)
+    assert pair.connection.is_up
+
+
+def test_a_lost_first_connection_ends_the_second(pair: Pair, second: Pair) -> None:  # noqa: F811
+    there = Heard(second.peer)
+    sending, _, _, third, _ = _three_parts_under_way(pair, second, lambda: texts(4 * PART))
+    pair.peer.close()
+    there.abort(third)
+    there.good_bye()
+    sending.ended()
+    assert isinstance(sending.error, InDoubtError)
 
 
 def _failing() -> Iterator[Outgoing]:
@@ -153,21 +326,23 @@ def test_what_was_begun_before_a_message_that_cannot_be_had_is_committed(
     messages: Callable[[], Iterator[Outgoing]],
     error: type[Exception],
 ) -> None:
-    sending = Sending(pair, ACTIVEMQ, messages)
-    first, count, asked = sending.hear_part()
+    heard = Heard(pair.peer)
+    sending = Sending(pair.up(ACTIVEMQ), messages)
+    first, count, asked = heard.part()
     assert count == PART
     pair.peer.receipt(asked)
-    pair.peer.receipt(sending.hear_commit(first))
+    pair.peer.receipt(heard.commit(first))
     sending.ended()
     assert isinstance(sending.error, error)
 
 
 def test_a_connection_lost_in_between_leaves_doubt(pair: Pair) -> None:  # noqa: F811
-    sending = Sending(pair, ACTIVEMQ, lambda: iter(texts(2 * PART)))
-    first, _, asked = sending.hear_part()
-    sending.hear_part()
+    heard = Heard(pair.peer)
+    sending = Sending(pair.up(ACTIVEMQ), lambda: texts(2 * PART))
+    first, _, asked = heard.part()
     pair.peer.receipt(asked)
-    sending.hear_commit(first)
+    heard.commit(first)
+    heard.part()
     pair.peer.close()
     sending.ended()
     assert isinstance(sending.error, InDoubtError)
@@ -176,11 +351,12 @@ def test_a_connection_lost_in_between_leaves_doubt(pair: Pair) -> None:  # noqa:
 def test_a_large_message_travels_alone(pair: Pair) -> None:  # noqa: F811
     """If the broker closes the connection over it, nothing else is in doubt."""
     large = Outgoing(destination=QUEUE, message=JmsMessage.text("x" * 1_100_000))
-    sending = Sending(pair, ACTIVEMQ, lambda: iter([*texts(2), large]))
-    first, count, asked = sending.hear_part()
+    heard = Heard(pair.peer)
+    sending = Sending(pair.up(ACTIVEMQ), lambda: [*texts(2), large])
+    first, count, asked = heard.part()
     assert count == 2
     pair.peer.receipt(asked)
-    pair.peer.receipt(sending.hear_commit(first))
+    pair.peer.receipt(heard.commit(first))
     command, headers = pair.peer.hear()
     assert (command, "transaction" in headers) == ("SEND", False)
     pair.peer.say(b"ERROR\nmessage:The maximum data length was exceeded\n\n\0\n")
@@ -193,9 +369,12 @@ def test_a_large_message_travels_alone(pair: Pair) -> None:  # noqa: F811
 def test_a_small_one_refused_for_its_size_leaves_those_before_it_in_doubt(pair: Pair) -> None:  # noqa: F811
     """Where the broker's limit is set below what is taken for large here."""
     longer = Outgoing(destination=QUEUE, message=JmsMessage.text("x" * 10_000))
-    sending = Sending(pair, ACTIVEMQ, lambda: iter([*texts(PART + 1), longer]))
-    sending.hear_part()
-    sending.hear_part()
+    heard = Heard(pair.peer)
+    sending = Sending(pair.up(ACTIVEMQ), lambda: [*texts(PART + 1), longer])
+    first, _, asked = heard.part()
+    pair.peer.receipt(asked)
+    heard.commit(first)
+    heard.part()
     pair.peer.say(b"ERROR\nmessage:The maximum data length was exceeded\n\n\0\n")
     pair.peer.close()
     sending.ended()
@@ -206,7 +385,7 @@ def test_a_small_one_refused_for_its_size_leaves_those_before_it_in_doubt(pair: 
 
 def test_a_broker_that_confirms_nothing_gets_so_many_and_no_more(pair: Pair) -> None:  # noqa: F811
     """Two parts of messages are under way at a time."""
-    sending = Sending(pair, RABBITMQ, lambda: iter(texts(3 * PART)))
+    sending = Sending(pair.up(RABBITMQ), lambda: texts(3 * PART))
     heard = [pair.peer.hear()[1] for _ in range(2 * PART)]
     pair.peer.receipt(heard[0])
     with pytest.raises(TimeoutError):
