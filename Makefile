@@ -60,7 +60,7 @@ lint: setup  ## Format, rules, types, imports, generated pages
 	$(IN_VENV) python -m tests.docs --check
 
 .PHONY: fuzz
-fuzz: setup  ## 100,000 generated inputs for each parser (an hour of one core)
+fuzz: setup  ## 100,000 generated inputs for each parser (hours of two cores)
 	JMSJCA_EXAMPLES=100000 $(IN_VENV) $(PYTEST) --numprocesses $(PROCESSES) tests/unit --timeout=0 --durations=0 -k "test_any_"
 
 .PHONY: demo

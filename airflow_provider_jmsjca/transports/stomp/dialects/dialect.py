@@ -200,9 +200,11 @@ class Dialect(ABC):
             raise ConfigurationError(
                 f"the text holds half a surrogate pair at character {error.start}: no Unicode text"
             ) from error
+        own = headers[len(address.headers) :]
+        if not own:
+            return b"SEND\n%b%b\n%b\0" % (first, address.lines, body)
         self.check_headers(headers, body)
-        lines = frames.encode_headers(headers[len(address.headers) :])
-        return b"SEND\n%b%b%b\n%b\0" % (first, address.lines, lines, body)
+        return b"SEND\n%b%b%b\n%b\0" % (first, address.lines, frames.encode_headers(own), body)
 
     def _optional_headers(self, headers: Headers, outgoing: Outgoing) -> None:
         message = outgoing.message
@@ -362,6 +364,7 @@ def _address(
         ("persistent", "true" if persistent else "false"),
         *producer_headers(dialect, destination),
     )
+    dialect.check_headers([*headers], b"")
     return _Address(headers, frames.encode_headers(headers))
 
 
