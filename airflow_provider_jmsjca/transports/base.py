@@ -317,8 +317,8 @@ class Connection(Protocol):
     def send(self, outgoing: Iterable[Outgoing]) -> int:
         """Send messages outside any unit, pipelined, and wait until the broker confirmed every one.
 
-        Many of them may travel over a second connection besides, which is opened for this call; they arrive in
-        their order all the same. Where the connection is lost, what is there is a beginning without gaps.
+        Many of them may travel over a second connection besides, which is opened for this call; they arrive
+        in their order all the same. Where a connection is lost, what is there is a beginning without gaps.
 
         Returns:
             How many were sent.

@@ -94,6 +94,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self._settings = settings
         self._another = another
         self._process: str | None = None
+        self._no_local = False
         self._host = host
         self._reply_timeout = settings.reply_timeout.total_seconds()
         self._state = ConnectionState.UP
@@ -142,8 +143,8 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         if settings.client_id is not None:
             headers["client-id"] = settings.client_id
         self.wire.vhost = settings.virtual_host or "/"
-        self.wire.start()
         try:
+            self.wire.start()
             # The reader knows why, if the connection ends before this is sent.
             with contextlib.suppress(ConnectionLostError):
                 # CONNECT and not STOMP: its headers are not escaped, so any password passes.
@@ -151,12 +152,14 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
                     settings.username, settings.password, headers=headers, with_connect_command=True
                 )
             self._answered.wait(max(0.0, deadline - monotonic()))
-        finally:
-            if self._connected is None:
-                self.wire.end(None)
-        if self._connected is None:
-            raise self._refusal()
-        self._greet(self._connected, beats)
+            if self._connected is not None:
+                self._greet(self._connected, beats)
+                return
+        except BaseException:  # also if the wait is interrupted
+            self.wire.end(None)
+            raise
+        self.wire.end(None)
+        raise self._refusal()
 
     def _refusal(self) -> JmsError:
         if self._last_error is not None:
@@ -236,6 +239,8 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
                 receipts.wait(self._reply_timeout)
             except (ConnectionLostError, PermanentBrokerError) as error:
                 _log.debug("No good-bye from %s: %s", self._broker, error)
+            finally:  # also if the wait is interrupted
+                self.wire.end(None)
         self.wire.end(None)
         self.wire.join(self._reply_timeout)
 
@@ -278,12 +283,15 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             return
         text = self.limits.explained(text, self.dialect.ways_out)
         error = PermanentBrokerError(f"{self._broker} refused: {text}")
-        if self.replies.refused(frame.headers.get("receipt-id"), error):
+        named = frame.headers.get("receipt-id")
+        expected = self.replies.refused(named, error)
+        if expected and named is not None:
             return
-        units = list(self._units)
-        for unit in units:
+        with self._lock:
+            units = list(self._units)
+        for unit in units:  # whoever else takes it for theirs: one of these may have lost a message
             unit.blame(error)
-        if not units:
+        if not (units or expected):
             _log.warning("%s reports an error that belongs to nothing we wait for: %s", self._broker, text)
 
     def _message(self, frame: Frame) -> None:
@@ -319,12 +327,13 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         """Open a second connection of the same user to the same broker.
 
         Returns:
-            It, or None where nothing tells whether the same broker answers.
+            It, or None: with a client id, where nothing tells whether the same broker answers, and beside a
+            consumer that wants no messages of its own connection.
 
         Raises:
             JmsError: The broker doesn't take it (see `Transport.connect`), or another one answers there.
         """
-        if self._another is None or self._process is None:
+        if self._another is None or self._process is None or self.client_id is not None or self._no_local:
             return None
         second = self._another()
         if second._process != self._process:  # noqa: SLF001 - of the same class
@@ -360,17 +369,20 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def watch(self, unit: TransactionUnit) -> None:
         """Tell a unit about errors that don't say where they belong."""
-        self._units.add(unit)
+        with self._lock:
+            self._units.add(unit)
 
     def unwatch(self, unit: TransactionUnit) -> None:
         """Stop that."""
-        self._units.discard(unit)
+        with self._lock:
+            self._units.discard(unit)
 
     # --- the port
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> StompConsumer:
         """Start receiving."""
         self.dialect.check(subscription, self._broker, self.client_id)
+        self._no_local |= any(name in self.dialect.no_local for name, _ in subscription.destination.options)
         consumer = StompConsumer(self, subscription, on_received)
         consumer.start()
         return consumer

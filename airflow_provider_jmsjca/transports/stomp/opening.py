@@ -77,10 +77,16 @@ def _open(settings: ConnectionSettings, address: tuple[str, int]) -> StompConnec
 
 def _attempt(settings: ConnectionSettings, address: tuple[str, int], deadline: float) -> StompConnection:
     tls = (settings.tls or TlsSettings()) if settings.scheme == TLS else None
-    connection = StompConnection(
-        settings, address, open_channel(*address, tls, deadline), lambda: _open(settings, address)
-    )
-    connection.open(deadline)
+    try:
+        channel = open_channel(*address, tls, deadline)
+        try:
+            connection = StompConnection(settings, address, channel, lambda: _open(settings, address))
+        except BaseException:
+            channel.close()
+            raise
+        connection.open(deadline)
+    except OSError as error:  # of file descriptors, mostly
+        raise TransientBrokerError(f"this process can't have another connection: {error}") from error
     return connection
 
 

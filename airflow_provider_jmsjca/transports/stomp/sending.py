@@ -196,6 +196,8 @@ class _InTransactions:
         if self._transactions == _SECOND_CONNECTION_FROM:
             self._connect()
         connection = self._connections[self._transactions % len(self._connections)]
+        if not connection.is_up:  # a second one on which nothing was under way: nothing is in doubt
+            connection = self._connections[0]
         unit = TransactionUnit(connection)
         frames = [unit.encode(one) for one in messages]
         bulk = _Bulk(connection, unit, messages, before)
@@ -273,7 +275,9 @@ class _InTransactions:
                 self._conclude()
         bulks = self._give_up()
         for each in bulks:
-            refusal = each.refusal() if each.connection is bulk.connection else None
+            # What is decided was taken in before its COMMIT: it isn't to blame.
+            asked = each.connection is bulk.connection and not each.decided
+            refusal = each.refusal() if asked else None
             if refusal is not None:
                 first = bulks[0].before + 1
                 doubt = f"; whether {first} to {each.before} were isn't known" if first <= each.before else ""

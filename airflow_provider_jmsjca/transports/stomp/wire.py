@@ -21,7 +21,7 @@ from stomp.transport import BaseTransport
 from stomp.utils import Frame as StompFrame
 from stomp.utils import convert_frame
 
-from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError
+from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, TransientBrokerError
 from airflow_provider_jmsjca.transports.stomp.channel import Channel, wait_for
 from airflow_provider_jmsjca.transports.stomp.frames import RECEIPT_ID, Frame, FrameParser
 
@@ -90,9 +90,17 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         self._last_sent = self._last_received = monotonic()
 
     def start(self) -> None:
-        """Start the reader."""
+        """Start the reader.
+
+        Raises:
+            TransientBrokerError: The process can have no more threads.
+        """
         self.running = True
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._free()
+            raise TransientBrokerError(f"the connection gets no thread: {error}") from error
 
     def heart_beats(self, send: float, receive: float) -> None:
         """Set how often (seconds) we promised a sign of life, and how often the broker did; 0 for never."""
@@ -259,11 +267,14 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             self.end(reason)
             if isinstance(self._reason, ConnectionLostError):
                 self._hear_out()
-            with self._send_lock:
-                self._channel.close()
-            self._wake_in.close()
-            self._wake_out.close()
+            self._free()
             self._on_end(self._reason)
+
+    def _free(self) -> None:
+        with self._send_lock:
+            self._channel.close()
+        self._wake_in.close()
+        self._wake_out.close()
 
     def _hear_out(self) -> None:
         """Read why the broker closed the connection, if a write noticed that first."""

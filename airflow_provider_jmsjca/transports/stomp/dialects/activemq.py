@@ -77,9 +77,10 @@ class ActiveMqDialect(Dialect):
             "activemq.retroactive",
         }
     )
+    no_local: ClassVar[frozenset[str]] = frozenset({"activemq.noLocal"})
 
     def process(self, session: str) -> str | None:
-        """Return all but the number of the connection; a client id stands in its place and says nothing."""
+        """Return all but the number of the connection. A client id, if there is one, stands in its place."""
         return session.rpartition(":")[0] if session.startswith("ID:") else None
 
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:

@@ -79,6 +79,7 @@ class Dialect(ABC):
         taken: Names that no property can have on the wire; such properties travel under another name.
         consumer_options: Options of a destination that are headers of SUBSCRIBE. Source: J91.
         producer_options: Options of a queue that are headers of SEND. Source: J91.
+        no_local: Which consumer options keep a connection's own messages from it.
     """
 
     product: ClassVar[str]
@@ -94,6 +95,7 @@ class Dialect(ABC):
     taken: ClassVar[frozenset[str]] = RESERVED
     consumer_options: ClassVar[frozenset[str]] = frozenset()
     producer_options: ClassVar[frozenset[str]] = frozenset()
+    no_local: ClassVar[frozenset[str]] = frozenset()
 
     def process(self, session: str) -> str | None:
         """Return which process of the broker a session id of CONNECTED belongs to, if that can be told."""

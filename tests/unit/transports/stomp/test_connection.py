@@ -33,6 +33,7 @@ from airflow_provider_jmsjca.transports.base import (
 from airflow_provider_jmsjca.transports.stomp import TRANSPORT
 from airflow_provider_jmsjca.transports.stomp.channel import PlainChannel
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from airflow_provider_jmsjca.transports.stomp.replies import Receipts
 
 SECRET = "s3cret-word"
 QUEUE = Destination.queue("orders")
@@ -427,3 +428,32 @@ def test_a_broker_that_takes_a_large_message_slowly_is_waited_for(pair: Pair) ->
     pair.peer.receipt({"receipt": receipt})
     thread.join(10)
     assert raised == []
+
+
+def test_an_interrupted_close_ends_the_connection(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C, or the time limit of a task, while the broker owes its good-bye."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    connection = pair.up()
+    monkeypatch.setattr(Receipts, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        connection.close()
+    assert pair.peer.hear()[0] == "DISCONNECT"
+    with pytest.raises(AssertionError, match="hung up"):
+        pair.peer.hear()
+
+
+def test_an_interrupted_open_ends_the_connection(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    connection = pair.make()
+    monkeypatch.setattr(connection, "_greet", interrupted)
+    pair.peer.say(CONNECTED % (b"Tested/1.0", SESSION, 0, 0))
+    with pytest.raises(KeyboardInterrupt):
+        connection.open(time.monotonic() + 5)
+    assert pair.peer.hear()[0] == "CONNECT"
+    with pytest.raises(AssertionError, match="hung up"):
+        pair.peer.hear()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -67,3 +69,31 @@ def test_a_refusal_is_taken_at_once() -> None:
     with server(REFUSAL) as (settings, asked), pytest.raises(AuthenticationError):
         connect(settings)
     assert len(asked) == 1
+
+
+def test_a_process_without_descriptors_hears_that_it_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a listener tries again, and a bulk goes on over the connection it has."""
+
+    def none_left(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        settings = ConnectionSettings(
+            scheme="stomp", hosts=(listener.getsockname(),), username="me", password="wrong"
+        )
+        monkeypatch.setattr(socket, "socketpair", none_left)
+        with pytest.raises(TransientBrokerError, match=r"can't have another connection.*Too many open"):
+            connect(settings)
+
+
+def test_a_process_without_threads_hears_that_it_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        settings = ConnectionSettings(
+            scheme="stomp", hosts=(listener.getsockname(),), username="me", password="wrong"
+        )
+        monkeypatch.setattr(threading.Thread, "start", none_left)
+        with pytest.raises(TransientBrokerError, match="gets no thread: can't start new thread"):
+            connect(settings)

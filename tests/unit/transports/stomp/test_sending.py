@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import pytest
 
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
@@ -16,7 +18,7 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     TransientBrokerError,
 )
-from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca.transports.base import Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 from tests.unit.transports.stomp.test_connection import (
     QUEUE,
@@ -259,13 +261,58 @@ def test_a_second_connection_to_another_broker_is_not_used(
     assert "another broker answers" in caplog.text
 
 
-def test_where_nothing_tells_which_broker_answers_there_is_no_second_connection(pair: Pair) -> None:  # noqa: F811
-    """ActiveMQ says the client id then."""
+def _must_not_open() -> StompConnection:
+    raise AssertionError("it was opened")
 
-    def other() -> StompConnection:
-        raise AssertionError("it was opened")
 
-    _all_on_the_first(pair, pair.up(ACTIVEMQ, session=b"orders:1", another=other))
+@pytest.mark.parametrize("client_id", [None, "ID:node:1"])
+def test_with_a_client_id_or_no_session_there_is_no_second_connection(
+    pair: Pair,  # noqa: F811
+    client_id: str | None,
+) -> None:
+    """A broker that lets links be stolen would end the first one."""
+    session = (client_id or "").encode()
+    _all_on_the_first(pair, pair.up(ACTIVEMQ, session=session, client_id=client_id, another=_must_not_open))
+
+
+def test_beside_a_consumer_that_wants_nothing_of_its_own_connection_there_is_no_second(
+    pair: Pair,  # noqa: F811
+) -> None:
+    """It would be sent what comes over the other one."""
+    connection = pair.up(ACTIVEMQ, another=_must_not_open)
+    topic = replace(Destination.topic("news"), options=(("activemq.noLocal", "true"),))
+    thread, raised = pair.in_background(connection.consume, Subscription(destination=topic), print)
+    pair.peer.receipt(pair.peer.hear()[1])
+    thread.join(5)
+    assert not raised
+    _all_on_the_first(pair, connection)
+
+
+def test_an_idle_second_connection_that_is_lost_costs_nothing(pair: Pair, second: Pair) -> None:  # noqa: F811
+    """Everything on it is confirmed: the first one goes on alone."""
+    heard, there, go_on = Heard(pair.peer), Heard(second.peer), threading.Event()
+
+    def slowly() -> Iterator[Outgoing]:
+        yield from texts(4 * PART + 1)
+        assert go_on.wait(5)
+        yield from texts(PART - 1)
+
+    sending, _, committed, third, asked = _three_parts_under_way(pair, second, slowly)
+    second.peer.receipt(asked)
+    pair.peer.receipt(committed)
+    second.peer.receipt(there.commit(third))
+    fourth, _, asked = heard.part()
+    second.peer.close()
+    second.connection.wire.join(5)
+    go_on.set()
+    pair.peer.receipt(asked)
+    committed = heard.commit(fourth)
+    fifth, _, asked = heard.part()
+    pair.peer.receipt(committed)
+    pair.peer.receipt(asked)
+    pair.peer.receipt(heard.commit(fifth))
+    sending.ended()
+    assert (sending.sent, sending.error) == (5 * PART, None)
 
 
 def test_what_is_decided_is_concluded_when_the_second_connection_refuses_a_size(
@@ -381,6 +428,46 @@ def test_a_small_one_refused_for_its_size_leaves_those_before_it_in_doubt(pair: 
     assert isinstance(sending.error, PermanentBrokerError)
     assert f"one of the messages {PART + 1} to {PART + 2} was refused, so none of them" in str(sending.error)
     assert f"whether 1 to {PART} were isn't known" in str(sending.error)
+
+
+def test_what_is_decided_is_never_blamed_for_the_end_of_a_connection(pair: Pair) -> None:  # noqa: F811
+    """It was taken in before its COMMIT; whether that was carried out isn't known."""
+    longer = Outgoing(destination=QUEUE, message=JmsMessage.text("x" * 10_000))
+    heard = Heard(pair.peer)
+    sending = Sending(pair.up(ACTIVEMQ), lambda: [longer, *texts(PART + 1)])
+    first, _, asked = heard.part()
+    pair.peer.receipt(asked)
+    heard.commit(first)
+    heard.part()
+    pair.peer.say(b"ERROR\nmessage:Java heap space\n\n\0\n")
+    pair.peer.close()
+    sending.ended()
+    assert isinstance(sending.error, InDoubtError)
+
+
+def test_an_error_without_a_name_is_not_put_down_to_a_subscription_alone(pair: Pair) -> None:  # noqa: F811
+    """The transaction may be what it is about: committed, it would lack a message."""
+    connection, heard = pair.up(ACTIVEMQ), Heard(pair.peer)
+    go_on = threading.Event()
+
+    def slowly() -> Iterator[Outgoing]:
+        yield from texts(PART + 1)
+        assert go_on.wait(5)
+        yield from texts(1)
+
+    sending = Sending(connection, slowly)
+    first, _, asked = heard.part()
+    thread, _ = pair.in_background(connection.consume, Subscription(destination=QUEUE), print)
+    command, subscribed = pair.peer.hear()
+    assert command == "SUBSCRIBE"
+    pair.peer.say(b"ERROR\nmessage:no room\n\n\0\n")
+    pair.peer.receipt(asked)
+    pair.peer.receipt(subscribed)
+    thread.join(5)
+    go_on.set()
+    heard.abort(first)
+    pair.peer.close()
+    sending.ended()
 
 
 def test_a_broker_that_confirms_nothing_gets_so_many_and_no_more(pair: Pair) -> None:  # noqa: F811
