@@ -260,7 +260,10 @@ class Dispatcher:
         if self.admission.takes_all:
             return self.handle(())
         event = self.admission.take()
-        return [] if event is None else self.handle((event,))
+        if event is None:  # settled before, or not for us any more: something came all the same
+            self.last_activity = self.clock()
+            return []
+        return self.handle((event,))
 
     # -- decisions out ------------------------------------------------------------------------------------
 

@@ -58,6 +58,25 @@ def test_a_message_of_a_known_id_is_acknowledged_and_not_delivered_i17(
 
 
 @every_mode
+def test_what_came_again_came_all_the_same(site: Site, mode: dict[str, Any]) -> None:
+    """A broker that sends again what it forgot keeps a listener from being idle, however long it takes."""
+    activation = site.activation(nothing, duplicate_event_elimination=True, **mode)
+    activation.start()
+    send(site, ("a", "ID:1"))
+    until(lambda: activation.counts.committed == 1)
+    until(lambda: activation.quiet_since() is not None)
+    before = activation.quiet_since()
+    send(site, ("a again", "ID:1"))
+    until(lambda: activation.counts.repeated == 1)
+    until(lambda: activation.quiet_since() is not None)
+    after = activation.quiet_since()
+    assert activation.stop()
+    assert before is not None
+    assert after is not None
+    assert after > before
+
+
+@every_mode
 def test_one_that_comes_while_its_like_is_in_hand_waits_for_it(site: Site, mode: dict[str, Any]) -> None:
     """I17: it is dropped when that one was handled."""
     handled = threading.Event()
