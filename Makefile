@@ -68,7 +68,7 @@ demo: setup  ## The whole way on real flights: queue, DAG, Spark table, dead let
 	@$(IN_VENV) python -m example_dags.demo
 
 .PHONY: bench
-bench: setup  ## Messages per second beside a plain loop and the Java clients, and the goals (12 minutes)
+bench: setup  ## Messages per second beside a plain loop and the Java clients, and the goals (10 minutes)
 	@$(IN_VENV) python -m tests.bench
 
 .PHONY: soak

@@ -1,6 +1,6 @@
 """Throughput, measured beside rivals in one run, and memory over a million messages.
 
-    python -m tests.bench [--messages 20000] [--rounds 7] [--broker activemq] [--broker rabbitmq]
+    python -m tests.bench [--messages 20000] [--rounds 5] [--broker activemq] [--broker rabbitmq]
     python -m tests.bench --soak 1000000 [--broker activemq]
 
 Prints every figure of every round, then medians, and beside their goals the medians of the rounds' ratios; a
@@ -47,7 +47,7 @@ def main() -> int:
         prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--messages", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--broker", action="append", choices=list(BROKERS), dest="brokers")
     parser.add_argument("--soak", type=int, metavar="MESSAGES", help="watch the memory instead")
     asked = parser.parse_args()
