@@ -231,17 +231,16 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             was_up = self._state is ConnectionState.UP
             if was_up:
                 self._state = ConnectionState.CLOSED
-        if was_up and not self.wire.in_reader:
-            receipts = self.replies.receipts()
-            try:
+        try:
+            if was_up and not self.wire.in_reader:
+                receipts = self.replies.receipts()
                 self.wire.append(encode("DISCONNECT", [("receipt", receipts.ask())]))
                 self.wire.flush()
                 receipts.wait(self._reply_timeout)
-            except (ConnectionLostError, PermanentBrokerError) as error:
-                _log.debug("No good-bye from %s: %s", self._broker, error)
-            finally:  # also if the wait is interrupted
-                self.wire.end(None)
-        self.wire.end(None)
+        except (ConnectionLostError, PermanentBrokerError) as error:
+            _log.debug("No good-bye from %s: %s", self._broker, error)
+        finally:  # also if the wait is interrupted
+            self.wire.end(None)
         self.wire.join(self._reply_timeout)
 
     def _end(self, reason: JmsError | None) -> None:

@@ -41,7 +41,7 @@ class _Unit:
     def _check_open(self) -> None:
         if not self._connection.is_up:
             raise ConnectionLostError(
-                "the connection was lost before the commit began; nothing of it happened"
+                "the connection was lost before the commit began; nothing of this unit of work happened"
             )
         if self._over:
             raise ConfigurationError("this unit of work is over; begin a new one")
