@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.destination_options import check_options, with_options
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, read_value
 from airflow_provider_jmsjca.core.options.properties import read_properties
-from airflow_provider_jmsjca.core.query import read_query
+from airflow_provider_jmsjca.core.query import NAMED, read_named
 from airflow_provider_jmsjca.errors import ConfigurationError
 
-_LOOKUP = "lookup://"
-_WITH_OPTIONS = "jmsjca://"
+LOOKUP: Final = "lookup://"
+"""In front of the name of an administered object."""
+
 _PATCH_BAY = "patchbay:/"
 _TYPED = ("queue:", "topic:", "/queue/", "/topic/")
 _SCHEMES = ("queue://", "topic://")
@@ -60,16 +62,16 @@ class DestinationReference:
             ConfigurationError: There is no name or kind, the kinds differ, or an option is unknown.
         """
         text = text.strip()
-        if text.lower().startswith(_LOOKUP):
-            name = text[len(_LOOKUP) :]
+        if text.lower().startswith(LOOKUP):
+            name = text[len(LOOKUP) :]
             if not name:
                 raise ConfigurationError("destination: lookup:// without a name, expected lookup://object")
             return cls(kind=kind, name=name, lookup=True)
         options: dict[str, str] = {}
-        if text.lower().startswith(_WITH_OPTIONS):
+        if text.lower().startswith(NAMED):
             text, options = _read_named(text)
-            if text.lower().startswith(_LOOKUP):
-                return cls(kind=kind, name=text[len(_LOOKUP) :], lookup=True, options=tuple(options.items()))
+            if text.lower().startswith(LOOKUP):
+                return cls(kind=kind, name=text[len(LOOKUP) :], lookup=True, options=tuple(options.items()))
         text = text.removeprefix(_PATCH_BAY)
         said = text.startswith(_TYPED) or text.lower().startswith(_SCHEMES)
         if kind is None and default is None and not said and "://" not in text:
@@ -109,6 +111,15 @@ class DestinationReference:
                 f"destination_type says {self.kind}"
             )
         return with_options(found.destination, {**dict(found.options), **dict(self.options)})
+
+
+def destination_named(text: str) -> Destination:
+    """Return the destination that a text names, with its options; a bare name is that of a queue.
+
+    Raises:
+        ConfigurationError: It can't be read, or would have to be looked up.
+    """
+    return DestinationReference.parse(text, default=DestinationKind.QUEUE).resolve({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,13 +218,7 @@ def _json_object(text: str) -> Mapping[str, object]:
 
 def _read_named(text: str) -> tuple[str, dict[str, str]]:
     faults: list[str] = []
-    rest = text[len(_WITH_OPTIONS) :]
-    if not rest.startswith("?"):
-        faults.append("destination: jmsjca:// needs a question mark, expected jmsjca://?name=destination")
-    options = read_query(rest.removeprefix("?"), "destination", faults)
-    name = options.pop("name", "")
-    if not name:
-        faults.append("destination: name is missing, expected jmsjca://?name=destination")
+    name, options = read_named(text, faults)
     faults.extend(check_options(options, "destination"))
     if faults:
         raise ConfigurationError(faults)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from urllib.parse import quote
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.options import check_keys, option_by_key, read_value
+from airflow_provider_jmsjca.core.query import write_named
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 _PREFETCH = "prefetch"
@@ -69,8 +69,7 @@ def reference_text(destination: Destination) -> str:
     """
     if not destination.options:
         return str(destination)
-    pairs = (("name", str(destination)), *destination.options)
-    return "jmsjca://?" + "&".join(f"{quote(key, safe='')}={quote(given, safe='')}" for key, given in pairs)
+    return write_named(str(destination), destination.options)
 
 
 def with_options(destination: Destination, options: Mapping[str, str]) -> Destination:

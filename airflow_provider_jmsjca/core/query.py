@@ -1,11 +1,16 @@
-"""Query text as URLs and destination names carry it."""
+"""Query text as URLs and destination names carry it, and names with options."""
 
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote_to_bytes
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import quote, unquote_to_bytes
 
 from airflow_provider_jmsjca.core.masking import MASK, is_secret
+
+NAMED: Final = "jmsjca://"
+"""In front of the name of a destination with options of its own."""
 
 _PAIR_END = re.compile(r"&amp;|&")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -39,6 +44,27 @@ def read_query(text: str, what: str, faults: list[str]) -> dict[str, str]:
         else:
             query[key] = decoded(raw_value.replace("+", " "), f"{what}: option {key}", faults)
     return query
+
+
+def read_named(text: str, faults: list[str]) -> tuple[str, dict[str, str]]:
+    """Return what `jmsjca://?name=destination&key=value` says: the destination and its options.
+
+    Source: J91.
+    """
+    rest = text[len(NAMED) :]
+    if not rest.startswith("?"):
+        faults.append("destination: jmsjca:// needs a question mark, expected jmsjca://?name=destination")
+    options = read_query(rest.removeprefix("?"), "destination", faults)
+    name = options.pop("name", "")
+    if not name:
+        faults.append("destination: name is missing, expected jmsjca://?name=destination")
+    return name, options
+
+
+def write_named(name: str, options: Iterable[tuple[str, str]]) -> str:
+    """Return the text that `read_named` reads back."""
+    pairs = (("name", name), *options)
+    return f"{NAMED}?" + "&".join(f"{quote(key)}={quote(given, safe='/:$')}" for key, given in pairs)
 
 
 def decoded(text: str, what: str, faults: list[str]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from airflow_provider_jmsjca.core.administered import destination_named
 from airflow_provider_jmsjca.core.delivered import DeliveredMessage
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -215,7 +216,7 @@ class Delivery(DeliveredMessage):
             self,
             Outgoing(
                 destination=(
-                    destination if isinstance(destination, Destination) else Destination.parse(destination)
+                    destination if isinstance(destination, Destination) else destination_named(destination)
                 ),
                 message=message,
                 delay=None if delay is None else timedelta(seconds=delay),

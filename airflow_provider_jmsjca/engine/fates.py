@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.administered import destination_named
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME
 from airflow_provider_jmsjca.core.options.choices import ContainerManagedEvents
-from airflow_provider_jmsjca.core.redelivery import Delete, Move, MoveKind, MoveTarget, RedeliveryHandling
+from airflow_provider_jmsjca.core.redelivery import Delete, Move, MoveTarget, RedeliveryHandling
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import ConfigurationError
 
@@ -84,9 +85,9 @@ class Fates:
                 " listener's subscribes: without one every message is wanted"
             )
         handling, non_retryable = spec.redelivery, frozenset(spec.non_retryable)
-        dead_letter = [*map(_target, spec.dead_letter_destinations)]
+        dead_letter = [*map(MoveTarget.of, spec.dead_letter_destinations)]
         if error is not None:
-            target = _target(error)
+            target = MoveTarget.of(error)
             dead_letter += [target] if target not in dead_letter else []
             if handling == RedeliveryHandling.parse(str(OPTIONS_BY_NAME["redelivery_handling"].default)):
                 non_retryable |= {_EVERY_EXCEPTION}
@@ -121,18 +122,14 @@ def _refuse_circles(spec: ActivationSpec) -> None:
 
 
 def _destination(text: str | None) -> Destination | None:
-    return None if text is None else Destination.parse(text)
-
-
-def _target(destination: Destination) -> MoveTarget:
-    return MoveTarget(MoveKind(destination.kind.value), destination.name)
+    return None if text is None else destination_named(text)
 
 
 def _undeleting(handling: RedeliveryHandling, target: MoveTarget) -> RedeliveryHandling:
     """Return the handling with a move in place of a deletion (I28, I29)."""
     return RedeliveryHandling(
         tuple(
-            Move(action.at, target.kind, target.name) if isinstance(action, Delete) else action
+            Move.to(action.at, (target,)) if isinstance(action, Delete) else action
             for action in handling.actions
         )
     )

@@ -7,6 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.administered import destination_named
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.in_progress import RUN, Staged, run_selector, staged_copy
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -99,7 +100,7 @@ def in_progress_of(spec: ActivationSpec, prefetch: int | None) -> InProgress | N
             )
         return None
     return InProgress(
-        destination=Destination.parse(spec.in_progress_destination),
+        destination=destination_named(spec.in_progress_destination),
         events=spec.in_doubt_events,
         prefetch=prefetch,
     )

@@ -28,7 +28,7 @@ from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.load_balancing import balanced_copy
 from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode
-from airflow_provider_jmsjca.core.redelivery import Move, MoveKind, MoveTarget, RedeliveryHandling
+from airflow_provider_jmsjca.core.redelivery import Move, MoveTarget, RedeliveryHandling
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.calls import Handler
 from airflow_provider_jmsjca.engine.delivery import Delivery
@@ -167,8 +167,7 @@ def _dead_letter(settings: ListenerSettings) -> tuple[MoveTarget, ...]:
     last = delivery.handling.actions[-1] if delivery.handling.actions else None
     if delivery.dead_letter or not isinstance(last, Move):
         return delivery.dead_letter
-    targets = last.targets(delivery.destination)
-    return tuple(MoveTarget(MoveKind(target.kind.value), target.name) for target in targets)
+    return tuple(map(MoveTarget.of, last.targets(delivery.destination)))
 
 
 @dataclass(frozen=True, slots=True)

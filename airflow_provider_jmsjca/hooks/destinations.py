@@ -8,14 +8,16 @@ from airflow.sdk import Variable
 from airflow.sdk.configuration import conf
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.administered import AdministeredObject, DestinationReference
+from airflow_provider_jmsjca.core.activation.redelivery import CLIENT_PROPERTIES
+from airflow_provider_jmsjca.core.activation.rules import SINGLE_DESTINATIONS
+from airflow_provider_jmsjca.core.administered import LOOKUP, AdministeredObject, DestinationReference
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.destination_options import reference_text
+from airflow_provider_jmsjca.core.query import NAMED
 from airflow_provider_jmsjca.core.redelivery import Move, MoveKind, MoveTarget, RedeliveryHandling
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 _PREFIX = "destination."
-_LOOKUP = "lookup://"
 
 
 def find_destination(text: str, *, variables: bool = True) -> Destination:
@@ -35,7 +37,7 @@ def find_destination(text: str, *, variables: bool = True) -> Destination:
 
     Source: J20, J85, J87, J88, J90, J91.
     """
-    if not text.strip().lower().startswith((_LOOKUP, "jmsjca://")):
+    if not text.strip().lower().startswith((LOOKUP, NAMED)):
         return Destination.parse(text)
     return _resolve(DestinationReference.parse(text, default=DestinationKind.QUEUE), variables=variables)
 
@@ -43,8 +45,9 @@ def find_destination(text: str, *, variables: bool = True) -> Destination:
 def looked_up(spec: ActivationSpec) -> ActivationSpec:
     """Return the spec with every administered object it names in its place.
 
-    That is: its destinations, and the targets of the move in its redelivery handling. `$` in such a target
-    stands for the destination as the spec says it, so that `dlq_$` stays in the folder of `lookup://a/b/in`.
+    That is: its destinations, those where messages go afterwards, and the targets of the move in its
+    redelivery handling. `$` in such a target stands for the destination as the spec says it, so that `dlq_$`
+    stays in the folder of `lookup://a/b/in`.
 
     Raises:
         ConfigurationError: An object isn't there or can't be read; or one move would need a different object
@@ -52,54 +55,64 @@ def looked_up(spec: ActivationSpec) -> ActivationSpec:
 
     Source: J50, J87, J140.
     """
+    changes: dict[str, object] = {}
+    for name in SINGLE_DESTINATIONS:
+        if (given := getattr(spec, name)) and (text := _looked_up_text(given)) != given:
+            changes[name] = text
+    dead_letters = tuple(map(_looked_up_text, spec.dead_letter_destination))
+    if dead_letters != spec.dead_letter_destination:
+        changes["dead_letter_destination"] = dead_letters
     references = spec.destination_references
     if any(reference.lookup for reference in references):
         found = [_resolve(reference) for reference in references]
-        title = spec.name or spec.ejb_name or ", ".join(map(str, found))
-        handling = _looked_up_moves(spec, references)
-        return spec.replace(
-            destination=[reference_text(each) for each in found],
-            destination_type=None,
-            name=title,
-            **({} if handling is None else {"redelivery_handling": handling}),
-        )
-    handling = _looked_up_moves(spec, references)
-    return spec if handling is None else spec.replace(redelivery_handling=handling)
+        changes["destination"] = [reference_text(each) for each in found]
+        changes["destination_type"] = None
+        changes["name"] = spec.name or spec.ejb_name or ", ".join(map(str, found))
+    if (handling := _looked_up_moves(spec, references)) is not None:
+        changes |= {**dict.fromkeys(CLIENT_PROPERTIES), "redelivery_handling": handling}
+    return spec.replace(**changes) if changes else spec
+
+
+def _looked_up_text(text: str) -> str:
+    reference = DestinationReference.parse(text, default=DestinationKind.QUEUE)
+    return reference_text(_resolve(reference)) if reference.lookup else text
 
 
 def _looked_up_moves(spec: ActivationSpec, references: tuple[DestinationReference, ...]) -> str | None:
     """Return the redelivery handling with its targets looked up; `None` if there is nothing to look up."""
     actions = spec.redelivery.actions
-    if not actions or not isinstance(move := actions[-1], Move):
-        return None
-    targets = (MoveTarget(move.kind, move.name), *move.further)
-    for_each = {tuple(_target(target, reference) for target in targets) for reference in references}
-    if not any(name.startswith(_LOOKUP) for names in for_each for _, name in names):
+    if spec.max_attempts is not None or not actions or not isinstance(move := actions[-1], Move):
+        return None  # after so many attempts a message goes to the dead-letter destinations
+    for_each = {tuple(_target(target, each) for target in move.all_targets) for each in references}
+    if not any(target.name.startswith(LOOKUP) for targets in for_each for target in targets):
         return None
     if len(for_each) > 1:
         raise ConfigurationError(
             f"redelivery_handling: {move} names an object to look up for each of {len(references)} "
             "destinations, expected a target without $, or an activation for each"
         )
-    (names,) = for_each
-    first, *further = [_move_target(kind, name) for kind, name in names]
-    changed = replace(move, kind=first.kind, name=first.name, further=tuple(further))
+    (targets,) = for_each
+    changed = Move.to(move.at, [*map(_looked_up_target, targets)])
     return str(RedeliveryHandling((*actions[:-1], changed)))
 
 
-def _target(target: MoveTarget, reference: DestinationReference) -> tuple[DestinationKind | None, str]:
+def _target(target: MoveTarget, reference: DestinationReference) -> MoveTarget:
+    """Return the target for messages of a destination, by name; it may have to be looked up."""
     kind = reference.kind or DestinationKind.QUEUE
-    original = Destination(kind, f"{_LOOKUP}{reference.name}" if reference.lookup else reference.name)
-    found = target.destination(original)
-    same = target.kind is MoveKind.SAME and reference.kind is None
-    return None if same else found.kind, found.name
+    original = Destination(kind, f"{LOOKUP}{reference.name}" if reference.lookup else reference.name)
+    found = MoveTarget.of(target.destination(original))
+    is_open = target.kind is MoveKind.SAME and reference.kind is None
+    return replace(found, kind=MoveKind.SAME) if is_open else found
 
 
-def _move_target(kind: DestinationKind | None, name: str) -> MoveTarget:
-    if name.startswith(_LOOKUP):
-        found = _resolve(DestinationReference.parse(name, kind))
-        return MoveTarget(MoveKind(found.kind.value), found.name)
-    return MoveTarget(MoveKind.SAME if kind is None else MoveKind(kind.value), name)
+def _looked_up_target(target: MoveTarget) -> MoveTarget:
+    if not target.name.startswith(LOOKUP):
+        return target
+    kind = None if target.kind is MoveKind.SAME else DestinationKind(target.kind.value)
+    name = target.name[len(LOOKUP) :]
+    return MoveTarget.of(
+        _resolve(DestinationReference(kind=kind, name=name, lookup=True, options=target.options))
+    )
 
 
 def _resolve(reference: DestinationReference, *, variables: bool = True) -> Destination:

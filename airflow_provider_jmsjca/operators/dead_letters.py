@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 from airflow_provider_jmsjca.core.dead_letter import Origin, copy_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery.tracker import MessageState
+from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.spark.manifest import Manifest
 from airflow_provider_jmsjca.spark.rejects import RejectedMessage, rejected_messages
 from airflow_provider_jmsjca.spark.sealing import numbered, seal
@@ -22,9 +24,10 @@ def target_of(text: str, source: Destination) -> Destination:
     """Return the dead-letter destination; `$` stands for the name of the source. Source: J140.
 
     Raises:
-        ConfigurationError: The text names no destination.
+        ConfigurationError: The text names no destination, or one that is looked up and not found.
     """
-    return Destination.parse(text.replace("$", source.name))
+    found = find_destination(text)
+    return replace(found, name=found.name.replace("$", source.name))
 
 
 def send_dead_letters(connection: Connection, manifest: Manifest, target: Destination) -> int:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import pytest
 
+from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.connection import JmsConnection
+from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.listener import Activation
+from airflow_provider_jmsjca.engine.listener_settings import listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import connect
 from tests.servers.broker import Broker
@@ -26,6 +33,52 @@ def test_a_queue_of_rabbitmq_is_declared_as_the_destination_says_j91(
             assert again is not None
             assert again.delivery_count == 2  # only quorum queues count
             session.commit()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"redelivery_handling": "1:move(queue:jmsjca://?name=$.dlq&x-queue-type=quorum)"},
+        {"max_attempts": 1, "dead_letter_destination": "jmsjca://?name=queue://$.dlq&x-queue-type=quorum"},
+        {
+            "non_retryable": ["ValueError"],
+            "dead_letter_destination": "jmsjca://?name=$.dlq&x-queue-type=quorum",
+        },
+    ],
+    ids=["handling", "attempts", "poison"],
+)
+def test_dead_letters_go_to_a_quorum_queue_of_rabbitmq_j91(
+    rabbitmq: Broker, queue_name: str, spec: dict[str, Any]
+) -> None:
+    connect_again = functools.partial(connect, rabbitmq.settings())
+    dead = Destination(DestinationKind.QUEUE, f"{queue_name}.dlq", (("x-queue-type", "quorum"),))
+    done = Destination(DestinationKind.QUEUE, f"{queue_name}.done", (("x-queue-type", "quorum"),))
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.body == "bad":
+            raise ValueError(delivery.body)
+
+    with JmsConnection(connect_again()) as connection, connection.session() as session:
+        for queue in (dead, done):  # they are there before, as the page on listening says
+            session.send(queue, JmsMessage.text("first"))
+        for body in ("bad", "good"):
+            session.send(queue_name, JmsMessage.text(body))
+        listener = Activation(
+            listener_settings(
+                ActivationSpec(
+                    destination=f"queue://{queue_name}",
+                    archive_destination=f"jmsjca://?name={queue_name}.done&x-queue-type=quorum",
+                    **spec,
+                )
+            ),
+            connect_again,
+            handle,
+        )
+        counts = listener.run(max_messages=2)
+        assert (counts.committed, counts.moved) == (1, 1)
+        for queue, body in ((dead, "bad"), (done, "good")):
+            taken = [session.receive(queue, timeout=10) for _ in range(2)]
+            assert [message and message.body for message in taken] == ["first", body]
 
 
 def test_an_exclusive_consumer_of_activemq_takes_all_j91(activemq: Broker, queue_name: str) -> None:

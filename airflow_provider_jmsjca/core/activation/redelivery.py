@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
-from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.administered import LOOKUP, DestinationReference
+from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.precedence import Level, Place, Resolved
 from airflow_provider_jmsjca.core.redelivery import (
     Action,
@@ -87,7 +88,13 @@ def _from_patch_bay(spec: ActivationFields) -> RedeliveryHandling:
                 "dead_letter_destination: missing, expected where to put a message after max_attempts: "
                 "nothing is dropped unless redelivery_handling says delete"
             )
-        targets = [Destination.parse(text) for text in spec.dead_letter_destination]
-        first, *further = (MoveTarget(MoveKind(target.kind.value), target.name) for target in targets)
-        actions.append(Move(attempts, first.kind, first.name, tuple(further)))
+        targets = [_target(text) for text in spec.dead_letter_destination]
+        actions.append(Move.to(attempts, targets))
     return RedeliveryHandling(tuple(actions))
+
+
+def _target(text: str) -> MoveTarget:
+    reference = DestinationReference.parse(text, default=DestinationKind.QUEUE)
+    if reference.lookup:  # to be looked up before it is used
+        return MoveTarget(MoveKind.SAME, LOOKUP + reference.name, reference.options)
+    return MoveTarget.of(reference.resolve({}))

@@ -12,7 +12,8 @@ from airflow_provider_jmsjca.core.activation.redelivery import (
     redelivery_handling,
 )
 from airflow_provider_jmsjca.core.administered import DestinationReference
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.core.destination_options import check_options
 from airflow_provider_jmsjca.core.options.choices import (
     ConcurrencyMode,
     ContainerManagedEvents,
@@ -28,7 +29,7 @@ Fault = tuple[frozenset[str], str]
 """The fields a fault is about, and its sentence."""
 
 _MOST_CONTAINER_MANAGED = 500
-_SINGLE_DESTINATIONS = (
+SINGLE_DESTINATIONS = (
     "in_progress_destination",
     "archive_destination",
     "error_destination",
@@ -36,6 +37,7 @@ _SINGLE_DESTINATIONS = (
     "reply_to_destination",
     "source_queue",
 )
+"""Options that name a destination where messages go; `dead_letter_destination` may name several."""
 
 
 def references(spec: ActivationFields) -> tuple[DestinationReference, ...]:
@@ -83,11 +85,11 @@ def _destinations(spec: ActivationFields) -> Iterator[Fault]:
     except ConfigurationError as error:
         for sentence in error.faults:
             yield _fault("destination destination_type", sentence)
-    for name in ("dead_letter_destination", *_SINGLE_DESTINATIONS):
+    for name in ("dead_letter_destination", *SINGLE_DESTINATIONS):
         given = getattr(spec, name)
         for text in given if isinstance(given, tuple) else (given,) if given else ():
             try:
-                Destination.parse(text)
+                DestinationReference.parse(text, default=DestinationKind.QUEUE)
             except ConfigurationError as error:
                 yield _fault(name, f"{name}: got {text!r}: {error}")
 
@@ -215,7 +217,12 @@ def _redelivery(spec: ActivationFields) -> Iterator[Fault]:
         for sentence in error.faults:
             yield _fault(names, sentence)
         return
-    moves = bool(handling.actions) and isinstance(handling.actions[-1], Move)
+    last = handling.actions[-1] if handling.actions else None
+    moves = isinstance(last, Move)
+    if isinstance(last, Move):
+        for target in last.all_targets:
+            for sentence in check_options(dict(target.options), "redelivery_handling"):
+                yield _fault("redelivery_handling", sentence)
     targets = spec.dead_letter_destination or spec.error_destination
     if spec.non_retryable and not targets and not moves:
         yield _fault(
@@ -261,6 +268,7 @@ def _events(spec: ActivationFields) -> Iterator[Fault]:
 
 def _is_a_topic(text: str) -> bool:
     try:
-        return Destination.parse(text).kind is DestinationKind.TOPIC
+        kind = DestinationReference.parse(text, default=DestinationKind.QUEUE).kind
     except ConfigurationError:
         return False
+    return kind is DestinationKind.TOPIC

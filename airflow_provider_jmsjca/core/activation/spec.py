@@ -15,7 +15,11 @@ from airflow_provider_jmsjca.core.activation.fields import ActivationFields
 from airflow_provider_jmsjca.core.activation.reading import option_of, read_given
 from airflow_provider_jmsjca.core.activation.redelivery import redelivery_handling, yielding
 from airflow_provider_jmsjca.core.activation.rules import check, references
-from airflow_provider_jmsjca.core.administered import AdministeredObject, DestinationReference
+from airflow_provider_jmsjca.core.administered import (
+    AdministeredObject,
+    DestinationReference,
+    destination_named,
+)
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.explain import display
 from airflow_provider_jmsjca.core.layers import Layer
@@ -189,7 +193,7 @@ class ActivationSpec(ActivationFields):
     @property
     def dead_letter_destinations(self) -> tuple[Destination, ...]:
         """Where messages go that can't be processed; a name without a kind is a queue."""
-        return tuple(Destination.parse(text) for text in self.dead_letter_destination)
+        return tuple(destination_named(text) for text in self.dead_letter_destination)
 
     @property
     def redelivery(self) -> RedeliveryHandling:

@@ -129,6 +129,8 @@ class Deliveries:
         """How many messages are received and neither settled nor lost."""
         if self.short_way.direct is not None:
             return 1
+        if self.short_way.clear:
+            return 0
         return len(self._line) + self._units.in_hand + len(self._staging)
 
     def arrived(self, event: MessageArrived) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from typing import TypeAlias
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.query import NAMED, read_named, write_named
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 MAX_COUNT = 50_000_000
@@ -148,14 +149,18 @@ class Backoff:
 class MoveTarget:
     """One destination of a move; every `$` in the name stands for the original destination's name.
 
+    Attributes:
+        options: How to use it (`core.destination_options`).
+
     Raises:
         ConfigurationError: The name can't be written in a redelivery handling string.
 
-    Source: J133, J135, J136, J140; C9.
+    Source: J91, J133, J135, J136, J140; C9.
     """
 
     kind: MoveKind
     name: str
+    options: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         try:
@@ -166,6 +171,32 @@ class MoveTarget:
             ) from error
         _refuse(self._faults())
 
+    @classmethod
+    def of(cls, destination: Destination) -> MoveTarget:
+        """Return the target that is this destination."""
+        return cls(MoveKind(destination.kind.value), destination.name, destination.options)
+
+    @classmethod
+    def named(cls, kind: str, text: str) -> MoveTarget:
+        """Return the target that a name says, or a name with options: `jmsjca://?name=$.dlq&key=value`.
+
+        Raises:
+            ConfigurationError: The text can't be read.
+        """
+        if not text.lower().startswith(NAMED):
+            return cls(kind, text)  # type: ignore[arg-type]  # becomes a MoveKind
+        faults: list[str] = []
+        name, options = read_named(text, faults)
+        if kind is not MoveKind.SAME:
+            said, separator, rest = name.partition("://")
+            if separator and said in list(DestinationKind):
+                if said != kind:
+                    faults.append(f"the target says {kind}, and its name {name!r} says {said}")
+                name = rest
+        if faults:
+            raise ConfigurationError(faults)
+        return cls(kind, name, tuple(options.items()))  # type: ignore[arg-type]  # becomes a MoveKind
+
     def _faults(self) -> Iterator[str]:
         if not self.name:
             yield "the destination has no name; expected for example move(queue:orders.dlq)"
@@ -173,6 +204,8 @@ class MoveTarget:
             yield f"the destination name {self.name!r} begins or ends with a blank"
         if ";" in self.name or _CONTROL.search(self.name):
             yield f"the destination name {self.name!r} holds a semicolon or a control character"
+        if self.name.lower().startswith(NAMED):
+            yield f"the destination name {self.name!r} reads as a name with options"
         if NEXT_TARGET.search(self.name):
             yield f"the destination name {self.name!r} reads as several targets"
 
@@ -187,15 +220,18 @@ class MoveTarget:
         """
         kind = original.kind if self.kind is MoveKind.SAME else DestinationKind(self.kind.value)
         if "$" not in self.name:
-            return Destination(kind, self.name)
+            return Destination(kind, self.name, self.options)
         folder, name = "", original.name
         if name.startswith(_LOOKUP):
             folder, slash, name = name.rpartition("/")
             folder += slash
-        return Destination(kind, folder + self.name.replace("$", name))
+        return Destination(kind, folder + self.name.replace("$", name), self.options)
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.name}"
+        if not self.options:
+            return f"{self.kind}:{self.name}"
+        name = self.name if self.kind is MoveKind.SAME else f"{self.kind}://{self.name}"
+        return f"{self.kind}:{write_named(name, self.options)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +243,7 @@ class Move:
         kind: Kind of the first target.
         name: Name of the first target; `$` stands for the original name.
         further: More targets: each gets the message.
+        options: Of the first target.
 
     Raises:
         ConfigurationError: The count is out of range, or a target is impossible or named twice.
@@ -218,11 +255,12 @@ class Move:
     kind: MoveKind
     name: str
     further: tuple[MoveTarget, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         faults = list(_count_faults(self.at))
         try:
-            first = MoveTarget(self.kind, self.name)
+            first = MoveTarget(self.kind, self.name, self.options)
         except ConfigurationError as error:
             raise ConfigurationError((*faults, *error.faults)) from error
         object.__setattr__(self, "kind", first.kind)
@@ -234,17 +272,27 @@ class Move:
         ]
         _refuse(iter(faults))
 
+    @classmethod
+    def to(cls, at: int, targets: Sequence[MoveTarget]) -> Move:
+        """Return a move to all of these."""
+        first, *further = targets
+        return cls(at, first.kind, first.name, tuple(further), first.options)
+
+    @property
+    def all_targets(self) -> tuple[MoveTarget, ...]:
+        """The first target and those after it."""
+        return (MoveTarget(self.kind, self.name, self.options), *self.further)
+
     def target(self, original: Destination) -> Destination:
         """Return the first target for a message received from `original`."""
-        return MoveTarget(self.kind, self.name).destination(original)
+        return self.all_targets[0].destination(original)
 
     def targets(self, original: Destination) -> tuple[Destination, ...]:
         """Return every target for a message received from `original`, without repetition."""
-        further = (target.destination(original) for target in self.further)
-        return tuple(dict.fromkeys((self.target(original), *further)))
+        return tuple(dict.fromkeys(target.destination(original) for target in self.all_targets))
 
     def __str__(self) -> str:
-        return f"{self.at}:move({','.join([f'{self.kind}:{self.name}', *map(str, self.further)])})"
+        return f"{self.at}:move({','.join(map(str, self.all_targets))})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
     entry     := count ":" action
     action    := milliseconds | "delete" | "move(" target {"," target} ")"
                | "backoff(" initial "," multiplier "," maximum ["," jitter] ")"
-    target    := ("queue" | "topic" | "same") ":" name
+    target    := ("queue" | "topic" | "same") ":" (name | "jmsjca://?name=" name {"&" key "=" value})
 
 Blanks may stand around every part. A move reaches to the next semicolon, so its names may hold commas and
 parentheses; a comma in it separates targets only where `queue:`, `topic:` or `same:` follows. Everywhere
@@ -160,7 +160,7 @@ def _move(at: int | None, offset: int, arguments: str, faults: _Faults) -> Move 
     sound = tuple(target for target in targets if target is not None)
     if at is None or len(sound) < len(targets):
         return None
-    return Move(at, sound[0].kind, sound[0].name, sound[1:])
+    return Move.to(at, sound)
 
 
 def _target(offset: int, text: str, faults: _Faults) -> MoveTarget | None:
@@ -169,7 +169,7 @@ def _target(offset: int, text: str, faults: _Faults) -> MoveTarget | None:
         faults.add(offset, f"{_short(text)} is no target; expected queue:name, topic:name or same:name")
         return None
     try:
-        return MoveTarget(found[1], found[2])  # type: ignore[arg-type]  # the value makes it a MoveKind
+        return MoveTarget.named(found[1], found[2])
     except ConfigurationError as error:
         faults.add_all(offset, error)
         return None

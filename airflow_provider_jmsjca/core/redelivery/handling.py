@@ -13,6 +13,7 @@ from airflow_provider_jmsjca.core.redelivery.actions import (
     Delete,
     Move,
     MoveKind,
+    MoveTarget,
     order_faults,
 )
 from airflow_provider_jmsjca.core.redelivery.grammar import parse_actions
@@ -89,8 +90,8 @@ class RedeliveryHandling:
             raise ConfigurationError(f"the action {action!r} needs the number of times after which it acts")
         if wanted == "delete":
             return cls((*actions, Delete(after)))
-        kind = MoveKind.SAME if move_kind == "auto" else move_kind
-        return cls((*actions, Move(after, kind, move_name)))  # type: ignore[arg-type]  # becomes a MoveKind
+        target = MoveTarget.named(MoveKind.SAME if move_kind == "auto" else move_kind, move_name)
+        return cls((*actions, Move.to(after, (target,))))
 
     def action_for(self, seen: int) -> Action | None:
         """Return what to do with a message that came again.

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.activation.rules import SINGLE_DESTINATIONS
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.redelivery import Move
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.operators.dead_letters import target_of
 from tests.airflow.conftest import Publish
 
 
@@ -64,6 +67,44 @@ def test_one_target_for_each_of_several_is_refused_j140() -> None:
     )
     with pytest.raises(ConfigurationError, match="expected a target without \\$, or an activation for each"):
         looked_up(spec)
+
+
+@pytest.mark.parametrize("name", SINGLE_DESTINATIONS)
+def test_where_messages_go_afterwards_is_looked_up_too_j87_j91(name: str) -> None:
+    spec = ActivationSpec.model_validate({"destination": "queue://in", name: "lookup://jms/in"})
+    assert getattr(looked_up(spec), name) == "jmsjca://?name=queue://q1234&prefetch=7"
+
+
+def test_dead_letter_destinations_are_looked_up_j87_j91() -> None:
+    dead = ["lookup://dead", "jmsjca://?name=lookup://jms/in&prefetch=3", "other"]
+    spec = looked_up(ActivationSpec(destination="queue://in", max_attempts=4, dead_letter_destination=dead))
+    expected = (Destination.queue("dead"), Destination.queue("q1234"), Destination.queue("other"))
+    assert spec.dead_letter_destinations == expected
+    (move,) = spec.redelivery.actions
+    assert isinstance(move, Move)
+    found = move.targets(Destination.queue("in"))
+    assert found == expected
+    assert [prefetch_of(each) for each in found] == [None, 3, None]
+
+
+def test_the_target_of_java_clients_properties_is_looked_up_with_its_options_c14_j91() -> None:
+    spec = ActivationSpec(
+        destination="queue://in",
+        redelivery_action="move",
+        redelivery_action_after=3,
+        redelivery_move_kind="queue",
+        redelivery_move_name="lookup://jms/in",
+    )
+    expected = "3:move(queue:jmsjca://?name=queue://q1234&prefetch=7)"
+    assert str(looked_up(spec).redelivery) == expected
+
+
+def test_the_dead_letters_of_a_spark_job_may_be_looked_up_j87() -> None:
+    source = Destination.queue("in")
+    assert target_of("lookup://dead", source) == Destination.queue("dead")
+    found = target_of("jmsjca://?name=queue://$.dlq&x-queue-type=quorum", source)
+    assert found == Destination.queue("in.dlq")
+    assert dict(found.options) == {"x-queue-type": "quorum"}
 
 
 def test_without_look_ups_the_spec_stays_as_it_is() -> None:

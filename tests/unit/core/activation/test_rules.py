@@ -127,6 +127,14 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
             "source_queue: got 'topic://s', expected a queue",
         ),
         ({**QUEUE, "error_destination": "queue://"}, "a destination needs a name"),
+        (
+            {**QUEUE, "archive_destination": "jmsjca://?name=done&JMSJCA.concurrencymode=cc"},
+            "JMSJCA.concurrencymode is no option of a destination",
+        ),
+        (
+            {**QUEUE, "redelivery_handling": "3:move(queue:jmsjca://?name=dead&BatchSize=5)"},
+            "redelivery_handling: JMSJCA.concurrencymode is no option of a destination",
+        ),
         # spelling
         ({**QUEUE, "bach_size": 2}, "bach_size: unknown option (did you mean batch_size?)"),
         (

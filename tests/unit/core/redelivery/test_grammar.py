@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -147,7 +148,10 @@ NAMES = st.text(min_size=1, max_size=20).filter(
     )
 )
 KINDS = st.sampled_from(list(MoveKind))
-TARGETS = st.builds(MoveTarget, KINDS, NAMES)
+OPTIONS = st.dictionaries(
+    st.text(min_size=1, max_size=8).filter(lambda key: key != "name"), st.text(max_size=8), max_size=2
+)
+TARGETS = st.builds(MoveTarget, KINDS, NAMES, OPTIONS.map(lambda options: tuple(options.items())))
 
 
 @st.composite
@@ -172,7 +176,7 @@ def handlings(draw: st.DrawFn) -> RedeliveryHandling:
         last = counts[-1]
         if draw(st.booleans()):
             targets = draw(st.lists(TARGETS, min_size=1, max_size=4, unique=True))
-            actions.append(Move(last, targets[0].kind, targets[0].name, tuple(targets[1:])))
+            actions.append(Move.to(last, targets))
         else:
             actions.append(Delete(last))
     return RedeliveryHandling(tuple(actions))
@@ -230,6 +234,38 @@ def test_j135_j136_j140_move_targets(text: str, original: Destination, targets: 
     assert isinstance(move, Move)
     assert move.target(original) == targets[0]
     assert list(move.targets(original)) == targets
+
+
+def test_a_target_may_have_options_j91() -> None:
+    text = (
+        "3:move(queue:jmsjca://?name=$.dlq&x-queue-type=quorum,same:jmsjca://?name=$.b&prefetch=1,topic:all)"
+    )
+    handling = RedeliveryHandling.parse(text)
+    (move,) = handling.actions
+    assert isinstance(move, Move)
+    found = move.targets(Destination.queue("orders"))
+    assert found == (Destination.queue("orders.dlq"), Destination.queue("orders.b"), Destination.topic("all"))
+    assert [dict(each.options) for each in found] == [{"x-queue-type": "quorum"}, {"prefetch": "1"}, {}]
+    assert str(handling) == text.replace("?name=$.dlq", "?name=queue://$.dlq")
+    client = RedeliveryHandling.from_client_properties(
+        after=3, action="move", move_kind="queue", move_name="jmsjca://?name=$.dlq&x-queue-type=quorum"
+    )
+    assert [str(action) for action in client.actions] == [
+        "3:move(queue:jmsjca://?name=queue://$.dlq&x-queue-type=quorum)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "fault"),
+    [
+        ("queue:jmsjca://?name=topic://t", "the target says queue, and its name 'topic://t' says topic"),
+        ("queue:jmsjca://?x=1", "name is missing, expected jmsjca://?name=destination"),
+        ("queue:jmsjca://dlq", "jmsjca:// needs a question mark"),
+    ],
+)
+def test_options_that_can_not_be_read_are_refused_j91(target: str, fault: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(fault)):
+        RedeliveryHandling.parse(f"3:move({target})")
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
