@@ -1,4 +1,4 @@
-"""Sends two messages to a queue, in one transaction."""
+"""Sends two messages to a queue."""
 
 from __future__ import annotations
 
@@ -17,5 +17,4 @@ with DAG(
         destination="queue://orders",
         messages=['{"id": 1, "day": "{{ ds }}"}', '{"id": 2, "day": "{{ ds }}"}'],
         properties={"region": "eu"},
-        transacted=True,
     )

@@ -19,6 +19,7 @@ from airflow_provider_jmsjca.core.explain import display, explain
 from airflow_provider_jmsjca.core.layers import Layer
 from airflow_provider_jmsjca.core.options import Level, option_by_field, read_value
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.hooks.destinations import looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
 
 # Tables are printed as rich's markup, in which [jmsjca] would be a style and vanish.
@@ -47,7 +48,7 @@ def _one_line_errors(command: Command) -> Command:
 def explain_command(args: argparse.Namespace) -> None:
     """Print each effective option with its value (secrets masked), origin and default.
 
-    What the levels contradict each other in is said after the table.
+    What the levels contradict each other in is said after the table, and what can't be looked up.
     """
     # As `airflow connections get` does it: without, connections in Airflow's database aren't found.
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
@@ -63,7 +64,7 @@ def explain_command(args: argparse.Namespace) -> None:
         },
     )
     if activation is not None:
-        ActivationSpec.from_resolved(resolved)
+        looked_up(ActivationSpec.from_resolved(resolved))
 
 
 @_one_line_errors

@@ -70,7 +70,7 @@ class JmsConnection:
             acknowledge_mode: For sessions that aren't transacted; `transacted` beats it.
             prefetch: How many messages the broker may set aside for this session and destination; it bounds
                 what the session can hold unsettled, so a transaction of 500 needs 500. `None` means 1 for a
-                queue in AUTO mode, else 100; 1000 for a topic. Artemis counts 1,200 bytes as
+                queue in AUTO mode, else 100; 1000 for a topic. Artemis counts 1,500 bytes as
                 a message: give more for larger ones.
 
         Raises:

@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.engine.in_progress import InProgress, in_progress_o
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Subscription
 
-# What every dialect asks for without being told; more is asked for where more is in hand at once.
+# Shared between the receivers of one destination; more is asked for where more is in hand at once.
 _USUAL_PREFETCH = 100
 
 

@@ -154,6 +154,7 @@ class JmsCollectOperator(BaseOperator):
         options = hook.options()
         settings = with_client_id(settings_for(self.jms_conn_id, options), self.subscription_name)
         patience = RetryPolicy(minimal_logging=options["minimal_reconnect_logging"] is True)
+        usual = options["prefetch"]
         spec = BatchSpec(
             subscription=Subscription(
                 destination=destination,
@@ -161,7 +162,7 @@ class JmsCollectOperator(BaseOperator):
                     options, destination, self.message_selector or None, self.subscription_name or None
                 ),
                 durable_name=self.subscription_name or None,
-                prefetch=prefetch_of(destination),
+                prefetch=prefetch_of(destination) or (usual if isinstance(usual, int) else None),
             ),
             max_messages=self.max_messages,
             max_time=timedelta(seconds=self.max_time),

@@ -34,7 +34,8 @@ class JmsPublishOperator(BaseOperator):
         properties: Added to messages given as text or bytes. Templated.
         message_type: JMSType of messages given as text or bytes. Templated.
         correlation_id: Of messages given as text or bytes. Templated.
-        transacted: Send all of them in one transaction.
+        transacted: Send all of them in one transaction. More than one message is refused on brokers without
+            atomic commits (Artemis, RabbitMQ).
         delay: Seconds before they can be received.
         deduplicate: Give each message an id that is the same when the task is tried again.
 

@@ -38,11 +38,11 @@ class JmsActivationTrigger(BaseEventTrigger):
       run, so that 50,000 messages make a few runs, and a message that arrives while a run is ending still
       gets its own.
 
-    To look, ActiveMQ Classic is browsed, which marks the first two messages as redelivered and counts that
-    once, however often it is done. Artemis hands one message out and takes it back without counting or
-    marking it. RabbitMQ marks that one message as redelivered, and quorum queues count it as delivered: there
-    each look at the same message doubles the interval, up to an hour, so that a queue's delivery limit isn't
-    reached by looking.
+    To look, ActiveMQ Classic is browsed, which with the broker policy `persistJMSRedelivered` marks the first
+    two messages as redelivered and counts that once, however often it is done. Artemis hands one message out
+    and takes it back without counting or marking it. RabbitMQ marks that one message as redelivered, and
+    quorum queues count it as delivered: there each look at the same message doubles the interval, up to an
+    hour, so that a queue's delivery limit isn't reached by looking.
 
     Triggers with the same arguments share one subscription, and each of them gets every event. Triggers with
     different arguments on one queue compete for its messages, as JMS consumers do.

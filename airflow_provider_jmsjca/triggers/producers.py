@@ -172,7 +172,7 @@ class MessageProducer(_Producer):
     async def _refuse(self, key: Hashable) -> None:
         received = self._in_flight.newest(key)
         if received is not None:
-            why = PoisonMessageError("refused by the trigger; its log says why")
+            why = PoisonMessageError("its body exceeds max_body_bytes; the triggerer's log says more")
             await self._move(key, received, received.message, why)
 
     async def _refuse_undecodable(self, received: Received, why: PoisonMessageError) -> None:

@@ -164,6 +164,17 @@ def test_explain_says_in_one_line_what_is_missing(
     assert capsys.readouterr().err.splitlines()[-1] == f"error: {said}"
 
 
+def test_explain_says_what_can_not_be_looked_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = tmp_path / "orders.yaml"
+    spec.write_text("destination: queue://orders\nredelivery_handling: 3:move(queue:lookup://no.such)\n")
+
+    with pytest.raises(SystemExit):
+        run("explain", "--activation", str(spec))
+
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("error: destination lookup://no.such: there is no such administered object")
+
+
 def test_every_fault_of_a_spec_has_a_line_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -89,7 +89,8 @@ def render(results: Mapping[str, Any] | None = None) -> str:
         [
             "# What works on which broker",
             "",
-            "Made by `python -m tests.docs` from the results of one set of tests that ran over every broker.",
+            "Made by `python -m tests.docs.brokers_page` from the results of one set of tests that ran over",
+            "every broker.",
             "What a broker can't do is refused as soon as a configuration needs it, by its name.",
             "",
             *_table(

@@ -132,7 +132,7 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
             "JMSJCA.concurrencymode is no option of a destination",
         ),
         (
-            {**QUEUE, "redelivery_handling": "3:move(queue:jmsjca://?name=dead&BatchSize=5)"},
+            {**QUEUE, "redelivery_handling": "3:move(queue:jmsjca://?name=dead&JMSJCA.concurrencymode=cc)"},
             "redelivery_handling: JMSJCA.concurrencymode is no option of a destination",
         ),
         # spelling
