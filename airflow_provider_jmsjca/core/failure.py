@@ -28,7 +28,7 @@ class Failure:
         """Return an exception as a value."""
         return cls(
             class_names=tuple(f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__[:-1]),
-            message=str(error),
+            message=_text(error),
             stack_trace="".join(traceback.format_exception(error)),
         )
 
@@ -44,3 +44,10 @@ class Failure:
             names: Dotted names; built-in classes also without `builtins.`.
         """
         return any(name in names or name.removeprefix("builtins.") in names for name in self.class_names)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as fault:  # noqa: BLE001 - the exception is somebody else's, and so is what this raises
+        return f"<its text can't be had: str() raised {type(fault).__name__}>"

@@ -52,8 +52,8 @@ class JmsListenDecoratedOperator(DecoratedOperator, JmsListenOperator):
         self._keywords = determine_kwargs(self.python_callable, (None, *self.op_args), given)
         return super()._listen(context, so_far, until)
 
-    def _handle(self, delivery: Any) -> None:
-        self.python_callable(delivery, *self.op_args, **self._keywords)
+    def _handle(self, delivery: Any) -> object:
+        return self.python_callable(delivery, *self.op_args, **self._keywords)
 
 
 def jms_listener_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 
@@ -14,6 +15,7 @@ from airflow_provider_jmsjca.engine.outage import Intake
 from airflow_provider_jmsjca.engine.settled import SettledLately
 from airflow_provider_jmsjca.engine.statistics import Tally
 from airflow_provider_jmsjca.engine.workers import Workers
+from airflow_provider_jmsjca.errors import PoisonMessageError
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
 
@@ -61,6 +63,16 @@ class Admission:
         self.numbers = itertools.count(1)
         self.settled = SettledLately()
         self.duplicates = Duplicates() if settings.drop_duplicates else None
+
+    def begin_anew(self, intake: Intake) -> None:
+        """Take in what comes to other consumers from now on; what was not settled goes back to the broker."""
+        old, self.intake = self.intake, intake
+        back = {message.message_id for _, message in old.held.values() if message is not None}
+        for received in tuple(old.arrivals):
+            with contextlib.suppress(PoisonMessageError):
+                if not received.message.redelivered:
+                    back.add(received.message.message_id)
+        self.settled.forget(back)
 
     def may_take(self, intake: Intake) -> bool:
         """Say whether something has come that may be taken in."""

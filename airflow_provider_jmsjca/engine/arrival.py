@@ -101,7 +101,7 @@ class ArrivalReader:
             unsubscribed = subscribes is not None and not subscribes(message)
         except PoisonMessageError as error:
             return _poison(message or received.salvaged, number, source, error)
-        except Exception as error:  # the user's function: whatever it raises
+        except BaseException as error:
             if message is None:
                 raise
             _log.exception("A message could not be asked whether it is wanted: it is poison")
@@ -121,7 +121,7 @@ class ArrivalReader:
 
 
 def _poison(
-    message: JmsMessage | None, number: int, source: int, error: Exception
+    message: JmsMessage | None, number: int, source: int, error: BaseException
 ) -> tuple[MessageArrived, JmsMessage | None]:
     event = MessageArrived(
         delivery=number,

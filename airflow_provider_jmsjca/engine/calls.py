@@ -33,6 +33,7 @@ from airflow_provider_jmsjca.engine.delivery import (
 from airflow_provider_jmsjca.engine.dispatch import Dispatcher
 from airflow_provider_jmsjca.engine.outage import Intake
 from airflow_provider_jmsjca.engine.settle import Settler, Settling
+from airflow_provider_jmsjca.engine.user_functions import refuse_unrun
 from airflow_provider_jmsjca.engine.workers import Work
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, ConnectionLostError
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing
@@ -163,7 +164,9 @@ class Caller:
             token = context_name.set(name)
             _enter.info("%s", name)
         try:
-            self._handler(delivery)
+            result = self._handler(delivery)
+            if result is not None:
+                refuse_unrun("the handler", result)
         except BaseException as error:  # noqa: BLE001 - a worker's edge: it becomes a rollback
             _log.warning(
                 "%s: the handler raised %s at attempt %d of message %s",
@@ -180,7 +183,11 @@ class Caller:
                 _exit.info("%s", name)
                 context_name.reset(token)
         if not delivery.is_untouched:
-            return (*self._wishes(delivery), end or HandlerReturned(call=delivery.call))
+            try:
+                return (*self._wishes(delivery), end or HandlerReturned(call=delivery.call))
+            except Exception as error:  # noqa: BLE001 - a worker's edge, and it holds what a user made
+                _log.exception("%s: what the handler wrote on its delivery can't be read", self._name)
+                end = HandlerRaised(call=delivery.call, failure=Failure.of(error))
         return None if end is None else (end,)
 
     def _wishes(self, delivery: Delivery) -> tuple[Event, ...]:
@@ -206,7 +213,12 @@ class Caller:
     def _acknowledge(self, delivered: DeliveredMessage) -> None:
         """Take an acknowledgement, from whichever thread. Source: J195, J196."""
         if isinstance(delivered, Delivery):
-            self._dispatcher.feed(*self._wishes(delivered), Acknowledged(call=delivered.call))
+            wishes, said = self._wishes(delivered), Acknowledged(call=delivered.call)
+            # A stop rolls back what isn't acknowledged, so it comes last.
+            if wishes and wishes[-1].__class__ is StopAsked:
+                self._dispatcher.feed(*wishes[:-1], said, wishes[-1])
+            else:
+                self._dispatcher.feed(*wishes, said)
 
     def _send(self, delivery: Delivery, outgoing: Outgoing) -> None:
         intake: Intake = delivery.intake
@@ -217,7 +229,7 @@ class Caller:
             outgoing = replace(outgoing, message=replace(outgoing.message, reply_to=self._reply_to))
         _check_sendable(connection, outgoing)
         if self._transacted:
-            self._settler.unit_of(intake, delivery.unit).send(outgoing)
+            self._settler.unit_to_join(intake, delivery.unit).send(outgoing)
         else:
             connection.send((outgoing,))
 

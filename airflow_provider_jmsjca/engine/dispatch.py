@@ -232,6 +232,12 @@ class Dispatcher:
         """A message came; called by the connection's reader."""
         self.workers.arrived(intake)
 
+    def ready(self, intake: Intake) -> None:
+        """The consumers are there; from now on it counts that nothing comes."""
+        with self.lock:
+            self.last_activity = self.clock()
+        self.arrived(intake)
+
     def wake(self) -> None:
         """There may be room for what waits; from any thread, also under the lock of another dispatcher."""
         self._woken = True
@@ -282,7 +288,7 @@ class Dispatcher:
                 self.link = self._new_link()
                 self.link.start()
             case OpenConsumer():
-                self.admission.intake = Intake(self.link)
+                self.admission.begin_anew(Intake(self.link))
                 self.link.consume(self.admission.intake)
             case CloseConsumer():
                 self.admission.intake.open = False

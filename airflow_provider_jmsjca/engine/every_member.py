@@ -31,6 +31,7 @@ from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.members import EveryMember
 from airflow_provider_jmsjca.engine.runs import TICK_SECONDS, Progress, StopSignal, Watch
 from airflow_provider_jmsjca.engine.statistics import Counts, Statistics, total
+from airflow_provider_jmsjca.errors import ConfigurationError
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
 # What a member is doing counts for the whole in this order.
@@ -215,7 +216,8 @@ class EveryMemberActivation:
             each.reset_statistics()
 
     def restart(self, within: timedelta = STOP_WITHIN) -> None:
-        """Stop, wait for it, and start again. Source: J120."""
+        """Stop, wait for it, and start again; see `Activation.restart`. Source: J120."""
+        self._refuse_in_handler("restart")
         self.stop(within, reason="told to restart")
         self.start()
 
@@ -229,6 +231,10 @@ class EveryMemberActivation:
 
     def _begin(self, limit: int | None) -> None:
         with self._lock:
+            if self.running and limit is not None:
+                raise ConfigurationError(
+                    f"{self._settings.name} runs already; stop it, to let it run with a limit"
+                )
             if self._room is None or not self.running:
                 self._room = _SharedRoom(self._settings.delivery.concurrency, limit)
             for each in self._all:
@@ -249,7 +255,11 @@ class EveryMemberActivation:
 
         Returns:
             Whether it is; `False` if time was up first.
+
+        Raises:
+            ConfigurationError: A handler calls it, and would wait for itself.
         """
+        self._refuse_in_handler("drain")
         self.suspend()
         deadline = self._clock() + within.total_seconds()
         while not all(each.is_idle() for each in self._all):
@@ -275,6 +285,10 @@ class EveryMemberActivation:
         with self._lock:
             for each in self._all:
                 each.request_stop(within, reason=reason, delete_durable=delete_durable)
+
+    def _refuse_in_handler(self, method: str) -> None:
+        for each in self._all:
+            each.refuse_in_handler(method)
 
     def _await_stop(self, deadline: float) -> bool:
         ended = [each.await_stop(deadline) for each in self._all]

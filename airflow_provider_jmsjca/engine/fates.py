@@ -17,6 +17,7 @@ from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME
 from airflow_provider_jmsjca.core.options.choices import ContainerManagedEvents
 from airflow_provider_jmsjca.core.redelivery import Delete, Move, MoveTarget, RedeliveryHandling
 from airflow_provider_jmsjca.core.selector import Selector
+from airflow_provider_jmsjca.engine.user_functions import plain_function
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 Subscribes: TypeAlias = Callable[[JmsMessage], bool]
@@ -68,9 +69,12 @@ class Fates:
             subscribes: The listener's own word on who wants a message.
 
         Raises:
-            ConfigurationError: Messages may be rejected and nothing says where they go, or the reverse.
+            ConfigurationError: Messages may be rejected and nothing says where they go, or the reverse; or
+                `subscribes` is no plain function.
         """
         _refuse_circles(spec)
+        if subscribes is not None:
+            plain_function("subscribes", subscribes)
         error = _destination(spec.error_destination)
         unsubscribed = _destination(spec.unsubscribed_destination)
         selector = spec.selector_for()

@@ -16,11 +16,14 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from typing import Final
 
 from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.events import ResumeAsked, Start, StopAsked, SuspendAsked
 from airflow_provider_jmsjca.core.delivery.room import Room
+from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine import management
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
@@ -33,9 +36,13 @@ from airflow_provider_jmsjca.engine.outage import Connect
 from airflow_provider_jmsjca.engine.runs import TICK_SECONDS, Progress, StopSignal, Watch
 from airflow_provider_jmsjca.engine.settle import Settler
 from airflow_provider_jmsjca.engine.statistics import Counts, Statistics
+from airflow_provider_jmsjca.engine.user_functions import plain_function
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 
 STOP_WITHIN = timedelta(seconds=30)
+
+_SPARE: Final = 10
+_USUAL_PREFETCH: Final = 500
 
 
 class Activation:
@@ -62,7 +69,8 @@ class Activation:
         ended_by: Which end the last `run` reached; `STOPPED` also when the handler stopped the activation.
 
     Raises:
-        ConfigurationError: The settings need `record`.
+        ConfigurationError: The settings need `record`, or the handler is no plain function: an asynchronous
+            one or a generator would be called, and never run.
 
     Source: J9, J10, J12, J13, J81-J84, J116-J122, W15, W24-W27, W33.
     """
@@ -83,7 +91,7 @@ class Activation:
             raise ConfigurationError("record_attempts is on, and nothing was given to record them with")
         self._settings = settings
         self._connect = connect
-        self._handler = handler
+        self._handler = plain_function("the handler", handler)
         self._record = record
         self._clock = clock
         self._chance = chance
@@ -96,7 +104,8 @@ class Activation:
         self.ended_by: EndReason | None = None
 
     def _new_dispatcher(self, limit: int | None, room: Room | None) -> Dispatcher:
-        settings, delivery = self._settings, self._settings.delivery
+        settings = self._settings if limit is None else _bounded(self._settings, limit)
+        delivery = settings.delivery
         if room is None and (delivery.further or delivery.in_progress):
             # Which message is next is the machine's choice, so the limit has to be its too.
             room = Room(delivery.concurrency, limit)
@@ -195,7 +204,14 @@ class Activation:
             dispatcher.tally.reset(self._clock())
 
     def restart(self, within: timedelta = STOP_WITHIN) -> None:
-        """Stop, wait for it, and start again. Source: J120."""
+        """Stop, wait for it, and start again.
+
+        Raises:
+            ConfigurationError: A handler calls it, and would wait for itself.
+
+        Source: J120.
+        """
+        self.refuse_in_handler("restart")
         self.stop(within, reason="told to restart")
         self.start()
 
@@ -213,14 +229,21 @@ class Activation:
         Args:
             limit: No more messages than this are settled; `None`: no limit.
             room: Bounds it together with others, in place of the limit; whoever made it serialises its calls.
+
+        Raises:
+            ConfigurationError: It runs already, and a limit is given.
         """
         with self._lock:
-            if self._started and not self._dispatcher.stopped.is_set():
+            if self.running:
+                if limit is not None:
+                    raise ConfigurationError(
+                        f"{self._settings.name} runs already; stop it, to let it run with a limit"
+                    )
                 return
             self._dispatcher = self._new_dispatcher(limit, room)
             self._started = True
             self._dispatcher.start()
-        self._dispatcher.feed(Start())
+            self._dispatcher.feed(Start())  # before anybody can ask for a stop
 
     def suspend(self) -> None:
         """Deliver nothing more until `resume`; what is being handled is finished, the rest goes back."""
@@ -235,7 +258,11 @@ class Activation:
 
         Returns:
             Whether it is; `False` if time was up first.
+
+        Raises:
+            ConfigurationError: A handler calls it, and would wait for itself.
         """
+        self.refuse_in_handler("drain")
         self.suspend()
         deadline = self._clock() + within.total_seconds()
         while not self.is_idle():
@@ -251,7 +278,8 @@ class Activation:
         connection is up; otherwise it stays, with what it holds (W33).
 
         Running handlers may return and are committed. Whoever doesn't return in time is left alone: the
-        connection is closed, which rolls its delivery back.
+        connection is closed, which rolls its delivery back. In a handler this only asks for the stop, and
+        returns `False`.
 
         Args:
             within: How long running handlers may take, and how long this may take.
@@ -279,19 +307,28 @@ class Activation:
             reason: For the log.
             delete_durable: Whether the durable subscription may go, if the settings say so.
         """
-        if self._started:
-            self._dispatcher.ask_stop(StopAsked(reason=reason, within=within), delete_durable=delete_durable)
+        with self._lock:
+            dispatcher = self._dispatcher if self._started else None
+        if dispatcher is not None:
+            dispatcher.ask_stop(StopAsked(reason=reason, within=within), delete_durable=delete_durable)
 
     def await_stop(self, deadline: float) -> bool:
         """Wait for the end of a stop, until the deadline on the clock; return what `stop` returns."""
         if not self._started:
             return True
         dispatcher = self._dispatcher
+        if dispatcher.workers.are_here:
+            return False
         # The machine itself gives up at the deadline; that must not be missed by a hair.
         ended = dispatcher.stopped.wait(max(0.0, deadline - self._clock()) + 2 * TICK_SECONDS)
         left_alone = dispatcher.tally.active
         closed = dispatcher.link.closed.wait(max(0.0, deadline - self._clock()))
         return ended and closed and not left_alone
+
+    def refuse_in_handler(self, method: str) -> None:
+        """Raise `ConfigurationError` if the caller is a handler of this activation."""
+        if self._dispatcher.workers.are_here:
+            raise ConfigurationError(f"{method}() waits for handlers to return; it can't be called in one")
 
     def run(
         self,
@@ -321,7 +358,8 @@ class Activation:
 
         Raises:
             PermanentBrokerError: The broker refuses.
-            ConfigurationError: The settings can't work on this broker, or an end is out of range.
+            ConfigurationError: The settings can't work on this broker, an end is out of range, or it runs
+                already and `max_messages` is given.
         """
         watch = Watch(
             ends=Ends(max_messages=max_messages, run_for=run_for, idle_for=idle_for),
@@ -348,8 +386,10 @@ class Activation:
 
     def quiet_since(self) -> float | None:
         """Since when there was nothing to do, on the clock; `None` while there is, or while not connected."""
-        quiet = self.state is ActivationState.UP and self.is_idle()
-        return self._dispatcher.last_activity if quiet else None
+        dispatcher = self._dispatcher
+        consuming = dispatcher.machine.suspended or dispatcher.admission.intake.ready
+        quiet = consuming and self.state is ActivationState.UP and self.is_idle()
+        return dispatcher.last_activity if quiet else None
 
     def is_idle(self) -> bool:
         """Whether no message is in hand; suspended, whether none is being handled."""
@@ -358,3 +398,19 @@ class Activation:
             return dispatcher.machine.idle and (
                 dispatcher.machine.in_hand == 0 or dispatcher.machine.suspended
             )
+
+
+def _bounded(settings: ListenerSettings, limit: int) -> ListenerSettings:
+    """Let the broker set aside no more than may be settled, and some that stay.
+
+    What goes back unseen at the end is kept from other consumers until then, and on quorum queues of RabbitMQ
+    it counts as delivered.
+    """
+    most = limit + _SPARE
+    first, *further = (
+        replace(each, prefetch=min(each.prefetch or _USUAL_PREFETCH, most))
+        if most < _USUAL_PREFETCH and each.destination.kind is DestinationKind.QUEUE
+        else each
+        for each in settings.subscriptions
+    )
+    return replace(settings, subscription=first, further=tuple(further))

@@ -70,6 +70,9 @@ class Listener(Protocol):
     def arrived(self, intake: Intake) -> None:
         """A message was appended to the intake's arrivals."""
 
+    def ready(self, intake: Intake) -> None:
+        """The intake's consumers are there."""
+
     def idle_for(self) -> float:
         """For how many seconds there has been nothing to do; 0 while there is."""
 
@@ -165,9 +168,9 @@ class Link:
             return
         self._connection = connection
         if not self._unwanted:
-            connection.on_lost(self._lost)
             _log.info("%s is connected to %s", self._settings.name, connection.broker)
             self._listener.report(self, ConnectionUp())
+            connection.on_lost(self._lost)  # after that: what isn't up can't be lost
 
     def _consume(self, intake: Intake) -> None:
         if self._unwanted:
@@ -185,7 +188,7 @@ class Link:
             self._failed(error)
             return
         intake.ready = True
-        arrived(intake)
+        self._listener.ready(intake)
         self._watch_backlog(self.connection)
 
     def _watch_backlog(self, connection: Connection) -> None:

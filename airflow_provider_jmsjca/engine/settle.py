@@ -24,6 +24,7 @@ from airflow_provider_jmsjca.engine.dispatch import Dispatcher
 from airflow_provider_jmsjca.engine.outage import Intake
 from airflow_provider_jmsjca.engine.workers import Work
 from airflow_provider_jmsjca.errors import (
+    ConfigurationError,
     ConnectionLostError,
     InDoubtError,
     JmsError,
@@ -118,6 +119,18 @@ class Settler:
             if admission.duplicates is not None and held is not None and held[1] is not None:
                 handled = decision.__class__ is CommitUnit
                 admission.out_of_hand(intake, held[1].message_id, handled=handled)
+
+    def unit_to_join(self, intake: Intake, number: int) -> UnitOfWork:
+        """Return the broker's side of a unit of work that is still open, begun if it isn't yet.
+
+        Raises:
+            ConfigurationError: The unit is being committed, or is over.
+            ConnectionLostError: The connection is gone.
+        """
+        with self._dispatcher.lock:
+            if not self._dispatcher.machine.is_open(number):
+                raise ConfigurationError("this delivery is over; what belongs to it is sent before that")
+            return self.unit_of(intake, number)
 
     def unit_of(self, intake: Intake, number: int) -> UnitOfWork:
         """Return the broker's side of a unit of work, begun if it isn't yet."""

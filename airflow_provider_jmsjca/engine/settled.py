@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Set as AbstractSet
 
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
 from airflow_provider_jmsjca.errors import JmsError
@@ -35,6 +36,13 @@ class SettledLately:
     def connected(self) -> None:
         """Know from now on what was settled over the connections before."""
         self._known = frozenset(self._ids) - {None}
+
+    def forget(self, ids: AbstractSet[str | None]) -> None:
+        """Know nothing of messages that came anew under the id of a settled one, and were not settled."""
+        if not ids.isdisjoint(self._ids):
+            self._ids = deque((each for each in self._ids if each not in ids), maxlen=_REMEMBERED)
+            self.add = self._ids.append
+        self._known -= ids
 
     def knows(self, event: MessageArrived) -> bool:
         """Say whether a message was settled before and came again."""

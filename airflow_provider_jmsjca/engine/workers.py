@@ -53,6 +53,7 @@ class Workers:
         self._lock = threading.Lock()
         self._closed = False
         self._busy = 0
+        self._own: set[int] = set()
         self.size = 0
 
     def start(self) -> None:
@@ -104,11 +105,19 @@ class Workers:
         )
         thread.start()
 
+    @property
+    def are_here(self) -> bool:
+        """Whether the caller is one of the threads."""
+        return threading.get_ident() in self._own
+
     def _run(self) -> None:
+        own = threading.get_ident()
+        self._own.add(own)
         try:
             while self._serve_next():
                 pass
         finally:
+            self._own.discard(own)
             with self._lock:
                 self.size -= 1
 

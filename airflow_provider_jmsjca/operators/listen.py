@@ -25,6 +25,7 @@ from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, l
 from airflow_provider_jmsjca.engine.load_balancing import LoadBalancedActivation, load_balancing
 from airflow_provider_jmsjca.engine.members import every_member
 from airflow_provider_jmsjca.engine.statistics import Counts
+from airflow_provider_jmsjca.engine.user_functions import plain_function
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
@@ -140,6 +141,7 @@ class JmsListenOperator(BaseOperator):
 
     def _listen(self, context: Context, so_far: Counts, until: float | None) -> dict[str, Any]:
         with task_failures():
+            plain_function("on_message", self.on_message)
             spec, settings = self._resolved()
             client_id = spec.client_id_for(
                 factory_client_id=settings.client_id, instance=_instance(context["ti"])
@@ -161,9 +163,12 @@ class JmsListenOperator(BaseOperator):
         self._log_progress(counts, members.missing if members is not None else ())
         if self._stop.is_set():
             raise AirflowException(f"told to stop; {counts.settled} messages are settled, the rest goes back")
-        if activation.ended_by is EndReason.IDLE and defers and listener is not None:
+        ended_by = activation.ended_by
+        if self.max_messages is not None and counts.settled >= self.max_messages:
+            ended_by = EndReason.COUNT  # the last one may be settled after idleness was seen
+        if ended_by is EndReason.IDLE and defers and listener is not None:
             self._defer(listener, counts, until, idle, () if members is None else tuple(members.members))
-        report = _report(counts, activation.ended_by, activation.stop_reason)
+        report = _report(counts, ended_by, activation.stop_reason)
         if isinstance(activation, LoadBalancedActivation):
             report["moved_to_queue"] = activation.topic_side.counts.committed
         if members is not None:
@@ -231,8 +236,8 @@ class JmsListenOperator(BaseOperator):
             method_name="resume",
         )
 
-    def _handle(self, delivery: Any) -> None:
-        self.on_message(delivery)
+    def _handle(self, delivery: Any) -> object:
+        return self.on_message(delivery)
 
     def _log_progress(self, counts: Counts, down: Sequence[str]) -> None:
         shown = ", ".join(f"{name} {count}" for name, count in counts.as_dict().items() if count)

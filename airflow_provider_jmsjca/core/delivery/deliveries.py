@@ -133,6 +133,10 @@ class Deliveries:
             return 0
         return len(self._line) + self._units.in_hand + len(self._staging)
 
+    def is_open(self, unit: int) -> bool:
+        """Whether a unit of work is neither over nor being committed."""
+        return unit in self._units and self._units.committing(unit) is None
+
     def arrived(self, event: MessageArrived) -> None:
         """Take a message in hand."""
         if event.message_id is None and not self._warned_of_missing_id:

@@ -89,6 +89,11 @@ class ShortWay:
         self.direct = direct
         return direct
 
+    def is_open(self, unit: int) -> bool:
+        """Whether this unit is on the way, and its handler has not returned."""
+        direct = self.direct
+        return direct is not None and direct.unit == unit and not direct.committing
+
     def leave(self) -> None:
         """Go on the long way with what is on this one, because something else happens."""
         self.clear = False

@@ -145,6 +145,10 @@ class DeliveryMachine:
             return None
         return self._short_way.begin(delivery, message_id, group, now)
 
+    def is_open(self, unit: int) -> bool:
+        """Whether a unit of work still takes in what its handlers send."""
+        return self._short_way.is_open(unit) or self._deliveries.is_open(unit)
+
     def returned_directly(self, direct: Direct) -> bool:
         """The handler returned; say whether to commit now, as by `CommitUnit`. If not: `HandlerReturned`."""
         if self._short_way.direct is not direct:

@@ -25,6 +25,9 @@ class UnitTable:
     def __getitem__(self, number: int) -> Unit:
         return self._units[number]
 
+    def __contains__(self, number: int) -> bool:
+        return number in self._units
+
     @property
     def in_hand(self) -> int:
         """How many messages the units hold that are not lost."""

@@ -226,7 +226,8 @@ class StompConsumer:
         if not self._in_order:
             return b""
         with self._lock:
-            claimed = list(itertools.takewhile(lambda token: self._claimed.get(token) == headers, self._held))
+            waiting = (token for token in self._held if token not in self._early)
+            claimed = list(itertools.takewhile(lambda token: self._claimed.get(token) == headers, waiting))
             if len(claimed) != sum(each == headers for each in self._claimed.values()):
                 raise ConfigurationError(OUT_OF_ORDER)
             return ack(claimed[-1], headers) if claimed else b""
@@ -241,7 +242,8 @@ class StompConsumer:
             return received
         with self._lock:
             by_token = {one.token: one for one in received if self._is_held(one)}
-            first = list(itertools.islice(self._held, len(by_token)))
+            waiting = (token for token in self._held if token not in self._early)
+            first = list(itertools.islice(waiting, len(by_token)))
             if by_token.keys() != set(first):
                 raise ConfigurationError(OUT_OF_ORDER)
             return [by_token[token] for token in first]
@@ -255,8 +257,13 @@ class StompConsumer:
     def settled(self, received: Iterable[Received]) -> None:
         """Note that the unit of reserved messages was committed."""
         with self._lock:
-            for one in received:
+            mine = [one for one in received if self._is_held(one)]
+            self._cover({bytes_of(one.token) for one in mine})
+            for one in mine:
                 self._take(one, claimed=True)
+            full = self._catch_up()
+        if full:
+            self._wire.nudge(full=True)
         self._go_on()
 
     def settle(self, received: Received, headers: bytes) -> bool:
@@ -268,13 +275,42 @@ class StompConsumer:
             Whether it was still ours.
         """
         with self._lock:
+            if self._is_held(received):
+                self._cover({bytes_of(received.token)})
             if not self._take(received, claimed=True):
                 return False
             full = self._wire.append(ack(received.token, headers))
+            full |= self._catch_up()
         if full:
             self._wire.nudge(full=True)
         self._go_on()
         return True
+
+    def _cover(self, tokens: set[bytes]) -> None:
+        """Forget what was acknowledged early and stands before these: their acknowledgement counts for it."""
+        if not self._early:
+            return
+        left = set(tokens)
+        for token in list(self._held):
+            if not left:
+                return
+            left.discard(token)
+            if token in self._early:
+                self._early.remove(token)
+                del self._held[token]
+
+    def _catch_up(self) -> bool:
+        """Acknowledge what was acknowledged early, and has nothing unsettled before it any more."""
+        last, settled = None, 0
+        while self._early and (first := next(iter(self._held))) in self._early:
+            self._early.remove(first)
+            del self._held[first]
+            last = first
+            settled += 1
+        if last is None:
+            return False
+        self._wire.append_lazily(b"ACK\nid:%b\n\n\0" % last, latest=self)
+        return self._are_many(settled)
 
     def _go_on(self) -> None:
         if self._waiting:

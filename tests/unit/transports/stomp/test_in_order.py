@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -124,3 +126,42 @@ def test_a_unit_without_transaction_never_takes_along_what_is_unsettled(pair: Pa
         unit.commit()
     consumer.acknowledge(inbox)
     assert pair.peer.hear() == ("ACK", {"id": "a1"})
+
+
+@pytest.mark.parametrize(
+    ("server", "alone", "acknowledgements"),
+    [
+        # Each names the last of those it stands for: in a transaction, a4 does for a3 too.
+        (b"ActiveMQ/6.3.1", False, ["a0", "a1", "a4", "a5"]),
+        (RABBIT, True, ["a0", "a1", "a3", "a4", "a5"]),
+    ],
+)
+def test_what_is_settled_early_stands_in_the_way_of_no_unit(
+    pair: Pair,  # noqa: F811
+    server: bytes,
+    acknowledgements: list[str],
+    *,
+    alone: bool,
+) -> None:
+    connection, consumer, inbox = _received(pair, server, 6, alone=alone)
+    heard: list[str] = []
+
+    def answer() -> None:
+        while len(heard) < len(acknowledgements):
+            command, headers = pair.peer.hear()
+            if command == "ACK":
+                heard.append(headers["id"])
+            if "receipt" in headers:
+                pair.peer.receipt(headers)
+
+    answering = threading.Thread(target=answer, daemon=True)
+    answering.start()
+    consumer.acknowledge([inbox[1], inbox[3]])
+    for numbers in ((0,), (2, 4)):
+        unit = connection.unit()
+        for number in numbers:
+            unit.acknowledge(inbox[number])
+        unit.commit()
+    consumer.acknowledge([inbox[5]])
+    answering.join(5)
+    assert heard == acknowledgements

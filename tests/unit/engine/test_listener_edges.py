@@ -1,0 +1,314 @@
+"""What a listener does when a user's function, or a moment, is unkind."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import pytest
+
+from airflow_provider_jmsjca.core.load_balancing import with_origin
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.batch_spec import EndReason
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Connection, Consumer, OnReceived, Outgoing, Subscription
+from tests.unit.engine.listening import MODES, ORDERS, QUICK, Site, until
+
+SECOND = timedelta(seconds=1)
+ONE_OR_MANY = MODES[:2]
+
+
+class _Slowly:
+    """A connection that takes its time."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
+        time.sleep(0.4)
+        return self._connection.consume(subscription, on_received)
+
+    def unit(self) -> Any:
+        time.sleep(0.001)
+        return self._connection.unit()
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+@pytest.fixture
+def slow_log() -> Iterator[None]:
+    """Write log lines as slowly as to another machine."""
+
+    class Slow(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            del record
+            time.sleep(0.01)
+
+    logger, handler = logging.getLogger("airflow_provider_jmsjca.engine.outage"), Slow()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield
+    logger.setLevel(level)
+    logger.removeHandler(handler)
+
+
+@pytest.mark.usefixtures("slow_log")
+def test_a_connection_lost_before_it_is_up_is_opened_again(site: Site) -> None:
+    site.send("a")
+    connections: list[Connection] = []
+
+    def connect_with() -> Connection:
+        connections.append(connect(site.settings))
+        if len(connections) == 1:
+            site.broker.kill()
+            site.broker.restart()
+        return connections[-1]
+
+    counts = site.activation(lambda _: None, connect_with=connect_with).run(
+        max_messages=1, run_for=timedelta(seconds=5)
+    )
+    assert (counts.committed, len(connections)) == (1, 2)
+
+
+@pytest.mark.parametrize("mode", ONE_OR_MANY)
+def test_an_exception_without_a_text_is_an_exception(site: Site, mode: dict[str, Any]) -> None:
+    class Nameless(Exception):  # noqa: N818 - a user's
+        def __str__(self) -> str:
+            raise KeyError("number")
+
+    def handler(_: Any) -> None:
+        if len(site.got) == 1:
+            raise Nameless
+
+    site.send("a", "b", "c")
+    counts = site.activation(handler, **mode).run(max_messages=3, run_for=timedelta(seconds=5))
+    assert (counts.committed, counts.rolled_back) == (3, 1)
+
+
+async def _coroutine(_: Any) -> None:
+    """Never run."""
+
+
+def _generator(_: Any) -> Iterator[None]:
+    yield
+
+
+class _Awaitable:
+    def __await__(self) -> Iterator[None]:
+        yield
+
+
+class _Asynchronous:
+    async def __call__(self, _: Any) -> None:
+        """Never run."""
+
+
+@pytest.mark.parametrize("handler", [_coroutine, _generator, _Asynchronous()])
+def test_a_function_that_a_call_does_not_run_is_refused(site: Site, handler: Callable[[Any], Any]) -> None:
+    refused = r"expected a plain function: a call does nothing; asyncio\.run"
+    made = site.activation(lambda _: None)
+    with pytest.raises(ConfigurationError, match=f"the handler is asynchronous or a generator, {refused}"):
+        type(made)(made.settings, lambda: connect(site.settings), handler)
+    with pytest.raises(ConfigurationError, match=f"subscribes is asynchronous or a generator, {refused}"):
+        site.activation(lambda _: None, subscribes=handler, unsubscribed_destination="queue://other")
+
+
+@pytest.mark.parametrize("unrun", [_coroutine, _generator, lambda _: _Awaitable()])
+def test_work_that_was_returned_and_not_done_is_rolled_back(
+    site: Site, unrun: Callable[[Any], object]
+) -> None:
+    site.send("a")
+    made = site.activation(lambda _: None, redelivery_handling="1:move(queue:dead)")
+    again = type(made)(made.settings, lambda: connect(site.settings), lambda delivery: unrun(delivery))  # noqa: PLW0108
+    counts = again.run(max_messages=1, run_for=timedelta(seconds=5))
+    assert (counts.committed, counts.moved) == (0, 1)
+    assert site.bodies("dead") == ["a"]
+
+
+@pytest.mark.parametrize("eliminated", [False, True])
+def test_what_was_put_back_under_its_old_id_is_not_taken_for_settled(site: Site, *, eliminated: bool) -> None:
+    def send(body: str) -> None:
+        message = replace(JmsMessage.text(body), message_id="ID:1")
+        connection = connect(site.settings)
+        connection.send([Outgoing(destination=ORDERS, message=with_origin(message, message, ORDERS))])
+        connection.close()
+
+    running, go_on = threading.Event(), threading.Event()
+
+    def handler(delivery: Any) -> None:
+        if delivery.body == "broken":
+            raise ValueError(delivery.body)
+        if not go_on.is_set():
+            running.set()
+            go_on.wait(5)
+            raise ValueError("for a moment")
+
+    listener = site.activation(
+        handler, redelivery_handling="1:move(queue:dead)", duplicate_event_elimination=eliminated
+    )
+    listener.start()
+    send("broken")
+    until(lambda: listener.counts.moved == 1)
+    send("mended")
+    assert running.wait(5)
+    site.broker.restart()
+    until(lambda: listener.statistics().connections == 2)
+    go_on.set()
+    until(lambda: listener.counts.moved == 2)
+    assert listener.counts.repeated == 0
+    assert listener.stop()
+    assert site.bodies("dead") == ["broken", "mended"]
+
+
+@pytest.mark.parametrize("from_thread", [False, True])
+def test_what_was_acknowledged_with_a_stop_is_committed_j195(site: Site, *, from_thread: bool) -> None:
+    def finish(delivery: Any) -> None:
+        if from_thread:
+            time.sleep(0.1)  # until the handler has returned
+        delivery.stop_message_delivery("enough")
+        delivery.acknowledge()
+
+    def handler(delivery: Any) -> None:
+        if from_thread:
+            threading.Thread(target=finish, args=(delivery,)).start()
+        else:
+            finish(delivery)
+
+    site.send("a")
+    listener = site.activation(handler, concurrency_mode="cc", hold_until_ack=True)
+    counts = listener.run(run_for=timedelta(seconds=5))
+    assert (counts.committed, counts.rolled_back, listener.stop_reason) == (1, 0, "enough")
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_what_is_sent_after_the_end_of_a_delivery_is_refused(site: Site, *, held: bool) -> None:
+    kept: list[Any] = []
+
+    def handler(delivery: Any) -> None:
+        kept.append(delivery)
+        if held:
+            delivery.acknowledge()
+
+    site.send("a")
+    spec = {"concurrency_mode": "cc", "hold_until_ack": True} if held else {}
+    listener = site.activation(handler, **spec)
+    listener.start()
+    until(lambda: listener.counts.committed == 1)
+    with pytest.raises(ConfigurationError, match="this delivery is over"):
+        kept[0].send("queue://out", JmsMessage.text("late"))
+    assert listener.stop()
+    assert site.bodies("out") == []
+
+
+def test_two_threads_may_send_for_one_held_delivery(site: Site) -> None:
+    def handler(delivery: Any) -> None:
+        threads = [
+            threading.Thread(target=delivery.send, args=("queue://out", JmsMessage.text("x")))
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        delivery.acknowledge()
+
+    site.send(*"abcdefgh")
+    listener = site.activation(
+        handler,
+        connect_with=lambda: _Slowly(connect(site.settings)),  # type: ignore[arg-type,return-value]
+        concurrency_mode="cc",
+        hold_until_ack=True,
+    )
+    assert listener.run(max_messages=8, run_for=timedelta(seconds=10)).committed == 8
+    assert site.broker.depth("out") == 32
+
+
+def test_idleness_begins_when_the_subscription_is_there(site: Site) -> None:
+    site.send("a", "b")
+    listener = site.activation(
+        lambda _: None,
+        connect_with=lambda: _Slowly(connect(site.settings)),  # type: ignore[arg-type,return-value]
+    )
+    counts = listener.run(idle_for=QUICK, run_for=timedelta(seconds=5))
+    assert (listener.ended_by, counts.committed) == (EndReason.IDLE, 2)
+
+
+def test_a_stop_right_after_a_start_stops(site: Site) -> None:
+    for _ in range(50):
+        listener = site.activation(lambda _: None)
+        starting = threading.Thread(target=listener.start)
+        starting.start()
+        until(lambda: listener.running)  # noqa: B023 - of this round
+        assert listener.stop(SECOND)
+        starting.join()
+        assert not listener.running
+
+
+def test_a_handler_may_ask_for_a_stop_and_for_nothing_that_waits_for_it(site: Site) -> None:
+    said: list[Any] = []
+
+    def handler(_: Any) -> None:
+        for call in (listener.drain, listener.restart):
+            with pytest.raises(ConfigurationError, match="waits for handlers to return"):
+                call()
+        said.append(listener.stop())
+
+    site.send("a")
+    listener = site.activation(handler)
+    began = time.monotonic()
+    assert listener.run(run_for=timedelta(seconds=10)).committed == 1
+    assert said == [False]
+    assert time.monotonic() - began < 5
+
+
+def test_a_run_with_a_limit_is_refused_while_it_runs_without(site: Site) -> None:
+    listener = site.activation(lambda _: None)
+    listener.start()
+    with pytest.raises(ConfigurationError, match="runs already; stop it, to let it run with a limit"):
+        listener.run(max_messages=5)
+    assert listener.stop()
+
+
+@pytest.mark.parametrize("mode", ONE_OR_MANY)
+def test_whatever_subscribes_raises_is_poison(site: Site, mode: dict[str, Any]) -> None:
+    def subscribes(message: JmsMessage) -> bool:
+        if message.body == "b":
+            _exit()
+        return True
+
+    site.send("a", "b", "c")
+    listener = site.activation(
+        lambda _: None,
+        subscribes=subscribes,
+        unsubscribed_destination="queue://other",
+        dead_letter_destination="dead",
+        **mode,
+    )
+    counts = listener.run(max_messages=3, run_for=timedelta(seconds=5))
+    assert (sorted(site.got), counts.committed, site.bodies("dead")) == (["a", "c"], 2, ["b"])
+
+
+def _exit() -> NoReturn:
+    raise SystemExit(2)
+
+
+def test_a_run_with_a_limit_sets_few_messages_aside(site: Site) -> None:
+    """They go back at the end, and a broker that counts would count that."""
+    site.send(*(f"m{number}" for number in range(40)))
+    for _ in range(10):
+        listener = site.activation(lambda _: None, redelivery_handling="8:move(queue:dead)")
+        assert listener.run(max_messages=4, run_for=timedelta(seconds=5)).committed == 4
+    assert sorted(set(site.got)) == sorted(f"m{number}" for number in range(40))
