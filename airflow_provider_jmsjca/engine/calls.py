@@ -103,8 +103,9 @@ class Caller:
 
     def _deliver(self, intake: Intake, decision: Deliver) -> list[Work]:
         call = decision.call
-        if not intake.open:
-            return self._over((HandlerReturned(call=call),))  # it is lost already
+        if not intake.open:  # it is lost already
+            self._dispatcher.not_delivered(decision.unit, decision.seen)
+            return self._over((HandlerReturned(call=call),))
         received, message = intake.held[decision.delivery]
         if message is None:
             raise AssertionError("an undecodable message is never delivered")
@@ -113,6 +114,7 @@ class Caller:
                 # At once: some brokers hand out no more while too much is unacknowledged.
                 self._settler.unit_of(intake, decision.unit).acknowledge(received)
             except ConnectionLostError:
+                self._dispatcher.not_delivered(decision.unit, decision.seen)
                 return self._over((HandlerReturned(call=call),))
             with self._dispatcher.lock:
                 self._dispatcher.join_unit(decision.unit)

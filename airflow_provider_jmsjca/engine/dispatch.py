@@ -345,6 +345,12 @@ class Dispatcher:
         """A batch has one message more. Under the lock."""
         self._unit_sizes[unit] = self._unit_sizes.get(unit, 0) + 1
 
+    def not_delivered(self, unit: int, seen: int) -> None:
+        """The connection was lost before a handler could be called: there is no rollback of it to count."""
+        with self.lock:
+            self.tally.undeliver(seen)
+            self._unit_sizes.setdefault(unit, 0)
+
     def leave_unit(self, unit: int) -> None:
         """A batch is over. Under the lock."""
         self._unit_sizes.pop(unit, None)

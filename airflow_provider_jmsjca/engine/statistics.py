@@ -163,6 +163,13 @@ class Tally:
             taken = len(self._samples)
             self._next_sample = SAMPLE_POINTS[taken] if taken < len(SAMPLE_POINTS) else 0
 
+    def undeliver(self, seen: int) -> None:
+        """The handler could not be called after all."""
+        self.delivered -= 1
+        if seen:
+            self.redelivered -= 1
+            self.redelivered_messages -= seen == 1
+
     def reset(self, now: float) -> None:
         """Begin the statistics anew; the counts themselves go on. Source: J120."""
         self._before = self.counts()

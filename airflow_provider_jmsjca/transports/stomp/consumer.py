@@ -166,15 +166,7 @@ class StompConsumer:
                 del held[token]
                 last = token
                 settled += 1
-            while early and (first := next(iter(held))) in early:
-                early.remove(first)
-                del held[first]
-                last = first
-                settled += 1
-            if last is None:
-                return
-            self._wire.append_lazily(b"ACK\nid:%b\n\n\0" % last, latest=self)
-            full = self._are_many(settled)
+            full = self._catch_up(last, settled)
         if full:
             self._wire.nudge(full=True)
 
@@ -299,12 +291,20 @@ class StompConsumer:
                 self._early.remove(token)
                 del self._held[token]
 
-    def _catch_up(self) -> bool:
-        """Acknowledge what was acknowledged early, and has nothing unsettled before it any more."""
-        last, settled = None, 0
-        while self._early and (first := next(iter(self._held))) in self._early:
-            self._early.remove(first)
-            del self._held[first]
+    def _catch_up(self, last: bytes | None = None, settled: int = 0) -> bool:
+        """Acknowledge what was acknowledged early, and has nothing unsettled before it any more.
+
+        Args:
+            last: The last of those before it that are to be acknowledged with it.
+            settled: How many those are.
+
+        Returns:
+            Whether so much has been left in the buffer that it must be sent.
+        """
+        held, early = self._held, self._early
+        while early and (first := next(iter(held))) in early:
+            early.remove(first)
+            del held[first]
             last = first
             settled += 1
         if last is None:

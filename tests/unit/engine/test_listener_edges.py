@@ -312,3 +312,22 @@ def test_a_run_with_a_limit_sets_few_messages_aside(site: Site) -> None:
         listener = site.activation(lambda _: None, redelivery_handling="8:move(queue:dead)")
         assert listener.run(max_messages=4, run_for=timedelta(seconds=5)).committed == 4
     assert sorted(set(site.got)) == sorted(f"m{number}" for number in range(40))
+
+
+def test_a_call_that_never_was_is_not_counted(site: Site) -> None:
+    """A message that stays makes the listener consume anew while the next one is delayed."""
+    undecodable = {
+        "_JMSJCA_PublishedJMSDestination": "queue://x",
+        "_JMSJCA_PublishedJMSTimestamp": "no number",
+    }
+
+    def handler(delivery: Any) -> None:
+        if delivery.body == "a" and not delivery.redelivery_count:
+            raise ValueError(delivery.body)
+
+    site.send("a")
+    site.send("bad", **undecodable)
+    site.send("b")
+    counts = site.activation(handler, redelivery_handling="1:100").run(idle_for=timedelta(seconds=0.4))
+    assert counts.delivered == len(site.got) == 3
+    assert (counts.committed, counts.rolled_back) == (2, 1)
