@@ -187,7 +187,7 @@ class MoveTarget:
             return cls(kind, text)  # type: ignore[arg-type]  # becomes a MoveKind
         faults: list[str] = []
         name, options = read_named(text, faults)
-        if kind is not MoveKind.SAME:
+        if kind != MoveKind.SAME:
             said, separator, rest = name.partition("://")
             if separator and said in list(DestinationKind):
                 if said != kind:

@@ -255,6 +255,11 @@ def test_a_target_may_have_options_j91() -> None:
     ]
 
 
+def test_a_target_of_the_same_kind_may_be_called_like_a_queue() -> None:
+    handling = RedeliveryHandling((Move(3, MoveKind.SAME, "queue://x", options=(("prefetch", "1"),)),))
+    assert RedeliveryHandling.parse(str(handling)) == handling
+
+
 @pytest.mark.parametrize(
     ("target", "fault"),
     [
