@@ -19,6 +19,7 @@ from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.decorators.listener import jms_listener_task
+from airflow_provider_jmsjca.engine.runs import Watch
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
@@ -120,6 +121,28 @@ def test_an_empty_queue_is_waited_for_in_the_triggerer(server: Broker, publish: 
     publish("b", "c")
     report = operator.resume(CONTEXT, {"event": "ready", "state": trigger.state})
     assert (report["committed"], report["ended_by"]) == (2, "count")
+
+
+def test_the_last_message_may_come_between_idleness_and_the_end(
+    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is deferred when all is done."""
+    until_end = Watch.until_end
+
+    def late(watch: Watch, running: Any) -> Any:
+        found = until_end(watch, running)
+        publish("b")
+        deadline = time.monotonic() + 5
+        while running.counts.settled < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return found
+
+    monkeypatch.setattr(Watch, "until_end", late)
+    publish("a")
+    operator = listen(lambda _: None, idle_for=60, defer_after=0.2, max_messages=2)
+    report = operator.execute(CONTEXT)
+    assert (report["committed"], report["ended_by"]) == (2, "count")
+    assert not server.messages("orders")
 
 
 def test_the_deadline_may_pass_while_deferred(server: Broker) -> None:
