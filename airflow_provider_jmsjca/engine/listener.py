@@ -16,14 +16,11 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
-from typing import Final
 
 from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.events import ResumeAsked, Start, StopAsked, SuspendAsked
 from airflow_provider_jmsjca.core.delivery.room import Room
-from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine import management
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
@@ -31,7 +28,7 @@ from airflow_provider_jmsjca.engine.calls import Caller, Handler, RecordFunction
 from airflow_provider_jmsjca.engine.direct import DirectWay, allows_direct_way
 from airflow_provider_jmsjca.engine.dispatch import Dispatcher
 from airflow_provider_jmsjca.engine.ends import Ends
-from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
+from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, bounded
 from airflow_provider_jmsjca.engine.outage import Connect
 from airflow_provider_jmsjca.engine.runs import TICK_SECONDS, Progress, StopSignal, Watch
 from airflow_provider_jmsjca.engine.settle import Settler
@@ -40,9 +37,6 @@ from airflow_provider_jmsjca.engine.user_functions import plain_function
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 
 STOP_WITHIN = timedelta(seconds=30)
-
-_SPARE: Final = 10
-_USUAL_PREFETCH: Final = 500
 
 
 class Activation:
@@ -104,7 +98,7 @@ class Activation:
         self.ended_by: EndReason | None = None
 
     def _new_dispatcher(self, limit: int | None, room: Room | None) -> Dispatcher:
-        settings = self._settings if limit is None else _bounded(self._settings, limit)
+        settings = self._settings if limit is None else bounded(self._settings, limit)
         delivery = settings.delivery
         if room is None and (delivery.further or delivery.in_progress):
             # Which message is next is the machine's choice, so the limit has to be its too.
@@ -398,19 +392,3 @@ class Activation:
             return dispatcher.machine.idle and (
                 dispatcher.machine.in_hand == 0 or dispatcher.machine.suspended
             )
-
-
-def _bounded(settings: ListenerSettings, limit: int) -> ListenerSettings:
-    """Let the broker set aside no more than may be settled, and some that stay.
-
-    What goes back unseen at the end is kept from other consumers until then, and on quorum queues of RabbitMQ
-    it counts as delivered.
-    """
-    most = limit + _SPARE
-    first, *further = (
-        replace(each, prefetch=min(each.prefetch or _USUAL_PREFETCH, most))
-        if most < _USUAL_PREFETCH and each.destination.kind is DestinationKind.QUEUE
-        else each
-        for each in settings.subscriptions
-    )
-    return replace(settings, subscription=first, further=tuple(further))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
@@ -23,6 +23,9 @@ from airflow_provider_jmsjca.transports.base import Subscription
 
 # Shared between the receivers of one destination; more is asked for where more is in hand at once.
 _USUAL_PREFETCH = 100
+# A run that may settle this many keeps the prefetch it has.
+_LARGE_PREFETCH = 500
+_SPARE = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,3 +248,21 @@ def _prefetch(spec: ActivationSpec, destination: Destination, concurrency: int, 
     if destination.kind is DestinationKind.TOPIC:
         return None
     return None if concurrency <= _USUAL_PREFETCH // 2 else 2 * concurrency
+
+
+def bounded(settings: ListenerSettings, limit: int) -> ListenerSettings:
+    """Return the settings of a run that settles no more than `limit` messages.
+
+    The broker sets aside that many, and a few that may stay unsettled. What goes back unseen at the end was
+    kept from other consumers until then, and on quorum queues of RabbitMQ it counts as delivered.
+    """
+    most = limit + _SPARE
+    if most >= _LARGE_PREFETCH:
+        return settings
+    first, *further = (
+        replace(each, prefetch=min(each.prefetch or most, most))
+        if each.destination.kind is DestinationKind.QUEUE
+        else each
+        for each in settings.subscriptions
+    )
+    return replace(settings, subscription=first, further=tuple(further))
