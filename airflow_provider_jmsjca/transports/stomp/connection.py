@@ -6,8 +6,8 @@ import contextlib
 import itertools
 import logging
 import re
+import secrets
 import threading
-import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -108,7 +108,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self.routes = Routes()
         self._units: weakref.WeakSet[TransactionUnit] = weakref.WeakSet()
         self._numbers = itertools.count(1)
-        self._prefix = f"ID:jmsjca-{uuid.uuid4().hex}-"
+        self._prefix = f"ID:{secrets.token_urlsafe(12)}-"
         self.orphans = Orphans(self)
         self._broker = BrokerInfo(product="unknown", version="", address=f"{host[0]}:{host[1]}")
         self.dialect: Dialect = GENERIC

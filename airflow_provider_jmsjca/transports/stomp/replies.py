@@ -48,9 +48,13 @@ class Receipts:
         Raises:
             ConnectionLostError: The connection is gone.
         """
-        identifier = self._replies.register(self)
-        self._open.add(identifier)
-        return identifier
+        return self.ask_for(1)[0]
+
+    def ask_for(self, count: int) -> list[str]:
+        """Return new receipt ids, as `ask` does."""
+        identifiers = self._replies.register(self, count)
+        self._open.update(identifiers)
+        return identifiers
 
     def wait(self, timeout: float, at_most: int = 0) -> None:
         """Wait until no more than `at_most` are missing, for `timeout` seconds since the last one came.
@@ -105,14 +109,14 @@ class Replies:
         """
         return Receipts(self, blame=blame)
 
-    def register(self, receipts: Receipts) -> str:
-        """Return an id that leads to `receipts`."""
-        identifier = str(next(self._numbers))
+    def register(self, receipts: Receipts, count: int) -> list[str]:
+        """Return ids that lead to `receipts`."""
+        identifiers = list(map(str, itertools.islice(self._numbers, count)))
         with self._lock:
             if self._lost is not None:
                 raise _again(self._lost)
-            self._waiting[identifier] = receipts
-        return identifier
+            self._waiting.update(dict.fromkeys(identifiers, receipts))
+        return identifiers
 
     def arrived(self, identifier: str) -> None:
         """Note a receipt."""

@@ -20,12 +20,14 @@ from airflow_provider_jmsjca.errors import (
 )
 from airflow_provider_jmsjca.transports.base import Outgoing
 from airflow_provider_jmsjca.transports.stomp.units import TransactionUnit
+from airflow_provider_jmsjca.transports.stomp.wire import FLUSH_SIZE
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 
 _log = logging.getLogger(__name__)
 
+_SEND: Final = b"SEND\n"
 _MOST_MESSAGES: Final = 1000
 _MOST_CHARACTERS: Final = 4 * 1024 * 1024
 _LARGE: Final = 1024 * 1024
@@ -96,6 +98,16 @@ def send_confirmed(connection: StompConnection, messages: list[Outgoing], frames
     singly.finish()
 
 
+def _pieces(frames: list[bytes]) -> Iterator[slice]:
+    """Yield which frames leave together: enough of them not to wake the reader too often, and no more."""
+    start = size = 0
+    for end, frame in enumerate(frames, 1):
+        size += len(frame)
+        if size >= FLUSH_SIZE or end == len(frames):
+            yield slice(start, end)
+            start, size = end, 0
+
+
 class _Singly:
     """Each message is confirmed by itself."""
 
@@ -118,13 +130,16 @@ class _Singly:
             self._largest = max(self._largest, *map(len, frames))
             connection.limits.sending(self._largest)
             try:
-                for number, (one, frame) in enumerate(zip(messages, frames, strict=True), before + 1):
-                    receipt = receipts.ask()
-                    self._asked[receipt] = number, one
-                    # In large pieces, which don't wake the reader each time.
-                    if wire.append(b"SEND\nreceipt:%b\n%b" % (receipt.encode(), frame[5:])):
-                        wire.flush()
-                wire.flush()
+                for piece in _pieces(frames):
+                    asked = receipts.ask_for(len(frames[piece]))
+                    numbered = enumerate(messages[piece], before + piece.start + 1)
+                    self._asked.update(zip(asked, numbered, strict=True))
+                    with_receipts = [
+                        b"%breceipt:%b\n%b" % (_SEND, receipt.encode(), frame[len(_SEND) :])
+                        for receipt, frame in zip(asked, frames[piece], strict=True)
+                    ]
+                    wire.append(b"".join(with_receipts))
+                    wire.flush()
             except ConnectionLostError:
                 connection.wait(receipts)  # raises what the broker said last, if it did
                 raise

@@ -118,9 +118,9 @@ class ArtemisDialect(Dialect):
         """Return the form Java's clients read."""
         return str(destination)
 
-    def special_headers(self, headers: Headers, outgoing: Outgoing, identifier: str) -> None:
+    def special_headers(self, headers: Headers, outgoing: Outgoing) -> None:
         """Add the routing type, without which the broker takes every destination for a topic."""
-        super().special_headers(headers, outgoing, identifier)
+        super().special_headers(headers, outgoing)
         headers.append(("destination-type", _ROUTING[outgoing.destination.kind]))
         if outgoing.deduplication_id is not None:
             headers.append(("_AMQ_DUPL_ID", outgoing.deduplication_id))

@@ -179,7 +179,8 @@ class Dialect(ABC):
 
         Args:
             outgoing: What to send.
-            identifier: A message id for brokers that give none of their own.
+            identifier: A message id for brokers that give none of their own; nothing in it but colons needs
+                an escape.
             first: Encoded lines of headers to stand before all others.
 
         Raises:
@@ -193,7 +194,7 @@ class Dialect(ABC):
         address = _address(self, to.kind, to.name, to.options, persistent=message.persistent)
         headers: Headers = [*address.headers]
         self._optional_headers(headers, outgoing)
-        self.special_headers(headers, outgoing, identifier)
+        self.special_headers(headers, outgoing)
         if message.properties:
             self.property_headers(headers, message.properties)
         try:
@@ -202,11 +203,12 @@ class Dialect(ABC):
             raise ConfigurationError(
                 f"the text holds half a surrogate pair at character {error.start}: no Unicode text"
             ) from error
+        identity = self.identity(identifier)
         own = headers[len(address.headers) :]
         if not own:
-            return b"SEND\n%b%b\n%b\0" % (first, address.lines, body)
+            return b"SEND\n%b%b%b\n%b\0" % (first, address.lines, identity, body)
         self.check_headers(headers, body)
-        return b"SEND\n%b%b%b\n%b\0" % (first, address.lines, frames.encode_headers(own), body)
+        return b"SEND\n%b%b%b%b\n%b\0" % (first, address.lines, identity, frames.encode_headers(own), body)
 
     def _optional_headers(self, headers: Headers, outgoing: Outgoing) -> None:
         message = outgoing.message
@@ -231,9 +233,13 @@ class Dialect(ABC):
         """Return the `reply-to` header."""
         return self.destination(destination)
 
-    def special_headers(self, headers: Headers, outgoing: Outgoing, identifier: str) -> None:
-        """Add the headers only this broker knows."""
+    def identity(self, identifier: str) -> bytes:
+        """Return encoded lines that say which message it is and when it was sent, if the broker doesn't."""
         del identifier
+        return b""
+
+    def special_headers(self, headers: Headers, outgoing: Outgoing) -> None:
+        """Add the headers only this broker knows."""
         if outgoing.message.expiration:
             headers.append(("expires", str(outgoing.message.expiration)))
 

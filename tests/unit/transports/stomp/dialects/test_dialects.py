@@ -88,12 +88,32 @@ def test_deduplication_on_artemis() -> None:
 def test_rabbitmq_gets_an_id_and_the_kind() -> None:
     head, body = sent(RABBITMQ, JmsMessage.text("ü"))
     assert head[:4] == ["SEND", "destination:/queue/orders", "persistent:true", "amqp-message-id:ID\\c1"]
-    assert head[5:] == [
-        "JMS_JMSJCA_BodyKind:text",
-        "content-type:text/plain;charset=utf-8",
-        "content-length:2",
-    ]
+    assert head[4].startswith("timestamp:")
+    assert head[5:] == ["content-type:text/plain;charset=utf-8", "content-length:2"]
     assert body == b"\xc3\xbc"
+
+
+@pytest.mark.parametrize(
+    ("message", "lines"),
+    [
+        (JmsMessage.bytes(b"x"), []),
+        (JmsMessage.empty(), ["JMS_JMSJCA_BodyKind:empty"]),
+        (
+            JmsMessage(body_kind=BodyKind.TEXT, body="{}", properties={"content-type": "application/x"}),
+            ["content-type:application/x", "JMS_JMSJCA_BodyKind:text"],
+        ),
+        (
+            JmsMessage(body_kind=BodyKind.BYTES, body=b"x", properties={"content-type": "text/csv"}),
+            ["content-type:text/csv", "JMS_JMSJCA_BodyKind:bytes"],
+        ),
+    ],
+)
+def test_rabbitmq_keeps_the_kind_whatever_the_content_type(message: JmsMessage, lines: list[str]) -> None:
+    head, body = sent(RABBITMQ, message)
+    assert head[5:-1] == lines
+    came_back = came(RABBITMQ, "|".join(head[1:]), body)
+    assert (came_back.body_kind, came_back.body) == (message.body_kind, message.body)
+    assert came_back.properties == message.properties
 
 
 def test_rabbitmq_escapes_slashes_in_queue_names() -> None:
