@@ -49,6 +49,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects import GENERIC, recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import UnitKind
 from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame, encode
+from airflow_provider_jmsjca.transports.stomp.gathering import LEAST_PREFETCH
 from airflow_provider_jmsjca.transports.stomp.management import backlog
 from airflow_provider_jmsjca.transports.stomp.orphans import Orphans
 from airflow_provider_jmsjca.transports.stomp.refusals import Limits, NoAnswerError, error_text
@@ -185,6 +186,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self._broker = replace(self._broker, product=product, version=version)
         self._process = self.dialect.process(headers.get("session", ""))
         self.wire.parser.end = self.dialect.frame_end
+        self.wire.gathering.allowed = self.dialect.writes_singly
         send, receive = calculate_heartbeats(tuple(headers.get("heart-beat", "0,0").split(",")), beats)
         self.wire.heart_beats(send / 1000, receive / 1000)
 
@@ -382,6 +384,8 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         """Start receiving."""
         self.dialect.check(subscription, self._broker, self.client_id)
         self._no_local |= any(name in self.dialect.no_local for name, _ in subscription.destination.options)
+        if subscription.prefetch is not None and subscription.prefetch < LEAST_PREFETCH:
+            self.wire.gathering.allowed = False
         consumer = StompConsumer(self, subscription, on_received)
         consumer.start()
         return consumer

@@ -12,6 +12,7 @@ import math
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any, Final
@@ -24,6 +25,7 @@ from stomp.utils import convert_frame
 from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, TransientBrokerError
 from airflow_provider_jmsjca.transports.stomp.channel import Channel, wait_for
 from airflow_provider_jmsjca.transports.stomp.frames import RECEIPT_ID, Frame, FrameParser
+from airflow_provider_jmsjca.transports.stomp.gathering import Gathering
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +90,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         self._beat_every = 0.0
         self._silence_limit = 0.0
         self._last_sent = self._last_received = monotonic()
+        self.gathering = Gathering()
 
     def start(self) -> None:
         """Start the reader.
@@ -298,11 +301,15 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             if not data:
                 raise ConnectionLostError("the broker closed the connection")
             self._last_received = monotonic()
-            self._dispatch(parser.feed(data))
+            frames = parser.feed(data)
+            self._dispatch(frames)
             self._beat(self._last_received)
             if self._linger_until <= self._last_received:
                 self._flush_now()
             self._run_soon()
+            pause = self.gathering.pause_after(frames, len(data), self._last_received)
+            if pause:
+                time.sleep(pause)
 
     def _run_soon(self) -> None:
         while self._soon:

@@ -73,6 +73,7 @@ class Dialect(ABC):
             the sends that wait for their receipts at that moment fail with it.
         frame_end: What ends a body without content-length.
         cumulative: What `ack:client` acknowledges besides a message.
+        writes_singly: Whether the broker writes each message by itself, however many there are.
         counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
         ways_out: What helps, by a part of the text of an ERROR that says a message passes a limit.
         hidden: Received headers that are no properties of the message.
@@ -89,6 +90,7 @@ class Dialect(ABC):
     errors_name_frames: ClassVar[bool] = False
     frame_end: ClassVar[bytes] = b"\0"
     cumulative: ClassVar[Cumulative] = Cumulative.UNUSED
+    writes_singly: ClassVar[bool] = False
     counts_messages: ClassVar[bool] = True
     ways_out: ClassVar[Mapping[str, str]] = {}
     hidden: ClassVar[frozenset[str]] = RESERVED

@@ -83,6 +83,7 @@ class RabbitMqDialect(Dialect):
         )
     }
     cumulative: ClassVar[Cumulative] = Cumulative.CONNECTION
+    writes_singly: ClassVar[bool] = True
     hidden: ClassVar[frozenset[str]] = _HIDDEN
     taken: ClassVar[frozenset[str]] = _TAKEN
     consumer_options: ClassVar[frozenset[str]] = _QUEUE_ARGUMENTS

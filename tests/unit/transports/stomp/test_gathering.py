@@ -1,0 +1,76 @@
+"""Letting fast messages gather."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_jmsjca.transports.base import Subscription
+from airflow_provider_jmsjca.transports.stomp.frames import Frame
+from airflow_provider_jmsjca.transports.stomp.gathering import LEAST_PREFETCH, SECONDS, Gathering
+from tests.unit.transports.stomp.test_connection import (
+    QUEUE,
+    Pair,
+    pair,  # noqa: F401 - a fixture
+)
+
+MESSAGE = Frame(b"MESSAGE", b"", b"")
+RECEIPT = Frame(b"RECEIPT", b"", b"")
+
+
+def _gathering() -> Gathering:
+    gathering = Gathering()
+    gathering.allowed = True
+    return gathering
+
+
+def test_nothing_gathers_unless_it_may() -> None:
+    gathering = Gathering()
+    assert [gathering.pause_after([MESSAGE], 1300, now) for now in (10.0, 10.00003)] == [0.0, 0.0]
+
+
+def test_fast_messages_gather() -> None:
+    gathering = _gathering()
+    reads = [(1, 10.0), (2, 10.00006), (1, 10.0001), (33, 10.0011)]
+    pauses = [gathering.pause_after([MESSAGE] * count, 1300 * count, now) for count, now in reads]
+    assert pauses == [0.0, SECONDS, SECONDS, 0.0]  # of the last there is enough
+
+
+def test_messages_that_come_one_by_one_are_read_at_once() -> None:
+    gathering = _gathering()
+    assert not any(gathering.pause_after([MESSAGE], 1300, 10.0 + each * 0.0002) for each in range(50))
+
+
+def test_who_waits_for_receipts_isnt_kept_waiting() -> None:
+    gathering = _gathering()
+    gathering.pause_after([MESSAGE], 1300, 10.0)
+    assert gathering.pause_after([RECEIPT, MESSAGE], 1300, 10.00003) == 0.0
+    assert gathering.pause_after([MESSAGE], 1300, 10.00006) == 0.0
+    assert gathering.pause_after([MESSAGE] * 20, 20_000, 10.0021) == SECONDS
+
+
+def test_part_of_a_message_is_read_on_at_once() -> None:
+    gathering = _gathering()
+    assert [gathering.pause_after([], 1300, now) for now in (10.0, 10.00003)] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("server", "prefetch", "allowed"),
+    [
+        (b"RabbitMQ/3.10.8", None, True),
+        (b"RabbitMQ/3.10.8", LEAST_PREFETCH, True),
+        (b"RabbitMQ/3.10.8", LEAST_PREFETCH - 1, False),
+        (b"ActiveMQ/6.3.1", None, False),
+    ],
+)
+def test_where_they_may(
+    pair: Pair,  # noqa: F811 - the fixture
+    server: bytes,
+    prefetch: int | None,
+    allowed: bool,
+) -> None:
+    connection = pair.up(server)
+    subscription = Subscription(destination=QUEUE, prefetch=prefetch)
+    thread, _ = pair.in_background(connection.consume, subscription, lambda _: None)
+    pair.peer.receipt(pair.peer.hear()[1])
+    thread.join(5)
+    assert connection.wire.gathering.allowed is allowed
