@@ -304,10 +304,10 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             frames = parser.feed(data)
             self._dispatch(frames)
             self._beat(self._last_received)
-            if self._linger_until <= self._last_received:
+            pause = self.gathering.pause_after(frames, len(data), self._last_received)
+            if self._linger_until <= self._last_received + pause:
                 self._flush_now()
             self._run_soon()
-            pause = self.gathering.pause_after(frames, len(data), self._last_received)
             if pause:
                 time.sleep(pause)
 
