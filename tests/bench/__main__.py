@@ -68,7 +68,7 @@ def main() -> int:
 def _on_brokers(names: list[str], work: Callable[[Broker], None]) -> int:
     try:
         for name in names:
-            broker = make_broker(name, run_folder() / "bench" / name)
+            broker = _fresh(name)
             print(f"\n{name}")
             try:
                 broker.fetch()
@@ -84,6 +84,16 @@ def _on_brokers(names: list[str], work: Callable[[Broker], None]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _fresh(name: str) -> Broker:
+    """Return a broker without messages: those an interrupted run left would fill its store in the end."""
+    folder = run_folder() / "bench" / name
+    left = make_broker(name, folder)
+    if left.adopt():
+        raise ServerError(f"{name} in {folder} runs already: is another benchmark under way?")
+    left.discard()
+    return make_broker(name, folder)
 
 
 def _bench(broker: Broker, messages: int, rounds: int) -> None:
