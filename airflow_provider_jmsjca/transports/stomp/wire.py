@@ -40,7 +40,8 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
 
     Frames that others must see at once (those with a receipt) are written by the calling thread. The rest is
     collected and leaves when the reader runs dry, with the next written frame, or at 64 KiB; the reader is
-    woken for it, so nothing waits longer than the reader takes to hand over what it just read.
+    woken for it, so nothing waits longer than the reader takes to hand over what it just read, and the
+    millisecond for which it may let fast messages gather.
 
     Args:
         channel: The open connection.
