@@ -10,6 +10,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConnectionLostError
 from airflow_provider_jmsjca.transports.base import Subscription
+from airflow_provider_jmsjca.transports.stomp.decoding import Decoder
 from airflow_provider_jmsjca.transports.stomp.destination_options import consumer_headers
 from airflow_provider_jmsjca.transports.stomp.frames import BROWSER, Frame, encode
 
@@ -35,6 +36,7 @@ def browse(
 
 def _frames(connection: StompConnection, subscription: Subscription, timeout: float) -> Iterator[JmsMessage]:
     frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+    decoder = Decoder(connection.dialect, subscription)
     identifier = connection.new_subscription_id()
     headers = consumer_headers(connection.dialect, subscription.destination)
     headers |= connection.dialect.subscribe(subscription, None)
@@ -54,7 +56,7 @@ def _frames(connection: StompConnection, subscription: Subscription, timeout: fl
                 raise ConnectionLostError("the connection was lost while browsing")
             if frame.first(BROWSER) == b"end":
                 return
-            yield connection.dialect.decode(frame, subscription)
+            yield decoder.decode(frame, again=False)
     finally:
         connection.routes.remove(key)
         if connection.is_up:

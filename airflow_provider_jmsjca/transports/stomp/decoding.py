@@ -8,6 +8,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports.base import Consumer, Received, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.frames import Frame
+from airflow_provider_jmsjca.transports.stomp.likeness import Likeness
 
 
 class Decoder:
@@ -18,11 +19,12 @@ class Decoder:
         subscription: What the frames come for.
     """
 
-    __slots__ = ("_dialect", "_subscription")
+    __slots__ = ("_dialect", "_likeness", "_subscription")
 
     def __init__(self, dialect: Dialect, subscription: Subscription) -> None:
         self._dialect = dialect
         self._subscription = subscription
+        self._likeness = Likeness(dialect)
 
     def decode(self, frame: Frame, *, again: bool) -> JmsMessage:
         """Return the message.
@@ -34,7 +36,13 @@ class Decoder:
         Raises:
             PoisonMessageError: It can't be decoded.
         """
-        message = self._dialect.decode(frame, self._subscription)
+        alike = self._likeness.match(frame)
+        if alike is None:
+            headers = frame.headers()
+            message = self._dialect.decode(frame, headers, self._subscription)
+            self._likeness.learn(frame, headers, message)
+        else:
+            message = self._dialect.decode_alike(frame, *alike)
         return replace(message, redelivered=True) if again else message
 
     def salvage(self, frame: Frame) -> JmsMessage:

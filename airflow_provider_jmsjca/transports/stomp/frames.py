@@ -86,14 +86,14 @@ class Frame:
             ) from error
         escaped = "\\" in text
         headers: dict[str, str] = {}
-        for line in text.split("\n")[:0:-1]:
+        for line in text.split("\n")[1:]:
             name, colon, value = line.partition(":")
             if not colon:
                 raise PoisonMessageError(f"the header line {line[:80]!r} has no colon")
             # Asked here, and not in `unescape`, because a call for each header would cost more than the rest.
             if escaped and "\\" in line:
                 name, value = unescape(name), unescape(value)
-            headers[name] = value
+            headers.setdefault(name, value)
         return headers
 
 

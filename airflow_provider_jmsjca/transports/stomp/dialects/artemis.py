@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
+from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import RESERVED, Command, Dialect, Headers
@@ -160,11 +160,9 @@ class ArtemisDialect(Dialect):
                 f"as {setting} allows: put them into the body"
             )
 
-    def decode_properties(self, headers: dict[str, str]) -> Mapping[str, PropertyValue]:
-        """Return the properties; JMSXGroupID gets its name back."""
-        if "_AMQ_GROUP_ID" in headers:
-            headers["JMSXGroupID"] = headers.pop("_AMQ_GROUP_ID")
-        return super().decode_properties(headers)
+    def property_name(self, header: str) -> str:
+        """Return the name of a property; JMSXGroupID gets its own back."""
+        return "JMSXGroupID" if header == "_AMQ_GROUP_ID" else super().property_name(header)
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
         """Tell bytes from text by where the broker puts content-length: early for bytes, last for text."""
@@ -182,9 +180,9 @@ class ArtemisDialect(Dialect):
             return BodyKind.TEXT, decode_text(frame.body)
         return BodyKind.BYTES, frame.body
 
-    def message_id(self, headers: Mapping[str, str]) -> str | None:
+    def lasting(self, identifier: str) -> str:
         """Return the half of the id that doesn't change when the message is delivered to another consumer."""
-        return headers["message-id"].rpartition(",")[2] if "message-id" in headers else None
+        return identifier.rpartition(",")[2]
 
     def origin(self, headers: Mapping[str, str], subscription: Subscription) -> Destination:
         """Return where the message was sent to: the header repeats what the producer wrote."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
@@ -23,8 +24,9 @@ from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Ou
 from airflow_provider_jmsjca.transports.stomp import frames
 from airflow_provider_jmsjca.transports.stomp.destination_options import producer_headers
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
-from airflow_provider_jmsjca.transports.stomp.dialects.values import BODY_KIND, number
-from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame
+from airflow_provider_jmsjca.transports.stomp.dialects.values import BODY_KIND, number, whole
+from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame, unescape
+from airflow_provider_jmsjca.transports.stomp.likeness import Template
 
 RENAMED: Final = "JMS_JMSJCA_Property_"
 """In front of the name of a property that would be taken for a header of STOMP or of the broker."""
@@ -33,7 +35,7 @@ Headers: TypeAlias = list[tuple[str, str]]
 Command: TypeAlias = tuple[str, dict[str, str]]
 """A command of STOMP and its headers."""
 
-_NO_PROPERTIES: Final[Mapping[str, PropertyValue]] = MappingProxyType({})
+NO_PROPERTIES: Final[Mapping[str, PropertyValue]] = MappingProxyType({})
 _HIGHEST_PRIORITY: Final = 9
 _LOWEST_NUMBER: Final = 0
 
@@ -77,6 +79,9 @@ class Dialect(ABC):
         counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
         ways_out: What helps, by a part of the text of an ERROR that says a message passes a limit.
         hidden: Received headers that are no properties of the message.
+        unread: Those of them whose values decide nothing about it.
+        decisive: Those that aren't hidden, and decide on its body nevertheless.
+        identifier: The header that is its id.
         taken: Names that no property can have on the wire; such properties travel under another name.
         consumer_options: Options of a destination that are headers of SUBSCRIBE. Source: J91.
         producer_options: Options of a queue that are headers of SEND. Source: J91.
@@ -94,6 +99,9 @@ class Dialect(ABC):
     counts_messages: ClassVar[bool] = True
     ways_out: ClassVar[Mapping[str, str]] = {}
     hidden: ClassVar[frozenset[str]] = RESERVED
+    unread: ClassVar[frozenset[str]] = frozenset({"ack", "content-length", "receipt", "subscription"})
+    decisive: ClassVar[frozenset[str]] = frozenset()
+    identifier: ClassVar[str] = "message-id"
     taken: ClassVar[frozenset[str]] = RESERVED
     consumer_options: ClassVar[frozenset[str]] = frozenset()
     producer_options: ClassVar[frozenset[str]] = frozenset()
@@ -271,29 +279,73 @@ class Dialect(ABC):
 
     # --- messages in
 
-    def decode(self, frame: Frame, subscription: Subscription) -> JmsMessage:
+    def decode(self, frame: Frame, headers: Mapping[str, str], subscription: Subscription) -> JmsMessage:
         """Return the message of a MESSAGE frame.
+
+        Args:
+            frame: What came.
+            headers: Its headers, decoded.
+            subscription: What it came for.
 
         Raises:
             PoisonMessageError: It can't be decoded.
         """
-        headers = self.decode_headers(frame)
         body_kind, body = self.decode_body(frame, headers)
+        get = headers.get
+        reply_to = get("reply-to")
         return unchecked_message(
             body_kind,
             body,
             self.decode_properties(headers),
             self.message_id(headers),
-            headers.get("correlation-id"),
-            None if "reply-to" not in headers else Destination.from_header(headers["reply-to"]),
-            headers.get("type"),
+            get("correlation-id"),
+            None if reply_to is None else Destination.from_header(reply_to),
+            get("type"),
             self.origin(headers, subscription),
             number(headers, "timestamp", None),
             self.expiration(headers),
-            number(headers, "priority", DEFAULT_PRIORITY),
-            headers.get("persistent") == "true",
-            headers.get("redelivered") == "true",
+            number(headers, "priority", DEFAULT_PRIORITY) if "priority" in headers else DEFAULT_PRIORITY,
+            get("persistent") == "true",
+            get("redelivered") == "true",
             self.delivery_count(headers),
+        )
+
+    def decode_alike(self, frame: Frame, template: Template, found: re.Match[str]) -> JmsMessage:
+        """Return the message of a frame of which nearly all is known.
+
+        Args:
+            frame: What came.
+            template: What its head is like.
+            found: Where it differs.
+
+        Raises:
+            PoisonMessageError: It can't be decoded.
+        """
+        identifier, timestamp, redelivered = found.group(
+            template.identifier, template.timestamp, template.redelivered
+        )
+        body_kind, body = self.decode_body(frame, template.headers)
+        like = template.message
+        properties = like.properties
+        if properties:
+            properties = dict(properties)
+            for group, _, name in template.properties:
+                properties[name] = unescape(found[group])
+        return unchecked_message(
+            body_kind,
+            body,
+            properties,
+            self.lasting(unescape(identifier)),
+            like.correlation_id,
+            like.reply_to,
+            like.type,
+            like.destination,
+            whole("timestamp", timestamp),
+            like.expiration,
+            like.priority,
+            like.persistent,
+            redelivered == "true",
+            like.delivery_count,
         )
 
     def salvage(self, frame: Frame, subscription: Subscription) -> JmsMessage:
@@ -314,16 +366,17 @@ class Dialect(ABC):
             redelivered=headers.get("redelivered") == "true",
         )
 
-    def decode_headers(self, frame: Frame) -> dict[str, str]:
-        """Return the decoded headers."""
-        return frame.headers()
-
-    def decode_properties(self, headers: dict[str, str]) -> Mapping[str, PropertyValue]:
+    def decode_properties(self, headers: Mapping[str, str]) -> Mapping[str, PropertyValue]:
         """Return the properties among the headers, under their JMS names where the broker changed them."""
         hidden = self.hidden
         if hidden.issuperset(headers):
-            return _NO_PROPERTIES
-        return {name.removeprefix(RENAMED): value for name, value in headers.items() if name not in hidden}
+            return NO_PROPERTIES
+        name_of = self.property_name
+        return {name_of(header): value for header, value in headers.items() if header not in hidden}
+
+    def property_name(self, header: str) -> str:
+        """Return the name of the property that a header is, one that isn't hidden."""
+        return header.removeprefix(RENAMED)
 
     @abstractmethod
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
@@ -331,7 +384,12 @@ class Dialect(ABC):
 
     def message_id(self, headers: Mapping[str, str]) -> str | None:
         """Return the id that is stable over redelivery, or `None`."""
-        return headers.get("message-id")
+        found = headers.get(self.identifier)
+        return None if found is None else self.lasting(found)
+
+    def lasting(self, identifier: str) -> str | None:
+        """Return the part of an id that doesn't change when the message is delivered again, or `None`."""
+        return identifier
 
     def expiration(self, headers: Mapping[str, str]) -> int:
         """Return when the message expires, milliseconds since the epoch; 0 means never."""

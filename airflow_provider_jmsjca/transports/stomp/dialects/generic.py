@@ -60,7 +60,7 @@ class GenericDialect(Dialect):
             return BodyKind.TEXT, decode_text(frame.body)
         return BodyKind.BYTES, frame.body
 
-    def message_id(self, headers: Mapping[str, str]) -> str | None:
+    def lasting(self, identifier: str) -> str | None:
         """Return none: nothing says that this server's ids are stable over redelivery."""
-        del headers
+        del identifier
         return None

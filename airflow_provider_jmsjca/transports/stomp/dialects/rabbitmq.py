@@ -10,7 +10,13 @@ from typing import ClassVar, Final
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
 from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Subscription
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import RESERVED, Command, Dialect, Headers
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
+    NO_PROPERTIES,
+    RESERVED,
+    Command,
+    Dialect,
+    Headers,
+)
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
 from airflow_provider_jmsjca.transports.stomp.dialects.values import (
     BODY_KIND,
@@ -25,6 +31,7 @@ from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame, unescape
 DEFAULT_PREFETCH: Final = 1000
 _SWALLOWED: Final = "There is no current subscription with tag"
 EXPIRATION: Final = "JMS_JMSJCA_Expiration"
+_CONTENT_TYPE: Final = "content-type"
 _TEXT: Final = "text/plain;charset=utf-8"
 _TEXTUAL: Final = ("text/", "application/json", "application/xml")
 _HIDDEN: Final = RESERVED | {"amqp-message-id", "expiration", "x-delivery-count", EXPIRATION}
@@ -85,6 +92,9 @@ class RabbitMqDialect(Dialect):
     cumulative: ClassVar[Cumulative] = Cumulative.CONNECTION
     writes_singly: ClassVar[bool] = True
     hidden: ClassVar[frozenset[str]] = _HIDDEN
+    unread: ClassVar[frozenset[str]] = Dialect.unread | {"message-id"}
+    decisive: ClassVar[frozenset[str]] = frozenset({_CONTENT_TYPE})
+    identifier: ClassVar[str] = "amqp-message-id"
     taken: ClassVar[frozenset[str]] = _TAKEN
     consumer_options: ClassVar[frozenset[str]] = _QUEUE_ARGUMENTS
     producer_options: ClassVar[frozenset[str]] = _QUEUE_ARGUMENTS
@@ -154,33 +164,31 @@ class RabbitMqDialect(Dialect):
         """
         kind = message.body_kind
         body = bytes_of(message) if kind is BodyKind.BYTES else text_of(message).encode()
-        if kind is BodyKind.EMPTY or "content-type" in message.properties:
+        if kind is BodyKind.EMPTY or _CONTENT_TYPE in message.properties:
             headers.append((BODY_KIND, kind))
         elif kind is BodyKind.TEXT:
-            headers.append(("content-type", _TEXT))
+            headers.append((_CONTENT_TYPE, _TEXT))
         headers.append(("content-length", str(len(body))))
         return body
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
         """Believe our own marker first, then the content type."""
-        kind = marked_kind(headers)
+        kind = marked_kind(headers) if BODY_KIND in headers else None
         if kind is BodyKind.EMPTY:
             return BodyKind.EMPTY, None
-        if kind is BodyKind.TEXT or (
-            kind is None and headers.get("content-type", "").lower().startswith(_TEXTUAL)
-        ):
+        if kind is None:
+            said = headers.get(_CONTENT_TYPE, "")
+            kind = BodyKind.TEXT if said == _TEXT or said.lower().startswith(_TEXTUAL) else BodyKind.BYTES
+        if kind is BodyKind.TEXT:
             return BodyKind.TEXT, decode_text(frame.body)
         return BodyKind.BYTES, frame.body
 
-    def decode_properties(self, headers: dict[str, str]) -> Mapping[str, PropertyValue]:
+    def decode_properties(self, headers: Mapping[str, str]) -> Mapping[str, PropertyValue]:
         """Return the properties without the content type that this package set itself."""
-        if headers.get("content-type") == _TEXT:
-            del headers["content-type"]
-        return super().decode_properties(headers)
-
-    def message_id(self, headers: Mapping[str, str]) -> str | None:
-        """Return the id the producer set, if it did."""
-        return headers.get("amqp-message-id")
+        properties = super().decode_properties(headers)
+        if properties.get(_CONTENT_TYPE) != _TEXT:
+            return properties
+        return {name: value for name, value in properties.items() if name != _CONTENT_TYPE} or NO_PROPERTIES
 
     def expiration(self, headers: Mapping[str, str]) -> int:
         """Return when the message expires, if this package sent it."""

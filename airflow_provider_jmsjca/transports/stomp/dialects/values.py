@@ -25,8 +25,15 @@ def number(headers: Mapping[str, str], name: str, default: int | None) -> int | 
         PoisonMessageError: It is there and no number.
     """
     text = headers.get(name)
-    if text is None:
-        return default
+    return default if text is None else whole(name, text)
+
+
+def whole(name: str, text: str) -> int:
+    """Return the number that a header is.
+
+    Raises:
+        PoisonMessageError: It is none.
+    """
     try:
         return int(text)
     except ValueError:

@@ -44,7 +44,8 @@ def sent(
 
 def came(dialect: Dialect, head: str, body: bytes = b"", subscription: Subscription = ON_QUEUE) -> JmsMessage:
     lines = "".join(f"\n{line}" for line in head.split("|"))
-    return dialect.decode(Frame(b"MESSAGE", lines.encode(), body), subscription)
+    frame = Frame(b"MESSAGE", lines.encode(), body)
+    return dialect.decode(frame, frame.headers(), subscription)
 
 
 # --- out
@@ -254,7 +255,7 @@ def test_forged_headers_from_artemis() -> None:
     )
     frame = Frame(b"MESSAGE", head.encode(), b"")
     assert ARTEMIS.acknowledgement(frame) == b"20,17"
-    message = ARTEMIS.decode(frame, ON_QUEUE)
+    message = ARTEMIS.decode(frame, frame.headers(), ON_QUEUE)
     assert (message.redelivered, message.timestamp, message.message_id) == (False, 1795252752884, "17")
     assert message.properties == {}
     assert message.destination == Destination.queue("t1")
@@ -267,7 +268,7 @@ def test_forged_headers_from_rabbitmq() -> None:
     )
     frame = Frame(b"MESSAGE", head.encode(), b"")
     assert RABBITMQ.acknowledgement(frame) == b"T_s1@@session@@2"
-    assert RABBITMQ.decode(frame, ON_QUEUE).redelivered is False
+    assert RABBITMQ.decode(frame, frame.headers(), ON_QUEUE).redelivered is False
 
 
 def test_artemis_gives_groups_their_name_back() -> None:
@@ -290,7 +291,7 @@ def test_rabbitmq_counts_on_quorum_queues_only() -> None:
 def test_what_cannot_be_decoded_is_poison_and_can_be_salvaged() -> None:
     frame = Frame(b"MESSAGE", b"\nack:1\nmessage-id:m1\nk:v", b"\xff\xfe")
     with pytest.raises(PoisonMessageError, match="byte 0"):
-        ACTIVEMQ.decode(frame, ON_QUEUE)
+        ACTIVEMQ.decode(frame, frame.headers(), ON_QUEUE)
     kept = ACTIVEMQ.salvage(frame, ON_QUEUE)
     assert (kept.body_kind, kept.body, kept.message_id) == (BodyKind.BYTES, b"\xff\xfe", "m1")
     assert kept.properties == {"k": "v"}
