@@ -118,13 +118,13 @@ class Caller:
                 return self._over((HandlerReturned(call=call),))
             with self._dispatcher.lock:
                 self._dispatcher.join_unit(decision.unit)
-        delivery = Delivery(message, self.engine, intake, call, decision.unit)
+        state = decision.state
+        handling = self._handling if state.handling is None else str(state.handling)
+        delivery = Delivery(message, self.engine, intake, call, decision.unit, handling)
         delivery.received_from = intake.origin(decision.delivery)
         delivery.redelivery_count = decision.seen
         if self._batch_size is not None:
             delivery.batch_index, delivery.batch_size = decision.batch_index, self._batch_size
-        state = decision.state
-        delivery.initial_handling(self._handling if state.handling is None else str(state.handling))
         if decision.seen or state.failure is not None or state.rollback_data:
             delivery.user_rollback_data.update(state.rollback_data)
             if state.failure is not None:

@@ -136,14 +136,20 @@ class Delivery(DeliveredMessage):
 
     __slots__ = ("_given_handling", "call", "engine", "in_doubt", "intake", "received_from", "unit")
 
-    def __init__(
-        self, message: JmsMessage, engine: HandlerEngine, intake: Any, call: int, unit: int, **extras: Any
+    def __init__(  # noqa: PLR0917 - a call by position, once for each message
+        self,
+        message: JmsMessage,
+        engine: HandlerEngine,
+        intake: Any,
+        call: int,
+        unit: int,
+        handling: str = "",
     ) -> None:
         super().__init__(
             message,
+            redelivery_handling=handling,
             check_redelivery_handling=RedeliveryHandling.parse,
             acknowledge=engine.acknowledge,
-            **extras,
         )
         self.engine = engine
         self.intake = intake
@@ -151,11 +157,7 @@ class Delivery(DeliveredMessage):
         self.unit = unit
         self.in_doubt = False
         self.received_from = engine.destination
-        self._given_handling = ""
-
-    def initial_handling(self, text: str) -> None:
-        """Set the redelivery handling in force before the handler is called."""
-        self._given_handling = self._redelivery_handling = text
+        self._given_handling = handling
 
     @property
     def changed_handling(self) -> str | None:

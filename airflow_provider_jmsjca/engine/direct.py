@@ -87,8 +87,7 @@ class DirectWay:
                     todo = dispatcher.take_one()
                     break
             direct, received = begun
-            delivery = Delivery(message, self._engine, intake, direct.call, direct.unit)
-            delivery.initial_handling(self._handling)
+            delivery = Delivery(message, self._engine, intake, direct.call, direct.unit, self._handling)
             events = self._call(delivery)
             with lock:
                 dispatcher.tally.active -= 1

@@ -179,7 +179,8 @@ class Link:
 
         def on_received(received: Received) -> None:
             append(received)
-            arrived(intake)
+            if not intake.noticed:
+                arrived(intake)
 
         try:
             self._check(self.connection)

@@ -153,8 +153,9 @@ class Tally:
     def deliver(self, seen: int, now: float) -> None:
         """A handler is about to be called with a message that was seen so often before."""
         self.delivered += 1
-        self.active += 1
-        self.highest_active = max(self.highest_active, self.active)
+        self.active = active = self.active + 1
+        if active > self.highest_active:  # noqa: PLR1730 - max() is called once for each message
+            self.highest_active = active
         if seen:
             self.redelivered += 1
             self.redelivered_messages += seen == 1

@@ -189,11 +189,8 @@ class Received:
             PoisonMessageError: It can't be decoded (for example text that is not Unicode).
         """
         if self._message is None:
-            self._message = self._decoded()
+            self._message = self._decode()
         return self._message
-
-    def _decoded(self) -> JmsMessage:
-        return self._decode()
 
     @property
     def salvaged(self) -> JmsMessage | None:

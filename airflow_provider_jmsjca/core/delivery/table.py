@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from airflow_provider_jmsjca.core.delivery.units import InHand, Phase, Unit
 
 
 class UnitTable:
-    """Units by number and by the numbers of their calls. A number is never used twice."""
+    """Units by number and by the numbers of their calls. A number is never used twice.
+
+    Attributes:
+        next_number: Returns a number for a unit or a call.
+    """
 
     def __init__(self) -> None:
-        self._last_number = 0
+        self._numbers = itertools.count(1)
+        self.next_number = self._numbers.__next__
         self._units: dict[int, Unit] = {}
         self._calls: dict[int, tuple[Unit, InHand | None]] = {}
 
@@ -33,11 +39,6 @@ class UnitTable:
         """How many messages the units hold that are not lost."""
         units = self._units.values()
         return sum(len(unit.members) + (unit.current is not None) for unit in units if not unit.lost)
-
-    def next_number(self) -> int:
-        """Return a number for a unit or a call."""
-        self._last_number += 1
-        return self._last_number
 
     def open(self) -> Unit:
         """Begin a unit."""

@@ -296,7 +296,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             _log.warning("%s reports an error that belongs to nothing we wait for: %s", self._broker, text)
 
     def _message(self, frame: Frame) -> None:
-        self.orphans.came(frame)
+        self.orphans.last = frame
         key = frame.first(SUBSCRIPTION) or b""
         if (route := self.routes.get(key)) is not None:
             route(frame, key)

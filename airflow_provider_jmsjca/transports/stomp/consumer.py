@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 
 _MOST_UNSENT: Final = 100
-_USUAL_PREFETCH: Final = 200
 
 
 class StompConsumer:
@@ -62,7 +61,9 @@ class StompConsumer:
         self._early: set[bytes] = set()
         self._unsent = 0
         # A broker that waits for acknowledgements before it sends more must not wait in vain.
-        self._most_unsent = max(1, min(_MOST_UNSENT, (subscription.prefetch or _USUAL_PREFETCH) // 4))
+        self._most_unsent = max(
+            1, min(_MOST_UNSENT, (subscription.prefetch or connection.dialect.usual_prefetch) // 4)
+        )
         self._waiting: deque[tuple[Frame, bool]] = deque()
         self._limit = None if connection.dialect.counts_messages else subscription.prefetch
 
@@ -159,12 +160,12 @@ class StompConsumer:
             for one in received:
                 if not self._is_held(one) or one.token in self._claimed:
                     continue
-                token = bytes_of(one.token)
-                if early or token != next(iter(held)):
-                    early.add(token)
+                first = next(iter(held))
+                if early or one.token != first:
+                    early.add(bytes_of(one.token))
                     continue
-                del held[token]
-                last = token
+                del held[first]
+                last = first
                 settled += 1
             full = self._catch_up(last, settled)
         if full:

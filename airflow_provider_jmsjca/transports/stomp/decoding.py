@@ -75,8 +75,17 @@ class ReceivedFrame(Received):
         self._frame = frame
         self._again = again
 
-    def _decoded(self) -> JmsMessage:
-        return self._decoder.decode(self._frame, again=self._again)
+    @property
+    def message(self) -> JmsMessage:
+        """The message.
+
+        Raises:
+            PoisonMessageError: It can't be decoded.
+        """
+        message = self._message
+        if message is None:
+            message = self._message = self._decoder.decode(self._frame, again=self._again)
+        return message
 
     @property
     def salvaged(self) -> JmsMessage | None:

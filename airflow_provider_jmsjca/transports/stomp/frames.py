@@ -122,6 +122,7 @@ class FrameParser:
         frames: list[Frame] = []
         at = 0
         size = len(chunk)
+        any_returns = b"\r" in chunk
         while True:
             while at < size and chunk[at] in _END_OF_LINE:
                 at += 1
@@ -129,7 +130,7 @@ class FrameParser:
                 break
             end = chunk.find(b"\n\n", at)
             body_at = end + 2
-            has_returns = chunk.find(b"\r", at, size if end < 0 else end) >= 0
+            has_returns = any_returns and chunk.find(b"\r", at, size if end < 0 else end) >= 0
             if has_returns:
                 end, body_at = _head_end(chunk, at)
             stop = -1 if end < 0 else self._body_end(chunk, at, end, body_at)

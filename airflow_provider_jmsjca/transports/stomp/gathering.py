@@ -7,10 +7,7 @@ more than the messages do.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Final
-
-from airflow_provider_jmsjca.transports.stomp.frames import Frame
 
 SECONDS: Final = 0.001
 LEAST_PREFETCH: Final = 50
@@ -32,20 +29,21 @@ class Gathering:
         self.allowed = False
         self._last_read = self._last_reply = -math.inf
 
-    def pause_after(self, frames: Sequence[Frame], size: int, now: float) -> float:
+    def pause_after(self, messages: int, others: int, size: int, now: float) -> float:
         """Return for how many seconds to read nothing.
 
         Never where somebody seems to wait for each receipt, nor where much comes at a time anyway.
 
         Args:
-            frames: What was read.
+            messages: How many were read.
+            others: How many frames besides.
             size: How many bytes that was.
             now: When, in seconds on a monotonic clock.
         """
         before, self._last_read = self._last_read, now
         if not self.allowed:
             return 0.0
-        if any(frame.command != b"MESSAGE" for frame in frames):
+        if others:
             self._last_reply = now
-        is_rapid = len(frames) > (now - before) * _RAPID
+        is_rapid = messages > (now - before) * _RAPID
         return SECONDS if is_rapid and size < _MUCH and now - self._last_reply > _REPLY_SECONDS else 0.0

@@ -18,22 +18,24 @@ class Orphans:
     """Hands messages back through a subscription of its own, the keeper, made when first needed.
 
     The keeper listens to a topic nobody sends to.
+
+    Attributes:
+        last: The last message that came over the connection; set by the reader.
     """
 
     def __init__(self, connection: StompConnection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
         self._keeper: str | None = None
-        self._last: Frame | None = None
+        self._before: Frame | None = None
         self._since = 0
-
-    def came(self, frame: Frame) -> None:
-        """Note the last message that came; called by the reader."""
-        self._last, self._since = frame, 0
+        self.last: Frame | None = None
 
     def swallowed(self, error: str) -> bool:
         """Hand back a message that the broker says it delivered into the void; say whether it did."""
-        token = self._connection.dialect.swallowed(error, self._last, self._since)
+        if self.last is not self._before:
+            self._before, self._since = self.last, 0
+        token = self._connection.dialect.swallowed(error, self.last, self._since)
         if token is None:
             return False
         self._since += 1

@@ -303,9 +303,10 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
                 raise ConnectionLostError("the broker closed the connection")
             self._last_received = monotonic()
             frames = parser.feed(data)
-            self._dispatch(frames)
+            messages = self._dispatch(frames)
             self._beat(self._last_received)
-            pause = self.gathering.pause_after(frames, len(data), self._last_received)
+            others = len(frames) - messages
+            pause = self.gathering.pause_after(messages, others, len(data), self._last_received)
             if self._linger_until <= self._last_received + pause:
                 self._flush_now()
             self._run_soon()
@@ -359,11 +360,14 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
                 self._buffer.append(_LINE_FEED)
             self._flush_now()
 
-    def _dispatch(self, frames: Iterable[Frame]) -> None:
+    def _dispatch(self, frames: Iterable[Frame]) -> int:
+        """Call back for each frame; return how many were messages."""
+        messages, on_message = 0, self._on_message
         for frame in frames:
             if frame.command == b"MESSAGE":
+                messages += 1
                 try:
-                    self._on_message(frame)
+                    on_message(frame)
                 except Exception as error:
                     raise _failed(error) from error
             elif frame.command == b"RECEIPT":
@@ -371,6 +375,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             else:
                 control = StompFrame(frame.command.decode(), frame.headers(), frame.body)
                 self.notify(control.cmd.lower(), control)
+        return messages
 
 
 def _failed(error: Exception) -> ConnectionLostError:

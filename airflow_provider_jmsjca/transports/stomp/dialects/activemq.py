@@ -21,7 +21,6 @@ from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulat
 from airflow_provider_jmsjca.transports.stomp.dialects.values import BODY_KIND, bytes_of, marked_kind, text_of
 from airflow_provider_jmsjca.transports.stomp.frames import Frame, escape
 
-DEFAULT_PREFETCH: Final = 500
 LONGEST_PROPERTY: Final = 10_000
 LONGEST_HEADER_LINE: Final = 10 * 1024
 MOST_HEADERS: Final = 1000
@@ -51,6 +50,7 @@ class ActiveMqDialect(Dialect):
     bulk_transactions: ClassVar[bool] = True
     errors_name_frames: ClassVar[bool] = True
     cumulative: ClassVar[Cumulative] = Cumulative.SUBSCRIPTION
+    usual_prefetch: ClassVar[int] = 500
     # Text of Java producers comes without a content-length and with its NULs as they are. The broker's own
     # end of a frame has a line feed behind it; text with both breaks the connection.
     frame_end: ClassVar[bytes] = b"\0\n"
@@ -86,7 +86,7 @@ class ActiveMqDialect(Dialect):
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE."""
         del client_id
-        prefetch = DEFAULT_PREFETCH if subscription.prefetch is None else subscription.prefetch
+        prefetch = self.usual_prefetch if subscription.prefetch is None else subscription.prefetch
         headers = {
             "destination": self.destination(subscription.destination),
             "activemq.prefetchSize": str(max(1, prefetch)),  # with 0 nothing ever comes

@@ -76,6 +76,7 @@ class Dialect(ABC):
         frame_end: What ends a body without content-length.
         cumulative: What `ack:client` acknowledges besides a message.
         writes_singly: Whether the broker writes each message by itself, however many there are.
+        usual_prefetch: How many unsettled messages the broker may have outstanding if nobody says.
         counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
         ways_out: What helps, by a part of the text of an ERROR that says a message passes a limit.
         hidden: Received headers that are no properties of the message.
@@ -96,6 +97,7 @@ class Dialect(ABC):
     frame_end: ClassVar[bytes] = b"\0"
     cumulative: ClassVar[Cumulative] = Cumulative.UNUSED
     writes_singly: ClassVar[bool] = False
+    usual_prefetch: ClassVar[int] = 200
     counts_messages: ClassVar[bool] = True
     ways_out: ClassVar[Mapping[str, str]] = {}
     hidden: ClassVar[frozenset[str]] = RESERVED

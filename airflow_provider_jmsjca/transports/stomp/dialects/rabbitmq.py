@@ -28,7 +28,6 @@ from airflow_provider_jmsjca.transports.stomp.dialects.values import (
 )
 from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame, unescape
 
-DEFAULT_PREFETCH: Final = 1000
 _SWALLOWED: Final = "There is no current subscription with tag"
 EXPIRATION: Final = "JMS_JMSJCA_Expiration"
 _CONTENT_TYPE: Final = "content-type"
@@ -91,6 +90,7 @@ class RabbitMqDialect(Dialect):
     }
     cumulative: ClassVar[Cumulative] = Cumulative.CONNECTION
     writes_singly: ClassVar[bool] = True
+    usual_prefetch: ClassVar[int] = 1000
     hidden: ClassVar[frozenset[str]] = _HIDDEN
     unread: ClassVar[frozenset[str]] = Dialect.unread | {"message-id"}
     decisive: ClassVar[frozenset[str]] = frozenset({_CONTENT_TYPE})
@@ -101,7 +101,7 @@ class RabbitMqDialect(Dialect):
 
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE."""
-        prefetch = DEFAULT_PREFETCH if subscription.prefetch is None else subscription.prefetch
+        prefetch = self.usual_prefetch if subscription.prefetch is None else subscription.prefetch
         headers = {
             "destination": self.destination(subscription.destination),
             "prefetch-count": str(max(1, prefetch)),  # 0 means unlimited

@@ -25,32 +25,32 @@ def _gathering() -> Gathering:
 
 def test_nothing_gathers_unless_it_may() -> None:
     gathering = Gathering()
-    assert [gathering.pause_after([MESSAGE], 1300, now) for now in (10.0, 10.00003)] == [0.0, 0.0]
+    assert [gathering.pause_after(1, 0, 1300, now) for now in (10.0, 10.00003)] == [0.0, 0.0]
 
 
 def test_fast_messages_gather() -> None:
     gathering = _gathering()
     reads = [(1, 10.0), (2, 10.00006), (1, 10.0001), (33, 10.0011)]
-    pauses = [gathering.pause_after([MESSAGE] * count, 1300 * count, now) for count, now in reads]
+    pauses = [gathering.pause_after(count, 0, 1300 * count, now) for count, now in reads]
     assert pauses == [0.0, SECONDS, SECONDS, 0.0]  # of the last there is enough
 
 
 def test_messages_that_come_one_by_one_are_read_at_once() -> None:
     gathering = _gathering()
-    assert not any(gathering.pause_after([MESSAGE], 1300, 10.0 + each * 0.0002) for each in range(50))
+    assert not any(gathering.pause_after(1, 0, 1300, 10.0 + each * 0.0002) for each in range(50))
 
 
 def test_who_waits_for_receipts_isnt_kept_waiting() -> None:
     gathering = _gathering()
-    gathering.pause_after([MESSAGE], 1300, 10.0)
-    assert gathering.pause_after([RECEIPT, MESSAGE], 1300, 10.00003) == 0.0
-    assert gathering.pause_after([MESSAGE], 1300, 10.00006) == 0.0
-    assert gathering.pause_after([MESSAGE] * 20, 20_000, 10.0021) == SECONDS
+    gathering.pause_after(1, 0, 1300, 10.0)
+    assert gathering.pause_after(1, 1, 1300, 10.00003) == 0.0
+    assert gathering.pause_after(1, 0, 1300, 10.00006) == 0.0
+    assert gathering.pause_after(20, 0, 20_000, 10.0021) == SECONDS
 
 
 def test_part_of_a_message_is_read_on_at_once() -> None:
     gathering = _gathering()
-    assert [gathering.pause_after([], 1300, now) for now in (10.0, 10.00003)] == [0.0, 0.0]
+    assert [gathering.pause_after(0, 0, 1300, now) for now in (10.0, 10.00003)] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(
