@@ -176,15 +176,30 @@ class Link:
         if self._unwanted:
             return
         append, arrived = intake.arrivals.append, self._listener.arrived
+        call_soon = self.connection.call_soon
+        told = False
+
+        def tell() -> None:
+            nonlocal told
+            told = False
+            arrived(intake)
 
         def on_received(received: Received) -> None:
             append(received)
-            if not intake.noticed:
-                arrived(intake)
+            arrived(intake)
+
+        def on_received_by_one(received: Received) -> None:
+            # To wake the one thread for the first of many messages would only make it wait for the others.
+            nonlocal told
+            append(received)
+            if not (told or intake.noticed):
+                told = True
+                call_soon(tell)
 
         try:
             self._check(self.connection)
-            self._receivers.open(self.connection, on_received)
+            serial = self._settings.threads == 1
+            self._receivers.open(self.connection, on_received_by_one if serial else on_received)
         except JmsError as error:
             self._failed(error)
             return

@@ -302,6 +302,9 @@ class Connection(Protocol):
     def on_lost(self, callback: OnLost) -> None:
         """Call back once if the connection is lost (at once if it already is); not when it is closed."""
 
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Call back on the connection's own thread: after the messages it has at hand now are received."""
+
     def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
         """Start receiving.
 

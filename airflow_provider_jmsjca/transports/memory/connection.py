@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
@@ -92,6 +92,10 @@ class MemoryConnection:
                 self._tell(callback, self._loss)
             else:
                 self._on_lost.append(callback)
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Call back at once: messages come one by one."""
+        function()
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> MemoryConsumer:
         """Start receiving."""

@@ -380,6 +380,10 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     # --- the port
 
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Call back in the reader, after what it has read."""
+        self.wire.call_soon(function)
+
     def consume(self, subscription: Subscription, on_received: OnReceived) -> StompConsumer:
         """Start receiving."""
         self.dialect.check(subscription, self._broker, self.client_id)

@@ -187,9 +187,10 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         self.nudge(full=self.append(data))
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Call back in the reader."""
+        """Call back in the reader, after everything that it has read so far was handed over."""
         self._soon.append(function)
-        self._wake()
+        if not self.in_reader:
+            self._wake()
 
     def end(self, reason: JmsError | None) -> None:
         """Stop the reader; the first reason counts."""

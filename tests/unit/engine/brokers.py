@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -61,6 +61,9 @@ class LesserConnection:
 
     def on_lost(self, callback: OnLost) -> None:
         self._inner.on_lost(callback)
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        self._inner.call_soon(function)
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
         self.subscribed.append(subscription)
