@@ -77,12 +77,13 @@ class DirectWay:
             # Decoded here, and not under the lock: nobody else takes from the arrivals.
             message = self._reader.plain(arrivals[0]) if arrivals else None
             with lock:
-                if done is not None and (todo := self._committed(intake, done)):
+                now = dispatcher.clock()
+                if done is not None and (todo := self._committed(intake, done, now)):
                     break
                 if not self._admission.may_take(intake):
                     todo = None
                     break
-                begun = None if message is None else self._begin(intake, message)
+                begun = None if message is None else self._begin(intake, message, now)
                 if begun is None or message is None:
                     todo = dispatcher.take_one()
                     break
@@ -103,11 +104,10 @@ class DirectWay:
         dispatcher.speak()
         return todo
 
-    def _begin(self, intake: Intake, message: JmsMessage) -> tuple[Direct, Received] | None:
+    def _begin(self, intake: Intake, message: JmsMessage, now: float) -> tuple[Direct, Received] | None:
         dispatcher, received = self._dispatcher, intake.arrivals[0]
         if received.generation != received.consumer.generation or message.message_id is None:
             return None
-        now = dispatcher.clock()
         group = message.properties.get("JMSXGroupID")
         direct = self._machine.begin_directly(
             next(self._admission.numbers), message.message_id, None if group is None else str(group), now
@@ -126,12 +126,12 @@ class DirectWay:
         """Say whether there is nothing to do but to acknowledge, now that the handler has returned."""
         return direct.unit not in self._dispatcher.units and self._machine.returned_directly(direct)
 
-    def _committed(self, intake: Intake, direct: Direct) -> list[Work]:
+    def _committed(self, intake: Intake, direct: Direct, now: float) -> list[Work]:
         dispatcher = self._dispatcher
         intake.held.pop(direct.delivery, None)
         dispatcher.settled.add(direct.message_id)
         dispatcher.tally.commit(1)
         if not self._machine.committed_directly(direct):
             return dispatcher.handle((UnitCommitted(unit=direct.unit),))
-        dispatcher.last_activity = dispatcher.clock()
+        dispatcher.last_activity = now
         return []

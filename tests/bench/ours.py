@@ -19,7 +19,7 @@ from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.engine.listener_settings import listener_settings
 from airflow_provider_jmsjca.engine.session import AcknowledgeMode, JmsSession
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca.transports.base import Connection, Outgoing
 from tests.bench import batch
 from tests.bench.filling import fill
 from tests.bench.rates import (
@@ -164,11 +164,15 @@ class Ours:
             if next(numbers) == messages:
                 done.set()
 
+        def connected() -> Connection:
+            connection = connect(self._settings)
+            meter.start()  # as for the others, who are connected before their clocks start
+            return connection
+
         spec = ActivationSpec(
             destination=f"queue://{queue}", concurrency_mode=mode, redelivery_handling=HANDLING
         )
-        listener = Activation(listener_settings(spec), functools.partial(connect, self._settings), handle)
-        meter.start()
+        listener = Activation(listener_settings(spec), connected, handle)
         listener.start()
         came = done.wait(PATIENCE)
         meter.stop()
