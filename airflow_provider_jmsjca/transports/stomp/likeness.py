@@ -118,6 +118,10 @@ class Likeness:
             if header in dialect.unread:
                 patterns.append(start + _VALUE)
                 continue
+            same = dialect.decisive.get(header, ())
+            if headers[header] in same:
+                patterns.append(f"{start}(?:{'|'.join(map(re.escape, same))})")
+                continue
             if header not in groups and header not in differing:
                 patterns.append(f"\n{re.escape(line)}")
                 continue

@@ -81,7 +81,8 @@ class Dialect(ABC):
         ways_out: What helps, by a part of the text of an ERROR that says a message passes a limit.
         hidden: Received headers that are no properties of the message.
         unread: Those of them whose values decide nothing about it.
-        decisive: Those that aren't hidden, and decide on its body nevertheless.
+        decisive: Those that aren't hidden, and decide on its body nevertheless; with values that all decide
+            the same.
         identifier: The header that is its id.
         taken: Names that no property can have on the wire; such properties travel under another name.
         consumer_options: Options of a destination that are headers of SUBSCRIBE. Source: J91.
@@ -102,7 +103,7 @@ class Dialect(ABC):
     ways_out: ClassVar[Mapping[str, str]] = {}
     hidden: ClassVar[frozenset[str]] = RESERVED
     unread: ClassVar[frozenset[str]] = frozenset({"ack", "content-length", "receipt", "subscription"})
-    decisive: ClassVar[frozenset[str]] = frozenset()
+    decisive: ClassVar[Mapping[str, frozenset[str]]] = MappingProxyType({})
     identifier: ClassVar[str] = "message-id"
     taken: ClassVar[frozenset[str]] = RESERVED
     consumer_options: ClassVar[frozenset[str]] = frozenset()

@@ -31,7 +31,9 @@ from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame, unescape
 _SWALLOWED: Final = "There is no current subscription with tag"
 EXPIRATION: Final = "JMS_JMSJCA_Expiration"
 _CONTENT_TYPE: Final = "content-type"
+_ASCII: Final = "text/plain"
 _TEXT: Final = "text/plain;charset=utf-8"
+_OURS: Final = frozenset({_ASCII, _TEXT})
 _TEXTUAL: Final = ("text/", "application/json", "application/xml")
 _HIDDEN: Final = RESERVED | {"amqp-message-id", "expiration", "x-delivery-count", EXPIRATION}
 # Those with x- change how the broker declares a queue, counts deliveries or routes dead letters.
@@ -93,7 +95,7 @@ class RabbitMqDialect(Dialect):
     usual_prefetch: ClassVar[int] = 1000
     hidden: ClassVar[frozenset[str]] = _HIDDEN
     unread: ClassVar[frozenset[str]] = Dialect.unread | {"message-id"}
-    decisive: ClassVar[frozenset[str]] = frozenset({_CONTENT_TYPE})
+    decisive: ClassVar[Mapping[str, frozenset[str]]] = {_CONTENT_TYPE: _OURS}
     identifier: ClassVar[str] = "amqp-message-id"
     taken: ClassVar[frozenset[str]] = _TAKEN
     consumer_options: ClassVar[frozenset[str]] = _QUEUE_ARGUMENTS
@@ -160,14 +162,16 @@ class RabbitMqDialect(Dialect):
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
         """Say the kind by the content type, or mark it: the broker knows bytes only.
 
-        It reads headers character by character, so that each that isn't needed counts.
+        It reads headers character by character, so that each that isn't needed counts: text/plain alone
+        means ASCII.
         """
         kind = message.body_kind
-        body = bytes_of(message) if kind is BodyKind.BYTES else text_of(message).encode()
+        text = "" if kind is BodyKind.BYTES else text_of(message)
+        body = bytes_of(message) if kind is BodyKind.BYTES else text.encode()
         if kind is BodyKind.EMPTY or _CONTENT_TYPE in message.properties:
             headers.append((BODY_KIND, kind))
         elif kind is BodyKind.TEXT:
-            headers.append((_CONTENT_TYPE, _TEXT))
+            headers.append((_CONTENT_TYPE, _ASCII if text.isascii() else _TEXT))
         headers.append(("content-length", str(len(body))))
         return body
 
@@ -178,7 +182,7 @@ class RabbitMqDialect(Dialect):
             return BodyKind.EMPTY, None
         if kind is None:
             said = headers.get(_CONTENT_TYPE, "")
-            kind = BodyKind.TEXT if said == _TEXT or said.lower().startswith(_TEXTUAL) else BodyKind.BYTES
+            kind = BodyKind.TEXT if said in _OURS or said.lower().startswith(_TEXTUAL) else BodyKind.BYTES
         if kind is BodyKind.TEXT:
             return BodyKind.TEXT, decode_text(frame.body)
         return BodyKind.BYTES, frame.body
@@ -186,7 +190,7 @@ class RabbitMqDialect(Dialect):
     def decode_properties(self, headers: Mapping[str, str]) -> Mapping[str, PropertyValue]:
         """Return the properties without the content type that this package set itself."""
         properties = super().decode_properties(headers)
-        if properties.get(_CONTENT_TYPE) != _TEXT:
+        if properties.get(_CONTENT_TYPE) not in _OURS:
             return properties
         return {name: value for name, value in properties.items() if name != _CONTENT_TYPE} or NO_PROPERTIES
 

@@ -27,7 +27,7 @@ HEADERS = {
     "timestamp": ["1", "99", "soon", ""],
     "redelivered": ["true", "false"],
     "content-length": ["1", "20"],
-    "content-type": ["text/plain;charset=utf-8", "TEXT/xml", "application/octet-stream"],
+    "content-type": ["text/plain", "text/plain;charset=utf-8", "TEXT/xml", "application/octet-stream"],
     "amq-msg-type": ["text"],
     "JMS_JMSJCA_BodyKind": ["text", "empty", "bytes", "none"],
     "expires": ["0", "5"],
@@ -158,6 +158,14 @@ def test_no_more_than_a_few_kinds_are_learned() -> None:
         for _ in range(3):
             learn(like, rabbit(number, **{f"p{number}": "x"}))
         assert knows(like, rabbit(number, **{f"p{number}": "x"})) is (number < 16)
+
+
+def test_ascii_and_other_text_in_turns_are_alike() -> None:
+    like = likeness()
+    for number in (1, 2):
+        learn(like, rabbit(number))
+    assert knows(like, rabbit(3, **{"content-type": "text/plain"}))
+    assert not knows(like, rabbit(4, **{"content-type": "text/html"}))
 
 
 def test_two_headers_that_are_the_same_property_are_not_learned() -> None:

@@ -98,6 +98,7 @@ def test_rabbitmq_gets_an_id_and_the_kind() -> None:
     ("message", "lines"),
     [
         (JmsMessage.bytes(b"x"), []),
+        (JmsMessage.text("x"), ["content-type:text/plain"]),
         (JmsMessage.empty(), ["JMS_JMSJCA_BodyKind:empty"]),
         (
             JmsMessage(body_kind=BodyKind.TEXT, body="{}", properties={"content-type": "application/x"}),
