@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_SHAPES: Final = 16
 _MOST_HEADERS: Final = 64
+_LONGEST_HEAD: Final = 8 * 1024
 _TIMESTAMP: Final = "timestamp"
 _REDELIVERED: Final = "redelivered"
 _VALUE: Final = r"[^\n]*+"
@@ -34,7 +36,7 @@ class Template(NamedTuple):
         redelivered: That of the mark of a redelivered message; 0 if there is none.
         properties: Those of the properties that differ, with the header and the name of each.
         headers: All headers of one of the heads, decoded.
-        message: The message of that one.
+        message: The message of that one, without its body.
     """
 
     match: Callable[[str], re.Match[str] | None]
@@ -82,7 +84,7 @@ class Likeness:
             message: What it is.
         """
         names = tuple(headers)
-        if frame.head.count(b"\n") != len(names):  # one comes twice
+        if len(frame.head) > _LONGEST_HEAD or frame.head.count(b"\n") != len(names):  # one comes twice
             return
         current, self._template = self._template, self._templates.get(names)
         if self._template is not current:
@@ -119,7 +121,7 @@ class Likeness:
                 patterns.append(start + _VALUE)
                 continue
             same = dialect.decisive.get(header, ())
-            if headers[header] in same:
+            if headers[header] in same and header not in message.properties:
                 patterns.append(f"{start}(?:{'|'.join(map(re.escape, same))})")
                 continue
             if header not in groups and header not in differing:
@@ -137,4 +139,5 @@ class Likeness:
         if not (identifier and timestamp):
             return None
         match = re.compile("".join(patterns)).fullmatch
-        return Template(match, identifier, timestamp, redelivered, tuple(properties), headers, message)
+        bodiless = replace(message, body=None)  # not to keep it in memory
+        return Template(match, identifier, timestamp, redelivered, tuple(properties), headers, bodiless)

@@ -190,7 +190,8 @@ class RabbitMqDialect(Dialect):
     def decode_properties(self, headers: Mapping[str, str]) -> Mapping[str, PropertyValue]:
         """Return the properties without the content type that this package set itself."""
         properties = super().decode_properties(headers)
-        if properties.get(_CONTENT_TYPE) not in _OURS:
+        said = properties.get(_CONTENT_TYPE)
+        if said not in _OURS or (said == _ASCII and BODY_KIND in headers):  # that is a property of the user's
             return properties
         return {name: value for name, value in properties.items() if name != _CONTENT_TYPE} or NO_PROPERTIES
 

@@ -186,6 +186,17 @@ def test_a_header_that_comes_twice_spoils_nothing() -> None:
     assert knows(like, rabbit(5))
 
 
+def test_nothing_large_is_kept() -> None:
+    like = likeness()
+    for number in (1, 2):
+        learn(like, rabbit(number))
+        learn(like, rabbit(number, long="x" * 9_000))
+    found = like.match(rabbit(3))
+    assert found is not None
+    assert found[0].message.body is None
+    assert not knows(like, rabbit(4, long="x" * 9_000))
+
+
 def test_a_message_has_properties_of_its_own() -> None:
     decoder = Decoder(RabbitMqDialect(), ON_QUEUE)
     messages = [decoder.decode(rabbit(number, region="EU"), again=False) for number in range(4)]

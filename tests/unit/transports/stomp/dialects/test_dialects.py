@@ -108,6 +108,10 @@ def test_rabbitmq_gets_an_id_and_the_kind() -> None:
             JmsMessage(body_kind=BodyKind.BYTES, body=b"x", properties={"content-type": "text/csv"}),
             ["content-type:text/csv", "JMS_JMSJCA_BodyKind:bytes"],
         ),
+        (
+            JmsMessage(body_kind=BodyKind.TEXT, body="x", properties={"content-type": "text/plain"}),
+            ["content-type:text/plain", "JMS_JMSJCA_BodyKind:text"],
+        ),
     ],
 )
 def test_rabbitmq_keeps_the_kind_whatever_the_content_type(message: JmsMessage, lines: list[str]) -> None:
