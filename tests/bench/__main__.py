@@ -18,10 +18,12 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from tests.bench import core, soak, table
+from tests.bench.bare import BareSocket
 from tests.bench.java import JavaRival
 from tests.bench.ours import Ours
 from tests.bench.plain import PlainStomp
 from tests.bench.rates import (
+    BARE,
     BODY,
     INDIVIDUAL,
     JAVA,
@@ -99,10 +101,11 @@ def _fresh(name: str) -> Broker:
 def _bench(broker: Broker, messages: int, rounds: int) -> None:
     rivals: list[Rival] = [PlainStomp(broker), Ours(broker)]
     missing: dict[str, str] = {}
-    try:
-        rivals.insert(1, JavaRival(broker))
-    except ServerError as error:
-        missing[JAVA] = str(error)
+    for who, rival in ((JAVA, JavaRival), (BARE, BareSocket)):
+        try:
+            rivals.insert(1, rival(broker))
+        except ServerError as error:
+            missing[who] = str(error)
     try:
         for rival in rivals:
             print(f"  {rival.who}: {rival.manner()}")
@@ -120,6 +123,8 @@ def _bench(broker: Broker, messages: int, rounds: int) -> None:
     print(f" goals, {broker.name}")
     verdicts = list(table.verdicts(measured, missing))
     for _, line in verdicts:
+        print(line)
+    for line in table.bounds(measured):
         print(line)
     print(f"  {sum(met is True for met, _ in verdicts)} of {len(verdicts)} goals met", flush=True)
 

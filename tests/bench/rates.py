@@ -31,6 +31,7 @@ SEALED: Final = "receive into sealed segments"
 OURS: Final = "ours"
 PLAIN: Final = "stomp.py"
 JAVA: Final = "Java client"
+BARE: Final = "bare socket"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tests.bench.rates import (
+    BARE,
     INDIVIDUAL,
     JAVA,
     LISTENER,
@@ -116,9 +117,30 @@ def verdicts(measured: Iterable[Measured], missing: Mapping[str, str]) -> Iterat
                 f"  not measured  {goal.what}: goal {goal.least:g} x {rival}; {goal.rival} is missing: {why}",
             )
             continue
-        ratio = statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))
-        shown = f"{math.floor(ratio * 100) / 100:.2f} x"
-        yield _verdict(goal, ratio, shown, f"{goal.least:g} x {rival}")
+        ratio = _ratio(ours, theirs)
+        yield _verdict(goal, ratio, _shown(ratio), f"{goal.least:g} x {rival}")
+
+
+def bounds(measured: Iterable[Measured]) -> Iterator[str]:
+    """Yield a line for each work that a bare socket did too: how far clients over STOMP get at best."""
+    groups = _groups(measured)
+    for what in (PUBLISH, PUBLISH_BYTES):
+        best, java, ours = (
+            [one.per_second for one in groups.get((what, who), ())] for who in (BARE, JAVA, OURS)
+        )
+        if best and java:
+            yield (
+                f"  bound         {what}: a bare socket reaches {_shown(_ratio(best, java))} {JAVA}; "
+                f"we reach {_shown(_ratio(ours, best))} {BARE}"
+            )
+
+
+def _ratio(ours: Iterable[float], theirs: Iterable[float]) -> float:
+    return statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))
+
+
+def _shown(ratio: float) -> str:
+    return f"{math.floor(ratio * 100) / 100:.2f} x"
 
 
 def _verdict(goal: Goal, reached: float, shown: str, least: str) -> tuple[bool, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.bench import table
 from tests.bench.rates import (
+    BARE,
     INDIVIDUAL,
     JAVA,
     LISTENER,
@@ -67,3 +68,11 @@ def test_a_rival_that_did_not_run_is_named_with_the_reason() -> None:
     assert verdicts[2][1] == (
         f"  not measured  {PUBLISH}: goal 0.9 x Java client; Java client is missing: no Java 17 or newer"
     )
+
+
+def test_what_a_bare_socket_reaches_is_the_bound() -> None:
+    bare = measured(PUBLISH, BARE, 500, 10, 4)
+    assert list(table.bounds([*OUR_ROUNDS, *JAVA_ROUNDS, *bare])) == [
+        f"  bound         {PUBLISH}: a bare socket reaches 1.00 x Java client; we reach 1.80 x bare socket"
+    ]
+    assert not list(table.bounds([*OUR_ROUNDS, *bare]))
