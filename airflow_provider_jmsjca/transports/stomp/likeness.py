@@ -84,8 +84,8 @@ class Likeness:
             message: What it is.
         """
         names = tuple(headers)
-        if len(frame.head) > _LONGEST_HEAD or frame.head.count(b"\n") != len(names):  # one comes twice
-            return
+        if len(frame.head) > _LONGEST_HEAD or frame.head.count(b"\n") != len(names):
+            return  # too long to be kept, or one comes twice
         current, self._template = self._template, self._templates.get(names)
         if self._template is not current:
             return  # the next one may match
