@@ -56,6 +56,7 @@ from airflow_provider_jmsjca.transports.stomp.refusals import Limits, NoAnswerEr
 from airflow_provider_jmsjca.transports.stomp.replies import Receipts, ReceiptTimeoutError, Replies
 from airflow_provider_jmsjca.transports.stomp.routes import Routes
 from airflow_provider_jmsjca.transports.stomp.sending import send, send_confirmed
+from airflow_provider_jmsjca.transports.stomp.transactions import Transactions
 from airflow_provider_jmsjca.transports.stomp.units import ConfirmedUnit, TransactionUnit
 from airflow_provider_jmsjca.transports.stomp.wire import Client, Wire
 
@@ -107,6 +108,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self._on_lost: list[OnLost] = []
         self._ended = False
         self.routes = Routes()
+        self.transactions = Transactions(self)
         self._units: weakref.WeakSet[TransactionUnit] = weakref.WeakSet()
         self._numbers = itertools.count(1)
         self._prefix = f"ID:{secrets.token_urlsafe(12)}-"
@@ -427,12 +429,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             ConnectionLostError: The connection is gone.
         """
         receipts = self.replies.receipts()
-        empty = self.new_transaction_id()
-        # STOMP has no frame that does nothing; an empty transaction is the nearest.
-        self.wire.append(
-            encode("BEGIN", [("transaction", empty)])
-            + encode("ABORT", [("transaction", empty), ("receipt", receipts.ask())])
-        )
+        self.transactions.ask(receipts.ask())
         with contextlib.suppress(ConnectionLostError):  # whoever waits for it hears why
             self.wire.flush()
         return receipts

@@ -214,7 +214,11 @@ class _InTransactions:
         if not connection.is_up:  # a second one on which nothing was under way: nothing is in doubt
             connection = self._connections[0]
         unit = TransactionUnit(connection)
-        frames = [unit.encode(one) for one in messages]
+        try:
+            frames = [unit.encode(one) for one in messages]
+        except BaseException:
+            unit.abandon()
+            raise
         bulk = _Bulk(connection, unit, messages, before)
         self._bulks.append(bulk)
         if self._bulks[0].decided:

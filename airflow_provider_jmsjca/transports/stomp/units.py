@@ -22,10 +22,12 @@ from airflow_provider_jmsjca.transports.base import Outgoing, Received
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
 from airflow_provider_jmsjca.transports.stomp.frames import encode
 from airflow_provider_jmsjca.transports.stomp.replies import Receipts
+from airflow_provider_jmsjca.transports.stomp.wire import FLUSH_SIZE
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 
+_FIRST_PIECE: Final = 16 * 1024
 _JOINED: Final = 50
 """How many frames go to the wire at a time."""
 
@@ -76,11 +78,14 @@ class TransactionUnit(_Unit):
 
     def __init__(self, connection: StompConnection) -> None:
         super().__init__(connection)
-        self._identifier = connection.new_transaction_id()
+        begun = connection.transactions.take()
+        self._was_begun = begun is not None
+        self._identifier = connection.new_transaction_id() if begun is None else begun
         self._header = b"transaction:%b\n" % self._identifier.encode()
         self._begun = False
         self._to_check = False
         self._largest = 0
+        self._piece = _FIRST_PIECE
         self._fault: JmsError | None = None
         self._consumers: set[StompConsumer] = set()
         self._acknowledgements = b""
@@ -106,16 +111,20 @@ class TransactionUnit(_Unit):
 
     def send_encoded(self, frames: Sequence[bytes]) -> None:
         """Add messages to send, as `encode` returned them."""
-        self._largest = max(self._largest, *map(len, frames))
-        self._connection.limits.sending(self._largest)
+        largest = max(map(len, frames))
+        if largest > self._largest:
+            self._largest = largest
+            self._connection.limits.sending(largest)
         try:
             with self._lock:
                 self._check_open()
                 self._begin()
                 self._to_check = True
-            # Nobody sees it before COMMIT. It leaves in large pieces: small ones wake the reader.
+            # Nobody sees it before COMMIT. It leaves in large pieces: small ones wake the reader. The first
+            # is smaller, for until it comes the broker has nothing to do.
             for start in range(0, len(frames), _JOINED):
-                if self._wire.append(b"".join(frames[start : start + _JOINED])):
+                if self._wire.append(b"".join(frames[start : start + _JOINED]), enough=self._piece):
+                    self._piece = FLUSH_SIZE
                     self._wire.flush()
         except ConnectionLostError as error:
             self._explain(error)
@@ -135,7 +144,8 @@ class TransactionUnit(_Unit):
         if not self._begun:
             self._begun = True
             self._connection.watch(self)
-            self._wire.append(encode("BEGIN", [("transaction", self._identifier)]))
+            if not self._was_begun:
+                self._wire.append(encode("BEGIN", [("transaction", self._identifier)]))
 
     def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
         """Make all of it durable, or raise."""
@@ -157,6 +167,7 @@ class TransactionUnit(_Unit):
             self._explain(error)
             raise
         if not self._begun:
+            self._give_back()
             return
         with self._undone_if_refused():
             self._consumers = {_consumer_of(received) for received in self._received}
@@ -225,12 +236,18 @@ class TransactionUnit(_Unit):
     def abandon(self) -> None:
         """Undo it, whichever step it is at before COMMIT."""
         if not self._begun:
+            self._give_back()
             return
-        self._begun = False
+        self._begun = self._was_begun = False
         self._connection.unwatch(self)
         if self._connection.is_up:
             self._wire.write(encode("ABORT", [("transaction", self._identifier)]))
         self._release()
+
+    def _give_back(self) -> None:
+        if self._was_begun:
+            self._was_begun = False
+            self._connection.transactions.give_back(self._identifier)
 
 
 class ConfirmedUnit(_Unit):

@@ -36,6 +36,7 @@ Command: TypeAlias = tuple[str, dict[str, str]]
 """A command of STOMP and its headers."""
 
 NO_PROPERTIES: Final[Mapping[str, PropertyValue]] = MappingProxyType({})
+_CONTENT_LENGTH: Final = "content-length"
 _HIGHEST_PRIORITY: Final = 9
 _LOWEST_NUMBER: Final = 0
 
@@ -220,6 +221,9 @@ class Dialect(ABC):
         own = headers[len(address.headers) :]
         if not own:
             return b"SEND\n%b%b%b\n%b\0" % (first, address.lines, identity, body)
+        if len(own) == 1 and own[0][0] == _CONTENT_LENGTH:  # of nearly every bytes message
+            length = own[0][1].encode()
+            return b"SEND\n%b%b%bcontent-length:%b\n\n%b\0" % (first, address.lines, identity, length, body)
         self.check_headers(headers, body)
         return b"SEND\n%b%b%b%b\n%b\0" % (first, address.lines, identity, frames.encode_headers(own), body)
 
