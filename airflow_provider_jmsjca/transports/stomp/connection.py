@@ -354,7 +354,10 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
 
     def encode(self, outgoing: Outgoing, first: bytes = b"") -> bytes:
         """Return the SEND frame, with these lines of headers before all others."""
-        return self.dialect.encode(outgoing, f"{self._prefix}{next(self._numbers)}", first)
+        return self.dialect.encode(outgoing, self._new_message_id, first)
+
+    def _new_message_id(self) -> str:
+        return f"{self._prefix}{next(self._numbers)}"
 
     def send_confirmed(self, outgoing: list[Outgoing], frames: list[bytes]) -> None:
         """Send each with a receipt, pipelined, and wait for all.

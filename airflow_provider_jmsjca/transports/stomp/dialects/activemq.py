@@ -135,7 +135,7 @@ class ActiveMqDialect(Dialect):
         body = text_of(message).encode()
         if not body:
             headers.append((BODY_KIND, message.body_kind))
-        if b"\0" in body:
+        if 0 in body:
             headers.append(("amq-msg-type", "text"))
             headers.append(("content-length", str(len(body))))
         return body

@@ -134,9 +134,9 @@ class ArtemisDialect(Dialect):
                 headers.append((BODY_KIND, BodyKind.BYTES))
             return body
         body = text_of(message).encode()
-        if not body or b"\0" in body:
+        if not body or 0 in body:
             headers.append((BODY_KIND, message.body_kind))
-        if b"\0" in body:
+        if 0 in body:
             headers.append(("content-length", str(len(body))))
         return body
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import lru_cache
 from types import MappingProxyType
@@ -188,13 +188,13 @@ class Dialect(ABC):
     def destination(self, destination: Destination) -> str:
         """Return the `destination` header."""
 
-    def encode(self, outgoing: Outgoing, identifier: str, first: bytes = b"") -> bytes:
+    def encode(self, outgoing: Outgoing, new_id: Callable[[], str], first: bytes = b"") -> bytes:
         """Return the SEND frame.
 
         Args:
             outgoing: What to send.
-            identifier: A message id for brokers that give none of their own; nothing in it but colons needs
-                an escape.
+            new_id: Returns a message id, for brokers that give none of their own; nothing in it but colons
+                needs an escape.
             first: Encoded lines of headers to stand before all others.
 
         Raises:
@@ -206,7 +206,7 @@ class Dialect(ABC):
             raise CapabilityError(f"a {message.body_kind} message can't be sent to {self.product} over STOMP")
         to = outgoing.destination
         address = _address(self, to.kind, to.name, to.options, persistent=message.persistent)
-        headers: Headers = [*address.headers]
+        headers: Headers = []
         self._optional_headers(headers, outgoing)
         self.special_headers(headers, outgoing)
         if message.properties:
@@ -217,15 +217,13 @@ class Dialect(ABC):
             raise ConfigurationError(
                 f"the text holds half a surrogate pair at character {error.start}: no Unicode text"
             ) from error
-        identity = self.identity(identifier)
-        own = headers[len(address.headers) :]
-        if not own:
-            return b"SEND\n%b%b%b\n%b\0" % (first, address.lines, identity, body)
-        if len(own) == 1 and own[0][0] == _CONTENT_LENGTH:  # of nearly every bytes message
-            length = own[0][1].encode()
-            return b"SEND\n%b%b%bcontent-length:%b\n\n%b\0" % (first, address.lines, identity, length, body)
-        self.check_headers(headers, body)
-        return b"SEND\n%b%b%b%b\n%b\0" % (first, address.lines, identity, frames.encode_headers(own), body)
+        lines = b""
+        if len(headers) == 1 and headers[0][0] == _CONTENT_LENGTH:  # of nearly every bytes message
+            lines = b"content-length:%d\n" % len(body)
+        elif headers:
+            self.check_headers([*address.headers, *headers], body)
+            lines = frames.encode_headers(headers)
+        return b"".join((b"SEND\n", first, address.lines, self.identity(new_id), lines, b"\n", body, b"\0"))
 
     def _optional_headers(self, headers: Headers, outgoing: Outgoing) -> None:
         message = outgoing.message
@@ -250,9 +248,9 @@ class Dialect(ABC):
         """Return the `reply-to` header."""
         return self.destination(destination)
 
-    def identity(self, identifier: str) -> bytes:
+    def identity(self, new_id: Callable[[], str]) -> bytes:
         """Return encoded lines that say which message it is and when it was sent, if the broker doesn't."""
-        del identifier
+        del new_id
         return b""
 
     def special_headers(self, headers: Headers, outgoing: Outgoing) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import time
 from typing import ClassVar, Final
@@ -147,9 +147,9 @@ class RabbitMqDialect(Dialect):
         """Return the `destination` header; slashes in a name are escaped as the plugin wants it."""
         return f"/{destination.kind}/{destination.name.replace('/', '%2F')}"
 
-    def identity(self, identifier: str) -> bytes:
+    def identity(self, new_id: Callable[[], str]) -> bytes:
         """Return our own message id, for the broker gives a new one with every delivery, and the time."""
-        escaped = identifier.replace(":", r"\c")
+        escaped = new_id().replace(":", r"\c")
         return b"amqp-message-id:%b\ntimestamp:%d\n" % (escaped.encode(), time() * 1000)
 
     def special_headers(self, headers: Headers, outgoing: Outgoing) -> None:

@@ -36,7 +36,7 @@ every_dialect = pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dial
 def sent(
     dialect: Dialect, message: JmsMessage, to: Destination = QUEUE, **outgoing: Any
 ) -> tuple[list[str], bytes]:
-    frame = dialect.encode(Outgoing(destination=to, message=message, **outgoing), "ID:1")
+    frame = dialect.encode(Outgoing(destination=to, message=message, **outgoing), lambda: "ID:1")
     head, _, body = frame.partition(b"\n\n")
     assert body.endswith(b"\0")
     return head.decode().split("\n"), body[:-1]
