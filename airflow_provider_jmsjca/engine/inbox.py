@@ -41,7 +41,7 @@ class Inbox:
         """The connection is gone: what is buffered is the broker's again."""
         with self._lock:
             self._loss = reason
-            self._buffer.clear()
+            self._buffer = deque()
             self._lock.notify_all()
 
     def take(self, timeout: float) -> Received | None:
@@ -58,10 +58,16 @@ class Inbox:
         """
         if self._consumer is None:
             self._consumer = self._connection.consume(self._subscription, self._put)
-        if not timeout and not self._buffer:
+        buffer = self._buffer  # nobody else takes from it: `lose` puts another one in its place
+        while buffer:
+            received = buffer.popleft()
+            if _current(received):
+                self._unsettled += 1
+                return received
+        if not timeout:
             self._connection.synchronize()
         with self._lock:
-            if self._has_current() or self._wait(time.monotonic() + (timeout or _ROUND_TRIP)):
+            if self._wait(time.monotonic() + (timeout or _ROUND_TRIP)):
                 self._unsettled += 1
                 return self._buffer.popleft()
             if self._loss is not None:

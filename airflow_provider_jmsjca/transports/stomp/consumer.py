@@ -190,16 +190,14 @@ class StompConsumer:
         Raises:
             ConfigurationError: A unit of work has reserved it already; to go on would lose the settlement.
         """
+        token = bytes_of(received.token)
         with self._lock:
-            token = bytes_of(received.token)
             if not self._is_held(received):
                 return False
             if token in self._claimed:
                 raise ConfigurationError("the message is part of a unit of work already")
             self._claimed[token] = headers
-            if headers is None:
-                return True
-            if self._in_order:
+            if headers is None or self._in_order:
                 return True
             self._wire.append_lazily(ack(received.token, headers))
             full = self._are_many(1)
@@ -250,10 +248,11 @@ class StompConsumer:
     def settled(self, received: Iterable[Received]) -> None:
         """Note that the unit of reserved messages was committed."""
         with self._lock:
-            mine = [one for one in received if self._is_held(one)]
-            self._cover({bytes_of(one.token) for one in mine})
-            for one in mine:
-                self._take(one, claimed=True)
+            mine = [bytes_of(one.token) for one in received if self._is_held(one)]
+            self._cover(mine)
+            for token in mine:
+                if token in self._claimed:
+                    del self._held[token], self._claimed[token]
             full = self._catch_up()
         if full:
             self._wire.nudge(full=True)
@@ -269,7 +268,7 @@ class StompConsumer:
         """
         with self._lock:
             if self._is_held(received):
-                self._cover({bytes_of(received.token)})
+                self._cover([bytes_of(received.token)])
             if not self._take(received, claimed=True):
                 return False
             full = self._wire.append(ack(received.token, headers))
@@ -279,7 +278,7 @@ class StompConsumer:
         self._go_on()
         return True
 
-    def _cover(self, tokens: set[bytes]) -> None:
+    def _cover(self, tokens: Iterable[bytes]) -> None:
         """Forget what was acknowledged early and stands before these: their acknowledgement counts for it."""
         if not self._early:
             return

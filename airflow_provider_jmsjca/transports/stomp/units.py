@@ -22,12 +22,10 @@ from airflow_provider_jmsjca.transports.base import Outgoing, Received
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
 from airflow_provider_jmsjca.transports.stomp.frames import encode
 from airflow_provider_jmsjca.transports.stomp.replies import Receipts
-from airflow_provider_jmsjca.transports.stomp.wire import FLUSH_SIZE
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 
-_FIRST_PIECE: Final = 16 * 1024
 _JOINED: Final = 50
 """How many frames go to the wire at a time."""
 
@@ -85,7 +83,6 @@ class TransactionUnit(_Unit):
         self._begun = False
         self._to_check = False
         self._largest = 0
-        self._piece = _FIRST_PIECE
         self._fault: JmsError | None = None
         self._consumers: set[StompConsumer] = set()
         self._acknowledgements = b""
@@ -120,11 +117,9 @@ class TransactionUnit(_Unit):
                 self._check_open()
                 self._begin()
                 self._to_check = True
-            # Nobody sees it before COMMIT. It leaves in large pieces: small ones wake the reader. The first
-            # is smaller, for until it comes the broker has nothing to do.
+            # Nobody sees it before COMMIT. It leaves in large pieces: small ones wake the reader.
             for start in range(0, len(frames), _JOINED):
-                if self._wire.append(b"".join(frames[start : start + _JOINED]), enough=self._piece):
-                    self._piece = FLUSH_SIZE
+                if self._wire.append(b"".join(frames[start : start + _JOINED])):
                     self._wire.flush()
         except ConnectionLostError as error:
             self._explain(error)

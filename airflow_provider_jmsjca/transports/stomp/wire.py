@@ -126,12 +126,11 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         self.append(b"".join(convert_frame(frame)))
         self.flush()
 
-    def append(self, data: bytes, *, enough: int = FLUSH_SIZE) -> bool:
+    def append(self, data: bytes) -> bool:
         """Leave encoded frames in the buffer; follow with `nudge` once no lock is held any more.
 
         Args:
             data: The frames.
-            enough: With how many bytes the buffer counts as full.
 
         Returns:
             Whether the buffer is full.
@@ -146,7 +145,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             self._buffered += len(data)
             self._replaceable = None
             self._linger_until = 0.0
-            return self._buffered >= enough
+            return self._buffered >= FLUSH_SIZE
 
     def append_lazily(self, data: bytes, *, latest: object = None) -> None:
         """Leave encoded frames that leave with others, or by themselves after a moment.
