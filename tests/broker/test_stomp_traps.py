@@ -305,6 +305,24 @@ def test_what_rabbitmq_swallows_when_a_consumer_closes_comes_back(
     assert connection.state is ConnectionState.UP
 
 
+def test_what_rabbitmq_swallows_when_a_consumer_closes_is_in_its_place_when_close_returns(
+    rabbitmq: Broker, open_to: Open, queue: Destination
+) -> None:
+    connection, other = open_to(rabbitmq), open_to(rabbitmq)
+    for _ in range(150):  # the next message is on its way to the consumer in half of them
+        connection.send(outgoing(queue, *"012345"))
+        inbox, rest = Inbox(), Inbox()
+        consumer = connection.consume(Subscription(destination=queue, prefetch=1), inbox)
+        consumer.acknowledge(inbox.wait(1))
+        consumer.close()
+        successor = other.consume(Subscription(destination=queue), rest)
+        taken = rest.wait(5)
+        assert rest.bodies == [*"12345"]
+        successor.acknowledge(taken)
+        other.synchronize()
+        successor.close()
+
+
 def test_a_callback_that_raises_ends_the_connection_and_loses_nothing(
     broker: Broker, open_to: Open, queue: Destination, caplog: pytest.LogCaptureFixture
 ) -> None:

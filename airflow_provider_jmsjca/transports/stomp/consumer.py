@@ -424,6 +424,6 @@ class StompConsumer:
             self._connection.give_up(
                 ConnectionLostError("closed to hand messages back: no gentler way is known for this server")
             )
-        if recovery in (Recovery.NEGATIVE_ACKNOWLEDGE, Recovery.HAND_BACK) and held:
+        if recovery is Recovery.HAND_BACK or (recovery is Recovery.NEGATIVE_ACKNOWLEDGE and held):
             tokens = [self._acknowledgement(frame) for frame in held]
             self._connection.orphans.hand_back([token for token in tokens if token is not None])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.transports.base import Subscription
 from airflow_provider_jmsjca.transports.stomp.frames import Frame, encode
+from airflow_provider_jmsjca.transports.stomp.replies import Receipts
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
@@ -29,6 +30,7 @@ class Orphans:
         self._keeper: str | None = None
         self._before: Frame | None = None
         self._since = 0
+        self._swallowed: Receipts | None = None
         self.last: Frame | None = None
 
     def swallowed(self, error: str) -> bool:
@@ -39,22 +41,32 @@ class Orphans:
         if token is None:
             return False
         self._since += 1
-        self._return(token)
+        with self._lock:
+            if self._swallowed is None:
+                self._swallowed = self._connection.replies.receipts()
+            receipt = self._swallowed.ask()
+        self._return(token, receipt)
         return True
 
     def hand_back(self, tokens: list[bytes]) -> None:
-        """Hand messages back, and wait until they are.
+        """Hand messages back; wait until they are, and what was swallowed meanwhile too.
+
+        The broker says what it swallowed before it answers anything that is asked after UNSUBSCRIBE.
 
         Raises:
             PermanentBrokerError: The broker refused.
             ConnectionLostError: The connection was lost, which hands them back too.
         """
-        receipts = self._connection.replies.receipts(blame=True)
+        receipts = self._connection.replies.receipts(blame=True) if tokens else self._connection.ask()
         for token in tokens:
             self._return(token, receipts.ask())
         self._connection.wait(receipts)
+        with self._lock:
+            swallowed, self._swallowed = self._swallowed, None
+        if swallowed is not None:
+            self._connection.wait(swallowed)
 
-    def _return(self, token: bytes, receipt: str | None = None) -> None:
+    def _return(self, token: bytes, receipt: str) -> None:
         dialect, wire = self._connection.dialect, self._connection.wire
         with self._lock:
             if self._keeper is None:
@@ -63,7 +75,5 @@ class Orphans:
                 headers = dialect.subscribe(Subscription(destination=topic), None)
                 headers |= {"id": self._keeper, "ack": "client-individual"}
                 wire.append(encode("SUBSCRIBE", headers.items()))
-            nack = [("id", dialect.orphan(token, self._keeper))]
-        if receipt is not None:
-            nack.append(("receipt", receipt))
+            nack = [("id", dialect.orphan(token, self._keeper)), ("receipt", receipt)]
         wire.write(encode("NACK", nack))
