@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import deque
@@ -95,8 +94,10 @@ class Inbox:
         with self._lock:
             waiting = list(self._buffer)
         for received in waiting:
-            with contextlib.suppress(PoisonMessageError):  # raised when it is its turn
+            try:
                 _ = received.message
+            except PoisonMessageError:  # raised when it is its turn
+                continue
 
     def settle_singly(self) -> None:
         """A message that was taken stays unsettled: see to it that those behind it can be settled.

@@ -59,6 +59,7 @@ class JmsSession:
     ) -> None:
         self._connection = connection
         self._mode = acknowledge_mode
+        self._settles_at_once = acknowledge_mode in AT_ONCE
         self._prefetch = prefetch
         self._on_close = on_close
         self._find = find
@@ -170,7 +171,7 @@ class JmsSession:
         if self.transacted:
             # At once: some brokers hand out no more while too much is unacknowledged.
             self._open_unit().acknowledge(received)
-        if self._mode not in AT_ONCE:
+        if not self._settles_at_once:
             return received.message
         self._unsettled.pop()
         try:

@@ -263,7 +263,11 @@ class UnitOfWork(Protocol):
         """Add a message to send."""
 
     def acknowledge(self, received: Received) -> None:
-        """Add a received message to settle."""
+        """Add a received message to settle; a stale one is ignored.
+
+        Raises:
+            ConfigurationError: It is part of a unit of work already, of this or another one.
+        """
 
     def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
         """Make all of it durable.

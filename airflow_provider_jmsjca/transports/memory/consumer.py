@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import OnReceived, Received, Subscription
 from airflow_provider_jmsjca.transports.memory.message_queue import START, Entry, MessageQueue
 
@@ -107,10 +108,16 @@ class MemoryConsumer:
     # --- For the connection and its units, under the broker's lock ------------------------------------
 
     def enlist(self, received: Received, unit: object) -> bool:
-        """Let a unit of work have a delivery; `False` if it is stale or in a unit already."""
+        """Let a unit of work have a delivery; `False` if it is stale.
+
+        Raises:
+            ConfigurationError: A unit has it already.
+        """
         delivery = self._find(received)
-        if delivery is None or delivery.unit is not None:
+        if delivery is None:
             return False
+        if delivery.unit is not None:
+            raise ConfigurationError("the message is part of a unit of work already")
         delivery.unit = unit
         self._in_units += 1
         self._dispatch()

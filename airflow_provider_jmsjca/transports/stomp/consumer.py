@@ -217,11 +217,18 @@ class StompConsumer:
         if not self._in_order:
             return b""
         with self._lock:
-            waiting = (token for token in self._held if token not in self._early)
-            claimed = list(itertools.takewhile(lambda token: self._claimed.get(token) == headers, waiting))
-            if len(claimed) != sum(each == headers for each in self._claimed.values()):
+            reserved, early = self._claimed, self._early
+            last, count = None, 0
+            for token in self._held:
+                if token in early:
+                    continue
+                if reserved.get(token) != headers:
+                    break
+                last = token
+                count += 1
+            if count != list(reserved.values()).count(headers):
                 raise ConfigurationError(OUT_OF_ORDER)
-            return ack(claimed[-1], headers) if claimed else b""
+            return b"" if last is None else ack(last, headers)
 
     def sorted(self, received: list[Received]) -> list[Received]:
         """Return what a unit of work reserved in the order of arrival, if that matters.
@@ -248,11 +255,12 @@ class StompConsumer:
     def settled(self, received: Iterable[Received]) -> None:
         """Note that the unit of reserved messages was committed."""
         with self._lock:
-            mine = [bytes_of(one.token) for one in received if self._is_held(one)]
+            held, reserved, generation = self._held, self._claimed, self._generation
+            tokens = [bytes_of(one.token) for one in received if one.generation == generation]
+            mine = [token for token in tokens if token in reserved]
             self._cover(mine)
             for token in mine:
-                if token in self._claimed:
-                    del self._held[token], self._claimed[token]
+                del held[token], reserved[token]
             full = self._catch_up()
         if full:
             self._wire.nudge(full=True)

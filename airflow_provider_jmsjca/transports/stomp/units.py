@@ -131,9 +131,10 @@ class TransactionUnit(_Unit):
         with self._lock:
             self._check_open()
             self._begin()
-            self._received.append(received)
             self._to_check |= not consumer.settles_in_order
-        consumer.claim(received, self._header)
+        if consumer.claim(received, self._header):
+            self._received.append(received)
+            self._consumers.add(consumer)
 
     def _begin(self) -> None:
         if not self._begun:
@@ -165,7 +166,6 @@ class TransactionUnit(_Unit):
             self._give_back()
             return
         with self._undone_if_refused():
-            self._consumers = {_consumer_of(received) for received in self._received}
             self._acknowledgements = b"".join(
                 [consumer.acknowledgement_of(self._header) for consumer in self._consumers]
             )
@@ -203,7 +203,7 @@ class TransactionUnit(_Unit):
         except ConnectionLostError as error:
             raise _in_doubt(error) from error
         for consumer in self._consumers:
-            consumer.settled([each for each in self._received if each.consumer is consumer])
+            consumer.settled(each for each in self._received if each.consumer is consumer)
 
     @contextlib.contextmanager
     def _undone_if_refused(self) -> Iterator[None]:

@@ -112,6 +112,21 @@ def test_units_after_a_rollback(connect: Connect, queue: Destination, alone: boo
     assert_left(connect, queue, bodies[2:])
 
 
+def test_a_message_belongs_to_one_unit(connect: Connect, queue: Destination, alone: bool) -> None:
+    connection = connect()
+    bodies = publish(connection, queue, 2)
+    _, received = _receive(connection, queue, 2, alone=alone)
+    first, second = connection.unit(), connection.unit()
+    first.acknowledge(received[0])
+    for unit in (first, second):
+        with pytest.raises(ConfigurationError, match="part of a unit of work already"):
+            unit.acknowledge(received[0])
+    second.rollback()
+    first.commit()
+    connection.close()
+    assert_left(connect, queue, bodies[1:])
+
+
 def test_the_commit_of_another_unit_takes_nothing_along(
     connect: Connect, queue: Destination, name: str, alone: bool
 ) -> None:
