@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from airflow_provider_jmsjca.transports.base import Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
-
-OUT_OF_ORDER: Final = (
-    "a unit of work settles a message while one before it is unsettled; the subscription promised to settle "
-    "in order"
-)
 
 
 def may_accumulate(connection: StompConnection, subscription: Subscription) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import re
 import secrets
 import threading
 import weakref
@@ -22,8 +21,6 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import blotted
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import (
-    AuthenticationError,
-    ClientIdInUseError,
     ConfigurationError,
     ConnectionLostError,
     JmsError,
@@ -52,7 +49,7 @@ from airflow_provider_jmsjca.transports.stomp.frames import SUBSCRIPTION, Frame,
 from airflow_provider_jmsjca.transports.stomp.gathering import LEAST_PREFETCH
 from airflow_provider_jmsjca.transports.stomp.management import backlog
 from airflow_provider_jmsjca.transports.stomp.orphans import Orphans
-from airflow_provider_jmsjca.transports.stomp.refusals import Limits, NoAnswerError, error_text
+from airflow_provider_jmsjca.transports.stomp.refusals import Limits, connect_refusal, error_text
 from airflow_provider_jmsjca.transports.stomp.replies import Receipts, ReceiptTimeoutError, Replies
 from airflow_provider_jmsjca.transports.stomp.routes import Routes
 from airflow_provider_jmsjca.transports.stomp.sending import send, send_confirmed
@@ -63,12 +60,6 @@ from airflow_provider_jmsjca.transports.stomp.wire import Client, Wire
 _log = logging.getLogger(__name__)
 
 _WITHOUT_HEART_BEAT: Final = 20_000
-_CREDENTIALS: Final = re.compile(
-    r"password|passcode|log-?in|credential|authenticat|access refused|security error|not authori[sz]ed",
-    re.IGNORECASE,
-)
-# It names the client id, which may hold any of the words above.
-_IN_USE: Final = re.compile(r"InvalidClientIDException|\bClient: .* already connected\b", re.DOTALL)
 
 
 class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
@@ -162,22 +153,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
             self.wire.end(None)
             raise
         self.wire.end(None)
-        raise self._refusal()
-
-    def _refusal(self) -> JmsError:
-        if self._last_error is not None:
-            if _IN_USE.search(self._last_error):
-                return ClientIdInUseError(f"the client id is in use: {self._last_error}")
-            if _CREDENTIALS.search(self._last_error):
-                return AuthenticationError(
-                    f"the broker refuses the credentials: {self._last_error}; check user and password"
-                )
-            return TransientBrokerError(f"the broker refuses the connection: {self._last_error}")
-        if self._end_reason is not None:
-            if isinstance(self._end_reason, ConnectionLostError):
-                return NoAnswerError(f"{self._end_reason} before it said CONNECTED")
-            return self._end_reason
-        return TransientBrokerError("it took the connection and said nothing in time")
+        raise connect_refusal(self._last_error, self._end_reason)
 
     def _greet(self, connected: StompFrame, beats: tuple[int, int]) -> None:
         headers = connected.headers

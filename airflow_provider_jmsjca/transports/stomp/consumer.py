@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, assert_never
 
-from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError
+from airflow_provider_jmsjca.errors import ConnectionLostError
 from airflow_provider_jmsjca.transports.base import OnReceived, Received, Subscription
 from airflow_provider_jmsjca.transports.stomp.acknowledging import (
-    OUT_OF_ORDER,
     ack,
     bytes_of,
     may_accumulate,
@@ -21,6 +19,7 @@ from airflow_provider_jmsjca.transports.stomp.decoding import Decoder, ReceivedF
 from airflow_provider_jmsjca.transports.stomp.destination_options import consumer_headers
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
 from airflow_provider_jmsjca.transports.stomp.frames import Frame, encode
+from airflow_provider_jmsjca.transports.stomp.unsettled import Unsettled
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
@@ -50,15 +49,11 @@ class StompConsumer:
         self._decoder = Decoder(connection.dialect, subscription)
         self._acknowledgement = connection.dialect.acknowledgement
         self._lock = threading.Lock()
-        self._generation = 0
         self._key = b""
         self._identifier = ""
         self._closed = False
-        # What is unsettled, in the order it came; a unit of work has reserved some of it.
-        self._held: OrderedDict[bytes, Frame] = OrderedDict()
-        self._claimed: dict[bytes, bytes | None] = {}
+        self._unsettled = Unsettled(self)
         self._in_order = may_accumulate(connection, subscription)
-        self._early: set[bytes] = set()
         self._unsent = 0
         # A broker that waits for acknowledgements before it sends more must not wait in vain.
         self._most_unsent = max(
@@ -80,7 +75,7 @@ class StompConsumer:
     @property
     def generation(self) -> int:
         """Which generation is not stale; `recover` and `close` begin a new one."""
-        return self._generation
+        return self._unsettled.generation
 
     def start(self) -> None:
         """Subscribe, and wait until the broker has agreed."""
@@ -117,14 +112,15 @@ class StompConsumer:
             if not self._closed and (self._waiting or self._is_full()):
                 self._waiting.append((frame, False))
                 return
-            self._held[token] = frame
+            unsettled = self._unsettled
+            unsettled.frames[token] = frame
             if self._closed:
                 return
-            generation = self._generation
+            generation = unsettled.generation
         self._on_received(ReceivedFrame(self, token, generation, self._decoder, frame, False))
 
     def _is_full(self) -> bool:
-        return self._limit is not None and len(self._held) >= self._limit
+        return self._limit is not None and len(self._unsettled.frames) >= self._limit
 
     def _hand_out(self) -> None:
         """Deliver what waits, as far as there is room; called by the reader."""
@@ -134,8 +130,8 @@ class StompConsumer:
                     return
                 frame, again = self._waiting.popleft()
                 token = self._acknowledgement(frame) or b""
-                self._held[token] = frame
-                generation = self._generation
+                self._unsettled.frames[token] = frame
+                generation = self._unsettled.generation
             self._on_received(ReceivedFrame(self, token, generation, self._decoder, frame, again))
 
     def acknowledge(self, received: Iterable[Received]) -> None:
@@ -144,7 +140,7 @@ class StompConsumer:
             self._acknowledge_in_order(received)
             return
         with self._lock:
-            acks = [ack(one.token) for one in received if self._take(one, claimed=False)]
+            acks = [ack(one.token) for one in received if self._unsettled.take(one, reserved=False)]
             if not acks:
                 return
             self._wire.append_lazily(b"".join(acks))
@@ -154,22 +150,21 @@ class StompConsumer:
         self._go_on()
 
     def _acknowledge_in_order(self, received: Iterable[Received]) -> None:
-        last, settled = None, 0
         with self._lock:
-            held, early = self._held, self._early
-            for one in received:
-                if not self._is_held(one) or one.token in self._claimed:
-                    continue
-                first = next(iter(held))
-                if early or one.token != first:
-                    early.add(bytes_of(one.token))
-                    continue
-                del held[first]
-                last = first
-                settled += 1
-            full = self._catch_up(last, settled)
+            full = self._acknowledge_up_to(*self._unsettled.take_in_order(received))
         if full:
             self._wire.nudge(full=True)
+
+    def _acknowledge_up_to(self, token: bytes | None, count: int) -> bool:
+        """Acknowledge a message, if there is one, and all before it, `count` with it.
+
+        Returns:
+            Whether so much has been left in the buffer that it must be sent.
+        """
+        if token is None:
+            return False
+        self._wire.append_lazily(b"ACK\nid:%b\n\n\0" % token, latest=self)
+        return self._are_many(count)
 
     def _are_many(self, more: int) -> bool:
         """Say whether so many acknowledgements are on their way, with these, that they must leave now."""
@@ -190,13 +185,9 @@ class StompConsumer:
         Raises:
             ConfigurationError: A unit of work has reserved it already; to go on would lose the settlement.
         """
-        token = bytes_of(received.token)
         with self._lock:
-            if not self._is_held(received):
+            if not self._unsettled.reserve(received, headers):
                 return False
-            if token in self._claimed:
-                raise ConfigurationError("the message is part of a unit of work already")
-            self._claimed[token] = headers
             if headers is None or self._in_order:
                 return True
             self._wire.append_lazily(ack(received.token, headers))
@@ -217,18 +208,8 @@ class StompConsumer:
         if not self._in_order:
             return b""
         with self._lock:
-            reserved, early = self._claimed, self._early
-            last, count = None, 0
-            for token in self._held:
-                if token in early:
-                    continue
-                if reserved.get(token) != headers:
-                    break
-                last = token
-                count += 1
-            if count != list(reserved.values()).count(headers):
-                raise ConfigurationError(OUT_OF_ORDER)
-            return b"" if last is None else ack(last, headers)
+            last = self._unsettled.last_reserved(headers)
+        return b"" if last is None else ack(last, headers)
 
     def sorted(self, received: list[Received]) -> list[Received]:
         """Return what a unit of work reserved in the order of arrival, if that matters.
@@ -239,29 +220,18 @@ class StompConsumer:
         if not self._in_order:
             return received
         with self._lock:
-            by_token = {one.token: one for one in received if self._is_held(one)}
-            waiting = (token for token in self._held if token not in self._early)
-            first = list(itertools.islice(waiting, len(by_token)))
-            if by_token.keys() != set(first):
-                raise ConfigurationError(OUT_OF_ORDER)
-            return [by_token[token] for token in first]
+            return self._unsettled.sorted(received)
 
     def release(self, received: Received) -> None:
         """Give a reserved message back to its holder: it is unsettled again."""
         with self._lock:
-            if self._is_held(received):
-                self._claimed.pop(bytes_of(received.token), None)
+            self._unsettled.release(received)
 
     def settled(self, received: Iterable[Received]) -> None:
         """Note that the unit of reserved messages was committed."""
         with self._lock:
-            held, reserved, generation = self._held, self._claimed, self._generation
-            tokens = [bytes_of(one.token) for one in received if one.generation == generation]
-            mine = [token for token in tokens if token in reserved]
-            self._cover(mine)
-            for token in mine:
-                del held[token], reserved[token]
-            full = self._catch_up()
+            self._unsettled.settle(received)
+            full = self._acknowledge_up_to(*self._unsettled.catch_up())
         if full:
             self._wire.nudge(full=True)
         self._go_on()
@@ -275,77 +245,24 @@ class StompConsumer:
             Whether it was still ours.
         """
         with self._lock:
-            if self._is_held(received):
-                self._cover([bytes_of(received.token)])
-            if not self._take(received, claimed=True):
+            if self._unsettled.holds(received):
+                self._unsettled.cover([bytes_of(received.token)])
+            if not self._unsettled.take(received, reserved=True):
                 return False
             full = self._wire.append(ack(received.token, headers))
-            full |= self._catch_up()
+            full |= self._acknowledge_up_to(*self._unsettled.catch_up())
         if full:
             self._wire.nudge(full=True)
         self._go_on()
         return True
 
-    def _cover(self, tokens: Iterable[bytes]) -> None:
-        """Forget what was acknowledged early and stands before these: their acknowledgement counts for it."""
-        if not self._early:
-            return
-        left = set(tokens)
-        for token in list(self._held):
-            if not left:
-                return
-            left.discard(token)
-            if token in self._early:
-                self._early.remove(token)
-                del self._held[token]
-
-    def _catch_up(self, last: bytes | None = None, settled: int = 0) -> bool:
-        """Acknowledge what was acknowledged early, and has nothing unsettled before it any more.
-
-        Args:
-            last: The last of those before it that are to be acknowledged with it.
-            settled: How many those are.
-
-        Returns:
-            Whether so much has been left in the buffer that it must be sent.
-        """
-        held, early = self._held, self._early
-        while early and (first := next(iter(held))) in early:
-            early.remove(first)
-            del held[first]
-            last = first
-            settled += 1
-        if last is None:
-            return False
-        self._wire.append_lazily(b"ACK\nid:%b\n\n\0" % last, latest=self)
-        return self._are_many(settled)
-
     def _go_on(self) -> None:
         if self._waiting:
             self._wire.call_soon(self._hand_out)
 
-    def _take(self, received: Received, *, claimed: bool) -> bool:
-        """Let go of a message that is reserved or isn't, as said; tell whether there was one."""
-        token = bytes_of(received.token)
-        if not self._is_held(received) or (token in self._claimed) is not claimed:
-            return False
-        del self._held[token]
-        self._claimed.pop(token, None)
-        return True
-
-    def _is_held(self, received: Received) -> bool:
-        if received.consumer is not self:
-            raise ConfigurationError("a message can be settled only through the consumer it came to")
-        token = received.token
-        return received.generation == self._generation and token in self._held and token not in self._early
-
     def _forget(self) -> list[Frame]:
         """Begin a new generation; return the frames of the old one that were not settled, oldest first."""
-        frames = [*self._held.values(), *(frame for frame, _ in self._waiting)]
-        self._generation += 1
-        self._held = OrderedDict()
-        self._claimed = {}
-        self._early = set()
+        frames = [*self._unsettled.forget(), *(frame for frame, _ in self._waiting)]
         self._unsent = 0
         self._waiting.clear()
         return frames

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
 from stomp.utils import Frame as StompFrame
 
-from airflow_provider_jmsjca.errors import PermanentBrokerError, TransientBrokerError
+from airflow_provider_jmsjca.errors import (
+    AuthenticationError,
+    ClientIdInUseError,
+    ConnectionLostError,
+    JmsError,
+    PermanentBrokerError,
+    TransientBrokerError,
+)
 from airflow_provider_jmsjca.transports.stomp.wire import Wire
 
 _LONGEST_TEXT: Final = 500
 _LAST_WORDS_SECONDS: Final = 5.0
+_CREDENTIALS: Final = re.compile(
+    r"password|passcode|log-?in|credential|authenticat|access refused|security error|not authori[sz]ed",
+    re.IGNORECASE,
+)
+# It names the client id, which may hold any of the words above.
+_IN_USE: Final = re.compile(r"InvalidClientIDException|\bClient: .* already connected\b", re.DOTALL)
 
 
 class NoAnswerError(TransientBrokerError):
@@ -53,6 +67,24 @@ class Limits:
         if self._refusal is None or largest < self._largest:
             return None
         return PermanentBrokerError(f"the broker refused: {self._refusal}")
+
+
+def connect_refusal(text: str | None, reason: JmsError | None) -> JmsError:
+    """Return why CONNECT got no CONNECTED.
+
+    Args:
+        text: What the broker said instead.
+        reason: Why the connection ended, if it did.
+    """
+    if text is not None:
+        if _IN_USE.search(text):
+            return ClientIdInUseError(f"the client id is in use: {text}")
+        if _CREDENTIALS.search(text):
+            return AuthenticationError(f"the broker refuses the credentials: {text}; check user and password")
+        return TransientBrokerError(f"the broker refuses the connection: {text}")
+    if isinstance(reason, ConnectionLostError):
+        return NoAnswerError(f"{reason} before it said CONNECTED")
+    return reason or TransientBrokerError("it took the connection and said nothing in time")
 
 
 def error_text(frame: StompFrame) -> str:

@@ -10,13 +10,8 @@ from airflow_provider_jmsjca.core.destination import Destination, DestinationKin
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Capabilities, Subscription
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
-    RENAMED,
-    RESERVED,
-    Command,
-    Dialect,
-    Headers,
-)
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
+from airflow_provider_jmsjca.transports.stomp.dialects.headers import RENAMED, RESERVED, Command, Headers
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
 from airflow_provider_jmsjca.transports.stomp.dialects.values import BODY_KIND, bytes_of, marked_kind, text_of
 from airflow_provider_jmsjca.transports.stomp.frames import Frame, escape

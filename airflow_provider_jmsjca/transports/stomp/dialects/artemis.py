@@ -10,7 +10,8 @@ from airflow_provider_jmsjca.core.destination import Destination, DestinationKin
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import RESERVED, Command, Dialect, Headers
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
+from airflow_provider_jmsjca.transports.stomp.dialects.headers import RESERVED, Command, Headers
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
 from airflow_provider_jmsjca.transports.stomp.dialects.values import (
     BODY_KIND,

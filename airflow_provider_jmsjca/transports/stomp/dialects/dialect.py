@@ -6,9 +6,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from functools import lru_cache
 from types import MappingProxyType
-from typing import ClassVar, Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import (
@@ -22,46 +21,23 @@ from airflow_provider_jmsjca.core.message import (
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp import frames
-from airflow_provider_jmsjca.transports.stomp.destination_options import producer_headers
+from airflow_provider_jmsjca.transports.stomp.dialects.address import address_of, destination_of
+from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
+    NO_PROPERTIES,
+    RENAMED,
+    RESERVED,
+    Command,
+    Headers,
+    header_value,
+)
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
-from airflow_provider_jmsjca.transports.stomp.dialects.values import BODY_KIND, number, whole
+from airflow_provider_jmsjca.transports.stomp.dialects.values import number, whole
 from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame, unescape
 from airflow_provider_jmsjca.transports.stomp.likeness import Template
 
-RENAMED: Final = "JMS_JMSJCA_Property_"
-"""In front of the name of a property that would be taken for a header of STOMP or of the broker."""
-
-Headers: TypeAlias = list[tuple[str, str]]
-Command: TypeAlias = tuple[str, dict[str, str]]
-"""A command of STOMP and its headers."""
-
-NO_PROPERTIES: Final[Mapping[str, PropertyValue]] = MappingProxyType({})
 _CONTENT_LENGTH: Final = "content-length"
 _HIGHEST_PRIORITY: Final = 9
 _LOWEST_NUMBER: Final = 0
-
-# Headers with a meaning of their own in one direction or the other.
-RESERVED: Final = frozenset(
-    {
-        "ack",
-        "content-length",
-        "correlation-id",
-        "destination",
-        "expires",
-        "id",
-        "message-id",
-        "persistent",
-        "priority",
-        "receipt",
-        "redelivered",
-        "reply-to",
-        "subscription",
-        "timestamp",
-        "transaction",
-        "type",
-        BODY_KIND,
-    }
-)
 
 
 class Dialect(ABC):
@@ -205,7 +181,7 @@ class Dialect(ABC):
         if message.body_kind not in self.capabilities.body_kinds:
             raise CapabilityError(f"a {message.body_kind} message can't be sent to {self.product} over STOMP")
         to = outgoing.destination
-        address = _address(self, to.kind, to.name, to.options, persistent=message.persistent)
+        address = address_of(self, to.kind, to.name, to.options, persistent=message.persistent)
         headers: Headers = []
         self._optional_headers(headers, outgoing)
         self.special_headers(headers, outgoing)
@@ -266,7 +242,7 @@ class Dialect(ABC):
                 raise ConfigurationError("a property has no name")
             if value is None:
                 continue
-            text = value if isinstance(value, str) else _text(value)
+            text = value if isinstance(value, str) else header_value(value)
             if limit is not None and len(text) > limit:
                 raise ConfigurationError(
                     f"the property {name!r} has {len(text)} characters; {self.product} takes {limit}: "
@@ -407,51 +383,4 @@ class Dialect(ABC):
 
     def origin(self, headers: Mapping[str, str], subscription: Subscription) -> Destination:
         """Return where the message was sent to."""
-        return _prefixed(headers.get("destination", "")) or subscription.destination
-
-
-class _Address(NamedTuple):
-    """The headers that all messages to a destination have.
-
-    Attributes:
-        lines: The same, encoded.
-    """
-
-    headers: tuple[tuple[str, str], ...]
-    lines: bytes
-
-
-@lru_cache(maxsize=1024)
-def _address(
-    dialect: Dialect,
-    kind: DestinationKind,
-    name: str,
-    options: tuple[tuple[str, str], ...],
-    *,
-    persistent: bool,
-) -> _Address:
-    """Return what stands at the head of every SEND. Remembered, for there are few destinations."""
-    destination = Destination(kind, name, options)
-    headers = (
-        ("destination", dialect.destination(destination)),
-        ("persistent", "true" if persistent else "false"),
-        *producer_headers(dialect, destination),
-    )
-    dialect.check_headers([*headers], b"")
-    return _Address(headers, frames.encode_headers(headers))
-
-
-@lru_cache(maxsize=1024)
-def _prefixed(text: str) -> Destination | None:
-    """Return the destination of `/queue/name` or `/topic/name`. Remembered, for there are few of them."""
-    for kind in DestinationKind:
-        prefix = f"/{kind}/"
-        if text.startswith(prefix) and len(text) > len(prefix):
-            return Destination(kind, text[len(prefix) :])
-    return None
-
-
-def _text(value: PropertyValue) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+        return destination_of(headers.get("destination", "")) or subscription.destination

@@ -8,7 +8,8 @@ from typing import ClassVar
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage
 from airflow_provider_jmsjca.transports.base import Capabilities, Subscription
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect, Headers
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
+from airflow_provider_jmsjca.transports.stomp.dialects.headers import Headers
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
 from airflow_provider_jmsjca.transports.stomp.dialects.values import (
     BODY_KIND,

@@ -10,11 +10,11 @@ from typing import ClassVar, Final
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
 from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Subscription
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
+from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
     NO_PROPERTIES,
     RESERVED,
     Command,
-    Dialect,
     Headers,
 )
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
