@@ -24,8 +24,8 @@ class Accumulating(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.unsettled = Unsettled(consumer := _Consumer())
-        self.consumer = consumer
+        self.consumer = _Consumer()
+        self.unsettled = Unsettled(self.consumer)
         self.received: list[Received] = []
         self.at_broker: list[Received] = []
         self.free: list[Received] = []
