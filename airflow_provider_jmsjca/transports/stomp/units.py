@@ -113,13 +113,14 @@ class TransactionUnit(_Unit):
             self._largest = largest
             self._connection.limits.sending(largest)
         try:
-            with self._lock:
-                self._check_open()
-                self._begin()
-                self._to_check = True
             # Nobody sees it before COMMIT. It leaves in large pieces: small ones wake the reader.
             for start in range(0, len(frames), _JOINED):
-                if self._wire.append(b"".join(frames[start : start + _JOINED])):
+                with self._lock:  # or COMMIT could overtake it
+                    self._check_open()
+                    self._begin()
+                    self._to_check = True
+                    is_full = self._wire.append(b"".join(frames[start : start + _JOINED]))
+                if is_full:
                     self._wire.flush()
         except ConnectionLostError as error:
             self._explain(error)
@@ -132,9 +133,9 @@ class TransactionUnit(_Unit):
             self._check_open()
             self._begin()
             self._to_check |= not consumer.settles_in_order
-        if consumer.claim(received, self._header):
-            self._received.append(received)
-            self._consumers.add(consumer)
+            if consumer.claim(received, self._header):
+                self._received.append(received)
+                self._consumers.add(consumer)
 
     def _begin(self) -> None:
         if not self._begun:

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
+from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
+from airflow_provider_jmsjca.transports.stomp.wire import Wire
 from tests.unit.transports.stomp.test_connection import (
     QUEUE,
     Pair,
     pair,  # noqa: F401 - a fixture
+    until,
 )
 
 ACTIVEMQ = b"ActiveMQ/6.3.1"
 SENT = Outgoing(destination=QUEUE, message=JmsMessage.text("x"))
+
+
+def _meanwhile(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, step: Callable[[], object]
+) -> list[threading.Thread]:
+    """Begin a step in another thread when the method is called next, before it does anything."""
+    original, threads = getattr(owner, name), list[threading.Thread]()
+
+    def method(*args: Any) -> Any:
+        monkeypatch.setattr(owner, name, original)
+        threads.append(threading.Thread(target=step))
+        threads[0].start()
+        threads[0].join(0.3)  # by then it is over, or waits
+        return original(*args)
+
+    monkeypatch.setattr(owner, name, method)
+    return threads
 
 
 def test_the_question_before_a_commit_begins_the_next_transaction(pair: Pair) -> None:  # noqa: F811
@@ -54,3 +80,45 @@ def test_questions_alone_leave_no_more_than_one_transaction(pair: Pair) -> None:
         pair.peer.receipt(asked)
         thread.join(5)
     assert not begun
+
+
+def test_a_commit_does_not_overtake_what_another_thread_is_sending(
+    pair: Pair,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Behind COMMIT it would be lost, though `send` said nothing."""
+    connection = pair.up(ACTIVEMQ)
+    unit = connection.unit()
+    unit.send(SENT)
+    threads = _meanwhile(monkeypatch, Wire, "append", unit.commit)
+    unit.send(SENT)
+    assert [pair.peer.hear()[0] for _ in range(3)] == ["BEGIN", "SEND", "SEND"]
+    command, asked = pair.peer.hear()
+    assert command == "BEGIN"
+    pair.peer.receipt(asked)
+    command, commit = pair.peer.hear()
+    assert command == "COMMIT"
+    pair.peer.receipt(commit)
+    threads[0].join(5)
+    assert not threads[0].is_alive()
+
+
+def test_a_rollback_gives_back_what_another_thread_is_acknowledging(
+    pair: Pair,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else it would stay reserved for a unit that is over, and no other could settle it."""
+    connection, inbox = pair.up(ACTIVEMQ), list[Received]()
+    thread, _ = pair.in_background(
+        lambda: connection.consume(Subscription(destination=QUEUE, prefetch=10), inbox.append)
+    )
+    _, headers = pair.peer.hear()
+    pair.peer.receipt(headers)
+    thread.join(5)
+    pair.peer.say(f"MESSAGE\nsubscription:{headers['id']}\nack:a1\n\nx\0\n".encode())
+    until(lambda: len(inbox) == 1)
+    unit = connection.unit()
+    threads = _meanwhile(monkeypatch, StompConsumer, "claim", unit.rollback)
+    unit.acknowledge(inbox[0])
+    threads[0].join(5)
+    connection.unit().acknowledge(inbox[0])
