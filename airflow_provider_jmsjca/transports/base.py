@@ -4,7 +4,8 @@ A `Connection` carries many `Consumer`s. What is received stays the broker's unt
 `Consumer.acknowledge`, or together with messages to send in a `UnitOfWork`. Until then a crash, a lost
 connection or `Consumer.recover` makes the broker deliver it again.
 
-Every method may be called from any thread. Callbacks run on the connection's own thread and must not block.
+Every method may be called from any thread. Callbacks run on the connection's own thread and must not block;
+one that raises is logged, and ends the connection, so that what it was given comes again.
 All waits have a deadline.
 """
 

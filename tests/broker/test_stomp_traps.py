@@ -323,27 +323,6 @@ def test_what_rabbitmq_swallows_when_a_consumer_closes_is_in_its_place_when_clos
         successor.close()
 
 
-def test_a_callback_that_raises_ends_the_connection_and_loses_nothing(
-    broker: Broker, open_to: Open, queue: Destination, caplog: pytest.LogCaptureFixture
-) -> None:
-    connection, lost = open_to(broker), threading.Event()
-    connection.send(outgoing(queue, "x"))
-    connection.on_lost(lambda _: lost.set())
-
-    def fail(_: Received) -> None:
-        raise RuntimeError("a bug")
-
-    with caplog.at_level(logging.ERROR):
-        connection.consume(Subscription(destination=queue), fail)
-        assert lost.wait(DEADLINE)
-    assert "RuntimeError: a bug" in caplog.text
-    with pytest.raises(ConnectionLostError, match="a bug"):
-        connection.synchronize()
-    inbox = Inbox()
-    consumer = open_to(broker).consume(Subscription(destination=queue), inbox)
-    consumer.acknowledge(inbox.wait(1))
-
-
 def test_what_a_plain_topic_consumer_holds_survives_recover(
     broker: Broker, open_to: Open, queue_name: str
 ) -> None:

@@ -12,10 +12,16 @@ _IDLE_SECONDS = 5.0
 
 
 class CallbackThread:
-    """Runs callbacks one after the other, in the order given, never in the caller's stack."""
+    """Runs callbacks one after the other, in the order given, never in the caller's stack.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        name: Of the thread.
+        on_failure: Called with what a callback raised.
+    """
+
+    def __init__(self, name: str, on_failure: Callable[[Exception], None]) -> None:
         self._name = name
+        self._on_failure = on_failure
         self._lock = threading.Lock()
         self._pending: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -58,9 +64,9 @@ class CallbackThread:
                 return
             try:
                 callback()
-            except Exception:  # noqa: BLE001  # outermost edge of the thread, logged
-                # The user's callback is at fault; the connection goes on for the others.
-                _log.exception("a callback of %s raised", self._name)
+            except Exception as error:  # noqa: BLE001  # outermost edge of the thread, logged
+                _log.exception("A callback of %s raised", self._name)
+                self._on_failure(error)
 
 
 def _nothing() -> None:

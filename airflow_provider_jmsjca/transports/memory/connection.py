@@ -53,7 +53,7 @@ class MemoryConnection:
 
     def __init__(self, server: Broker, settings: ConnectionSettings) -> None:
         self.server = server
-        self.callbacks = CallbackThread(f"vm-{server.name}")
+        self.callbacks = CallbackThread(f"vm-{server.name}", self._give_up)
         self._settings = settings
         self._state = ConnectionState.UP
         self._loss: ConnectionLostError | None = None
@@ -183,6 +183,13 @@ class MemoryConnection:
         told, self._on_lost = self._on_lost, []
         for callback in told:
             self._tell(callback, reason)
+
+    def _give_up(self, error: Exception) -> None:
+        """A callback failed: what it was given, and all else that is unsettled, comes again."""
+        with self.server.lock:
+            if self._state is ConnectionState.UP:
+                self.server.detach(self)
+                self.lose(ConnectionLostError(f"a callback failed: {type(error).__name__}: {error}"))
 
     def refuse_unless_up(self) -> None:
         """Raise if nothing can be asked of the broker any more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 from collections import deque
@@ -65,6 +66,26 @@ def test_a_cut_connection_is_told_once_and_messages_come_back(
     assert len(losses.reasons) == 1
     assert isinstance(losses.reasons[0], ConnectionLostError)
     assert threading.get_ident() not in losses.threads + late.threads
+    assert_left(connect, queue, bodies)
+
+
+def test_a_callback_that_raises_ends_the_connection_and_loses_nothing(
+    connect: Connect, queue: Destination, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection, losses = connect(), Losses()
+    bodies = publish(connection, queue, 2)
+    connection.on_lost(losses)
+
+    def fail(received: Received) -> None:
+        raise RuntimeError(f"a bug with {received.message.body!r}")
+
+    with caplog.at_level(logging.ERROR):
+        connection.consume(Subscription(destination=queue), fail)
+        assert losses.told.wait(DEADLINE)
+    assert "RuntimeError: a bug" in caplog.text
+    assert connection.state is ConnectionState.LOST
+    with pytest.raises(ConnectionLostError, match="a bug"):
+        connection.synchronize()
     assert_left(connect, queue, bodies)
 
 

@@ -231,22 +231,6 @@ def test_a_thousand_idle_connections_and_consumers_need_no_thread(server: Broker
     assert server.connections == 0
 
 
-def test_a_callback_that_raises_stops_nothing(
-    connection: Connection, caplog: pytest.LogCaptureFixture
-) -> None:
-    arrivals = Arrivals()
-
-    def raise_first(received: object) -> None:
-        arrivals(received)  # type: ignore[arg-type]  # any callback
-        if len(arrivals.received) == 1:
-            raise RuntimeError("the user's own fault")
-
-    connection.consume(Subscription(destination=QUEUE), raise_first)
-    send(connection, "0", "1")
-    assert arrivals.bodies(2) == ["0", "1"]
-    assert "the user's own fault" in caplog.text
-
-
 def test_a_connection_can_be_closed_in_its_own_callback(server: Broker, connection: Connection) -> None:
     closed = threading.Event()
 
