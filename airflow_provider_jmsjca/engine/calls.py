@@ -86,6 +86,7 @@ class Caller:
             send=self._send,
             acknowledge=self._acknowledge if delivery.hold_until_ack else None,
             result_property=settings.result_property,
+            find=settings.find,
         )
 
     def perform(self, work: Work) -> list[Work]:

@@ -102,9 +102,10 @@ class HandlerEngine:
         transacted: Whether what is sent waits for the commit.
         principal: Who consumes.
         result_property: Message property that holds the result of a request; `None`: messages are no answers.
+        find: Returns the destination that a text names.
     """
 
-    __slots__ = ("acknowledge", "destination", "principal", "result_property", "send", "transacted")
+    __slots__ = ("acknowledge", "destination", "find", "principal", "result_property", "send", "transacted")
 
     def __init__(
         self,
@@ -115,6 +116,7 @@ class HandlerEngine:
         send: Callable[[Delivery, Outgoing], None],
         acknowledge: Callable[[DeliveredMessage], None] | None,
         result_property: str | None = None,
+        find: Callable[[str], Destination] = destination_named,
     ) -> None:
         self.destination = destination
         self.transacted = transacted
@@ -122,6 +124,7 @@ class HandlerEngine:
         self.send = send
         self.acknowledge = acknowledge
         self.result_property = result_property
+        self.find = find
 
 
 class Delivery(DeliveredMessage):
@@ -205,7 +208,7 @@ class Delivery(DeliveredMessage):
         in between sends it again and loses nothing. In a bean-managed activation it is sent at once.
 
         Args:
-            destination: Where to, for example `queue://orders`.
+            destination: Where to, for example `queue://orders`; in a task also `lookup://orders`.
             message: What.
             delay: Seconds before it can be received.
 
@@ -218,7 +221,7 @@ class Delivery(DeliveredMessage):
             self,
             Outgoing(
                 destination=(
-                    destination if isinstance(destination, Destination) else destination_named(destination)
+                    destination if isinstance(destination, Destination) else self.engine.find(destination)
                 ),
                 message=message,
                 delay=None if delay is None else timedelta(seconds=delay),

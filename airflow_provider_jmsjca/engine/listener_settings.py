@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.administered import destination_named
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.delivery import DeliverySettings, OutageSettings
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
@@ -58,6 +60,7 @@ class ListenerSettings:
             while others wait, so it must be quick and wait for nothing; a message at which it raises is
             poison.
         in_progress: The queue in which messages stand while they are handled; `None`: they stay in their own.
+        find: Returns the destination that a text names, where a handler sends by name.
         url: Where the broker is, without secrets; for `management.properties`.
         spec: What it was made from.
     """
@@ -83,6 +86,7 @@ class ListenerSettings:
     result_property: str | None = None
     subscribes: Subscribes | None = None
     in_progress: InProgress | None = None
+    find: Callable[[str], Destination] = field(default=destination_named, repr=False, compare=False)
     url: str = ""
     spec: ActivationSpec | None = field(default=None, repr=False)
     threads: int = field(init=False)
@@ -109,6 +113,7 @@ def listener_settings(
     park: bool = False,
     retry_permanent: bool = False,
     subscribes: Subscribes | None = None,
+    find: Callable[[str], Destination] = destination_named,
 ) -> ListenerSettings:
     """Return what an activation spec asks of a listener.
 
@@ -122,6 +127,7 @@ def listener_settings(
             so.
         retry_permanent: As the attribute of `ListenerSettings`; also if the spec says so.
         subscribes: The listener's own word on which messages are wanted, besides the selector.
+        find: As the attribute of `ListenerSettings`.
 
     Raises:
         ConfigurationError: The spec asks for what a listener doesn't do.
@@ -189,6 +195,7 @@ def listener_settings(
         result_property=spec.message_response_result_property,
         subscribes=fates.subscribes,
         in_progress=in_progress,
+        find=find,
         url=url,
         spec=spec,
     )

@@ -20,10 +20,12 @@ from __future__ import annotations
 
 import contextvars
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.administered import destination_named
 from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.load_balancing import balanced_copy
@@ -71,6 +73,7 @@ def load_balancing(
     park: bool = False,
     retry_permanent: bool = False,
     subscribes: Subscribes | None = None,
+    find: Callable[[str], Destination] = destination_named,
 ) -> LoadBalancing | None:
     """Return what a distributed durable subscription asks of its two sides; `None` if the spec has none.
 
@@ -87,6 +90,7 @@ def load_balancing(
         park: For the queue side: delays above 5 seconds are the broker's to keep.
         retry_permanent: As the attribute of `ListenerSettings`.
         subscribes: For the queue side: which messages are wanted.
+        find: As the attribute of `ListenerSettings`.
 
     Raises:
         ConfigurationError: The spec asks for what a listener doesn't do.
@@ -144,6 +148,7 @@ def load_balancing(
         park=park,
         retry_permanent=retry_permanent,
         subscribes=subscribes,
+        find=find,
     )
     return LoadBalancing(
         # What is archived or unsubscribed is the queue side's to say, once.

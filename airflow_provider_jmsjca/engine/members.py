@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.administered import destination_named
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.options.choices import DistributedDestinationConnection
 from airflow_provider_jmsjca.engine.fates import Subscribes
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
@@ -100,6 +102,7 @@ def every_member(
     park: bool = False,
     retry_permanent: bool = False,
     subscribes: Subscribes | None = None,
+    find: Callable[[str], Destination] = destination_named,
     connect: Callable[[ConnectionSettings], Connection] = connect,
 ) -> EveryMember | None:
     """Return what a listener on each member needs; `None` if the spec wants one connection.
@@ -112,6 +115,7 @@ def every_member(
         park: Delays above 5 seconds are the broker's to keep.
         retry_permanent: As the attribute of `ListenerSettings`.
         subscribes: Which messages are wanted.
+        find: As the attribute of `ListenerSettings`.
         connect: Opens one connection.
 
     Raises:
@@ -130,6 +134,7 @@ def every_member(
         park=park,
         retry_permanent=retry_permanent,
         subscribes=subscribes,
+        find=find,
     )
     whole = replace(one, spec=spec)
     members = tuple(

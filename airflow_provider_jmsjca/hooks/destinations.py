@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 from airflow.sdk import Variable
 from airflow.sdk.configuration import conf
@@ -13,11 +15,11 @@ from airflow_provider_jmsjca.core.activation.rules import SINGLE_DESTINATIONS
 from airflow_provider_jmsjca.core.administered import LOOKUP, AdministeredObject, DestinationReference
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.destination_options import reference_text
-from airflow_provider_jmsjca.core.query import NAMED
 from airflow_provider_jmsjca.core.redelivery import Move, MoveKind, MoveTarget, RedeliveryHandling
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 _PREFIX = "destination."
+_REMEMBERED = 1000
 
 
 def find_destination(text: str, *, variables: bool = True) -> Destination:
@@ -37,9 +39,12 @@ def find_destination(text: str, *, variables: bool = True) -> Destination:
 
     Source: J20, J85, J87, J88, J90, J91.
     """
-    if not text.strip().lower().startswith((LOOKUP, NAMED)):
-        return Destination.parse(text)
     return _resolve(DestinationReference.parse(text, default=DestinationKind.QUEUE), variables=variables)
+
+
+def finder() -> Callable[[str], Destination]:
+    """Return `find_destination`, made to remember what it found: Airflow variables cost a query each."""
+    return lru_cache(maxsize=_REMEMBERED)(find_destination)
 
 
 def looked_up(spec: ActivationSpec) -> ActivationSpec:

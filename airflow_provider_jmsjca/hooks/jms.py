@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
 from airflow.sdk import Connection
@@ -20,7 +19,7 @@ from airflow_provider_jmsjca.core.precedence import Resolved, resolve
 from airflow_provider_jmsjca.engine.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.hooks.connection_cache import jms_connection
-from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
+from airflow_provider_jmsjca.hooks.destinations import finder, looked_up
 from airflow_provider_jmsjca.hooks.settings import (
     connection_layer,
     lookup_name,
@@ -32,7 +31,6 @@ from airflow_provider_jmsjca.hooks.settings import (
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
-_DESTINATIONS = 1000
 _PRODUCTS = {
     "activemq": "ActiveMQ",
     "artemis": "Artemis",
@@ -139,7 +137,7 @@ class JmsHook(BaseHook):
         call = call_layer(username, password) if username or password else None
         options = self._resolve([*found, *other], call)
         # The second use of a name asks nobody (J89).
-        find = lru_cache(maxsize=_DESTINATIONS)(find_destination)
+        find = finder()
         return jms_connection(settings_for(self.jms_conn_id, options), options, find)
 
     def test_connection(self) -> tuple[bool, str]:

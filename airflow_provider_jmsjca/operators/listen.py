@@ -27,6 +27,7 @@ from airflow_provider_jmsjca.engine.members import every_member
 from airflow_provider_jmsjca.engine.statistics import Counts
 from airflow_provider_jmsjca.engine.user_functions import plain_function
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.destinations import finder
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.transports import connect
@@ -183,6 +184,7 @@ class JmsListenOperator(BaseOperator):
             "confirm": self.confirm,
             "park": self.park,
             "subscribes": self.subscribes,
+            "find": finder(),
         }
         members = every_member(spec, settings, **how)
         if members is not None:

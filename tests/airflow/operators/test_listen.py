@@ -61,6 +61,32 @@ def test_counts_come_back_and_what_was_sent_is_there(server: Broker, publish: Pu
     assert [message.body for message in server.messages("orders.dlq")] == ["bad"]
 
 
+def test_what_a_handler_sends_is_looked_up_once_for_each_name(
+    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J87: as the sessions of a connection do."""
+    monkeypatch.setenv("AIRFLOW_VAR_JMS/BOOKED", "queue://q1234")
+    publish("a", "b")
+
+    def handle(delivery: Any) -> None:
+        delivery.send("lookup://jms/booked", JmsMessage.text(delivery.body))
+        monkeypatch.delenv("AIRFLOW_VAR_JMS/BOOKED", raising=False)
+
+    outcome = run_task(lambda: listen(handle))
+    assert outcome.value["committed"] == 2
+    assert [message.body for message in server.messages("q1234")] == ["a", "b"]
+
+
+def test_a_handler_that_sends_to_what_is_not_there_is_rolled_back(server: Broker, publish: Publish) -> None:
+    publish("a")
+    outcome = run_task(
+        lambda: listen(lambda delivery: delivery.send("lookup://nowhere", JmsMessage.text("x")))
+    )
+    assert (outcome.value["committed"], outcome.value["moved"]) == (0, 1)
+    (dead,) = server.messages("orders.dlq")
+    assert "lookup://nowhere: there is no such administered object" in str(dead.properties)
+
+
 def test_ends_at_max_messages(server: Broker, publish: Publish) -> None:
     publish("a", "b", "c")
     outcome = run_task(lambda: listen(lambda _: None, max_messages=2))
