@@ -39,6 +39,7 @@ ItemTypes: TypeAlias = Mapping[str, ItemType] | Mapping[int, ItemType]
 _Octets: TypeAlias = bytes  # inside the class `bytes` is the constructor
 
 DEFAULT_PRIORITY = 4
+_TEXT, _BYTES = BodyKind.TEXT, BodyKind.BYTES  # Python 3.11 needs 60 ns to find a member of an enum
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
@@ -238,17 +239,17 @@ def unchecked_message(  # noqa: PLR0917 - a call by position, once for each mess
     body_kind: BodyKind,
     body: Body,
     properties: Mapping[str, PropertyValue],
-    message_id: str | None,
-    correlation_id: str | None,
-    reply_to: Destination | None,
-    type: str | None,  # noqa: A002 - as the field is named
-    destination: Destination | None,
-    timestamp: int | None,
-    expiration: int,
-    priority: int,
-    persistent: bool,
-    redelivered: bool,
-    delivery_count: int | None,
+    message_id: str | None = None,
+    correlation_id: str | None = None,
+    reply_to: Destination | None = None,
+    type: str | None = None,  # noqa: A002 - as the field is named
+    destination: Destination | None = None,
+    timestamp: int | None = None,
+    expiration: int = 0,
+    priority: int = DEFAULT_PRIORITY,
+    persistent: bool = True,
+    redelivered: bool = False,
+    delivery_count: int | None = None,
 ) -> JmsMessage:
     """Return a message with its attributes in their order; the types are inferred, as on received messages.
 
@@ -292,6 +293,11 @@ def _checked(  # noqa: PLR0917 - private, and its callers read in this order
     item_types: ItemTypes,
     headers: Headers,
 ) -> JmsMessage:
+    if not (properties or property_types or item_types or headers):  # nor is there much else to check
+        if kind is _TEXT and isinstance(body, str) and body.isascii():
+            return unchecked_message(kind, body, _NOTHING)
+        if kind is _BYTES and type(body) is bytes:
+            return unchecked_message(kind, body, _NOTHING)
     faults: list[str] = []
     fit_body = checked_body(kind, body, item_types, faults)
     fit_properties = checked_properties(properties, property_types, faults)
@@ -305,22 +311,7 @@ def _checked(  # noqa: PLR0917 - private, and its callers read in this order
             **checked_headers(headers, faults),
         )
     else:
-        message = unchecked_message(
-            kind,
-            fit_body,
-            fit_properties,
-            message_id=None,
-            correlation_id=None,
-            reply_to=None,
-            type=None,
-            destination=None,
-            timestamp=None,
-            expiration=0,
-            priority=DEFAULT_PRIORITY,
-            persistent=True,
-            redelivered=False,
-            delivery_count=None,
-        )
+        message = unchecked_message(kind, fit_body, fit_properties)
     if faults:
         raise ConfigurationError(faults)
     return message

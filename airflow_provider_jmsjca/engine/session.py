@@ -59,6 +59,7 @@ class JmsSession:
     ) -> None:
         self._connection = connection
         self._mode = acknowledge_mode
+        self._transacted = acknowledge_mode is AcknowledgeMode.SESSION_TRANSACTED
         self._settles_at_once = acknowledge_mode in AT_ONCE
         self._prefetch = prefetch
         self._on_close = on_close
@@ -80,7 +81,7 @@ class JmsSession:
     @property
     def transacted(self) -> bool:
         """Whether it works in transactions."""
-        return self._mode is AcknowledgeMode.SESSION_TRANSACTED
+        return self._transacted
 
     def send(
         self,
@@ -120,7 +121,7 @@ class JmsSession:
         if not (priority is None and persistent is None and time_to_live is None):
             outgoing = replace(outgoing, message=_changed(message, time_to_live, priority, persistent))
         self._check_sendable(message, delay, deduplication_id)
-        if self.transacted:
+        if self._transacted:
             self._open_unit().send(outgoing)
             return
         with self._usage:
@@ -168,7 +169,7 @@ class JmsSession:
             return None
         self._usage.succeeded()
         self._unsettled.append((inbox, received))
-        if self.transacted:
+        if self._transacted:
             # At once: some brokers hand out no more while too much is unacknowledged.
             self._open_unit().acknowledge(received)
         if not self._settles_at_once:

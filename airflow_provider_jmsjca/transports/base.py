@@ -131,9 +131,9 @@ class Subscription:
     alone: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Outgoing:
-    """One message to send.
+    """One message to send. Not frozen, for that would take longer than all the rest of making it.
 
     Attributes:
         delay: Not delivered before it has passed; needs `Capabilities.delayed_delivery`.

@@ -58,6 +58,7 @@ from airflow_provider_jmsjca.transports.stomp.units import ConfirmedUnit, Transa
 from airflow_provider_jmsjca.transports.stomp.wire import Client, Wire
 
 _log = logging.getLogger(__name__)
+_UP: Final = ConnectionState.UP
 
 _WITHOUT_HEART_BEAT: Final = 20_000
 
@@ -186,7 +187,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
     @property
     def is_up(self) -> bool:
         """Whether it can be used."""
-        return self._state is ConnectionState.UP
+        return self._state is _UP
 
     def on_lost(self, callback: OnLost) -> None:
         """Call back once if the connection is lost (at once if it already is); not when it is closed."""

@@ -215,7 +215,7 @@ class _InTransactions:
             connection = self._connections[0]
         unit = TransactionUnit(connection)
         try:
-            frames = [unit.encode(one) for one in messages]
+            frames = unit.encode(messages)
         except BaseException:
             unit.abandon()
             raise

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -98,30 +98,39 @@ class TransactionUnit(_Unit):
         if self._begun and self._fault is None:
             self._fault = error
 
-    def encode(self, outgoing: Outgoing) -> bytes:
-        """Return the frame of a message to send."""
-        return self._connection.encode(outgoing, self._header)
+    def encode(self, messages: Iterable[Outgoing]) -> list[bytes]:
+        """Return the frames of messages to send."""
+        encode, header = self._connection.encode, self._header
+        return [encode(one, header) for one in messages]
 
     def send(self, outgoing: Outgoing) -> None:
         """Add a message to send."""
-        self.send_encoded((self.encode(outgoing),))
+        frame = self._connection.encode(outgoing, self._header)
+        self._announce(len(frame))
+        self._put(frame)
 
     def send_encoded(self, frames: Sequence[bytes]) -> None:
         """Add messages to send, as `encode` returned them."""
-        largest = max(map(len, frames))
-        if largest > self._largest:
-            self._largest = largest
-            self._connection.limits.sending(largest)
+        self._announce(max(map(len, frames)))
+        for start in range(0, len(frames), _JOINED):  # in large pieces: small ones wake the reader
+            self._put(b"".join(frames[start : start + _JOINED]))
+
+    def _announce(self, size: int) -> None:
+        """Say how large a frame is about to leave: the broker may close the connection over it."""
+        if size > self._largest:
+            self._largest = size
+            self._connection.limits.sending(size)
+
+    def _put(self, data: bytes) -> None:
+        """Leave frames in the buffer, and send it when it is full: nobody sees them before COMMIT."""
         try:
-            # Nobody sees it before COMMIT. It leaves in large pieces: small ones wake the reader.
-            for start in range(0, len(frames), _JOINED):
-                with self._lock:  # or COMMIT could overtake it
-                    self._check_open()
-                    self._begin()
-                    self._to_check = True
-                    is_full = self._wire.append(b"".join(frames[start : start + _JOINED]))
-                if is_full:
-                    self._wire.flush()
+            with self._lock:  # or COMMIT could overtake it
+                self._check_open()
+                self._begin()
+                self._to_check = True
+                is_full = self._wire.append(data)
+            if is_full:
+                self._wire.flush()
         except ConnectionLostError as error:
             self._explain(error)
             raise

@@ -13,7 +13,15 @@ from airflow_provider_jmsjca.transports.base import Capabilities, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.headers import RENAMED, RESERVED, Command, Headers
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
-from airflow_provider_jmsjca.transports.stomp.dialects.values import BODY_KIND, bytes_of, marked_kind, text_of
+from airflow_provider_jmsjca.transports.stomp.dialects.values import (
+    BODY_KIND,
+    BYTES,
+    EMPTY,
+    TEXT,
+    bytes_of,
+    marked_kind,
+    text_of,
+)
 from airflow_provider_jmsjca.transports.stomp.frames import Frame, escape
 
 LONGEST_PROPERTY: Final = 10_000
@@ -123,7 +131,7 @@ class ActiveMqDialect(Dialect):
 
         Only text that holds NUL needs a length. The broker repeats both headers to the consumer.
         """
-        if message.body_kind is BodyKind.BYTES:
+        if message.body_kind is BYTES:
             body = bytes_of(message)
             headers.append(("content-length", str(len(body))))
             return body
@@ -159,9 +167,9 @@ class ActiveMqDialect(Dialect):
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
         """Take what has a content-length for bytes unless it says text, a body without for text."""
         if headers.get("amq-msg-type") == "text":
-            return BodyKind.TEXT, modified_utf8.decode(frame.body)
+            return TEXT, modified_utf8.decode(frame.body)
         if "content-length" in headers:
-            return BodyKind.BYTES, frame.body
-        if frame.body or marked_kind(headers) is BodyKind.TEXT:
-            return BodyKind.TEXT, modified_utf8.decode(frame.body)
-        return BodyKind.EMPTY, None
+            return BYTES, frame.body
+        if frame.body or marked_kind(headers) is TEXT:
+            return TEXT, modified_utf8.decode(frame.body)
+        return EMPTY, None

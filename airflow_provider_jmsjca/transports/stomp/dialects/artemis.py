@@ -15,6 +15,9 @@ from airflow_provider_jmsjca.transports.stomp.dialects.headers import RESERVED, 
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
 from airflow_provider_jmsjca.transports.stomp.dialects.values import (
     BODY_KIND,
+    BYTES,
+    EMPTY,
+    TEXT,
     bytes_of,
     decode_text,
     marked_kind,
@@ -128,11 +131,11 @@ class ArtemisDialect(Dialect):
 
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
         """Send bytes with a content-length and text without: that is how the broker tells them apart."""
-        if message.body_kind is BodyKind.BYTES:
+        if message.body_kind is BYTES:
             body = bytes_of(message)
             headers.append(("content-length", str(len(body))))
             if not body:
-                headers.append((BODY_KIND, BodyKind.BYTES))
+                headers.append((BODY_KIND, BYTES))
             return body
         body = text_of(message).encode()
         if not body or 0 in body:
@@ -168,18 +171,18 @@ class ArtemisDialect(Dialect):
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
         """Tell bytes from text by where the broker puts content-length: early for bytes, last for text."""
         kind = marked_kind(headers)
-        if kind is BodyKind.EMPTY:
-            return BodyKind.EMPTY, None
-        if kind is BodyKind.TEXT:
-            return BodyKind.TEXT, decode_text(frame.body)
-        if kind is BodyKind.BYTES:
-            return BodyKind.BYTES, frame.body
+        if kind is EMPTY:
+            return EMPTY, None
+        if kind is TEXT:
+            return TEXT, decode_text(frame.body)
+        if kind is BYTES:
+            return BYTES, frame.body
         at = frame.head.find(b"\ncontent-length:")
         if at < 0:
-            return (BodyKind.TEXT, decode_text(frame.body)) if frame.body else (BodyKind.EMPTY, None)
+            return (TEXT, decode_text(frame.body)) if frame.body else (EMPTY, None)
         if frame.head.find(b"\n", at + 1) < 0:
-            return BodyKind.TEXT, decode_text(frame.body)
-        return BodyKind.BYTES, frame.body
+            return TEXT, decode_text(frame.body)
+        return BYTES, frame.body
 
     def lasting(self, identifier: str) -> str:
         """Return the half of the id that doesn't change when the message is delivered to another consumer."""

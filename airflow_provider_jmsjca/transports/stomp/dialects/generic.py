@@ -13,6 +13,9 @@ from airflow_provider_jmsjca.transports.stomp.dialects.headers import Headers
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
 from airflow_provider_jmsjca.transports.stomp.dialects.values import (
     BODY_KIND,
+    BYTES,
+    EMPTY,
+    TEXT,
     bytes_of,
     decode_text,
     marked_kind,
@@ -47,7 +50,7 @@ class GenericDialect(Dialect):
 
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:
         """Mark the kind."""
-        body = bytes_of(message) if message.body_kind is BodyKind.BYTES else text_of(message).encode()
+        body = bytes_of(message) if message.body_kind is BYTES else text_of(message).encode()
         headers.append((BODY_KIND, message.body_kind))
         headers.append(("content-length", str(len(body))))
         return body
@@ -55,11 +58,11 @@ class GenericDialect(Dialect):
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
         """Believe our own marker, then the content type; anything else is bytes."""
         kind = marked_kind(headers)
-        if kind is BodyKind.EMPTY:
-            return BodyKind.EMPTY, None
-        if kind is BodyKind.TEXT or (kind is None and headers.get("content-type", "").startswith("text/")):
-            return BodyKind.TEXT, decode_text(frame.body)
-        return BodyKind.BYTES, frame.body
+        if kind is EMPTY:
+            return EMPTY, None
+        if kind is TEXT or (kind is None and headers.get("content-type", "").startswith("text/")):
+            return TEXT, decode_text(frame.body)
+        return BYTES, frame.body
 
     def lasting(self, identifier: str) -> str | None:
         """Return none: nothing says that this server's ids are stable over redelivery."""

@@ -20,6 +20,9 @@ from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
 from airflow_provider_jmsjca.transports.stomp.dialects.values import (
     BODY_KIND,
+    BYTES,
+    EMPTY,
+    TEXT,
     bytes_of,
     decode_text,
     marked_kind,
@@ -166,11 +169,11 @@ class RabbitMqDialect(Dialect):
         means ASCII.
         """
         kind = message.body_kind
-        text = "" if kind is BodyKind.BYTES else text_of(message)
-        body = bytes_of(message) if kind is BodyKind.BYTES else text.encode()
-        if kind is BodyKind.EMPTY or _CONTENT_TYPE in message.properties:
+        text = "" if kind is BYTES else text_of(message)
+        body = bytes_of(message) if kind is BYTES else text.encode()
+        if kind is EMPTY or _CONTENT_TYPE in message.properties:
             headers.append((BODY_KIND, kind))
-        elif kind is BodyKind.TEXT:
+        elif kind is TEXT:
             headers.append((_CONTENT_TYPE, _ASCII if text.isascii() else _TEXT))
         headers.append(("content-length", str(len(body))))
         return body
@@ -178,14 +181,14 @@ class RabbitMqDialect(Dialect):
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
         """Believe our own marker first, then the content type."""
         kind = marked_kind(headers) if BODY_KIND in headers else None
-        if kind is BodyKind.EMPTY:
-            return BodyKind.EMPTY, None
+        if kind is EMPTY:
+            return EMPTY, None
         if kind is None:
             said = headers.get(_CONTENT_TYPE, "")
-            kind = BodyKind.TEXT if said in _OURS or said.lower().startswith(_TEXTUAL) else BodyKind.BYTES
-        if kind is BodyKind.TEXT:
-            return BodyKind.TEXT, decode_text(frame.body)
-        return BodyKind.BYTES, frame.body
+            kind = TEXT if said in _OURS or said.lower().startswith(_TEXTUAL) else BYTES
+        if kind is TEXT:
+            return TEXT, decode_text(frame.body)
+        return BYTES, frame.body
 
     def decode_properties(self, headers: Mapping[str, str]) -> Mapping[str, PropertyValue]:
         """Return the properties without the content type that this package set itself."""
