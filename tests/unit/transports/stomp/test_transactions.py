@@ -40,6 +40,17 @@ def _meanwhile(
     return threads
 
 
+def _agree_to_commit(ends: Pair) -> dict[str, str]:
+    """Answer the question and COMMIT; return the headers of the question."""
+    command, asked = ends.peer.hear()
+    assert command == "BEGIN"
+    ends.peer.receipt(asked)
+    command, commit = ends.peer.hear()
+    assert command == "COMMIT"
+    ends.peer.receipt(commit)
+    return asked
+
+
 def test_the_question_before_a_commit_begins_the_next_transaction(pair: Pair) -> None:  # noqa: F811
     """ABORT of an empty one would cost ActiveMQ as much as fifty messages or more."""
     connection = pair.up(ACTIVEMQ)
@@ -47,12 +58,7 @@ def test_the_question_before_a_commit_begins_the_next_transaction(pair: Pair) ->
     unit.send(SENT)
     thread, raised = pair.in_background(unit.commit)
     assert [pair.peer.hear()[0] for _ in range(2)] == ["BEGIN", "SEND"]
-    command, asked = pair.peer.hear()
-    assert command == "BEGIN"
-    pair.peer.receipt(asked)
-    command, commit = pair.peer.hear()
-    assert command == "COMMIT"
-    pair.peer.receipt(commit)
+    asked = _agree_to_commit(pair)
     thread.join(5)
     assert not raised
     for _ in range(2):  # one in which nothing happened is there for the next
@@ -93,12 +99,7 @@ def test_a_commit_does_not_overtake_what_another_thread_is_sending(
     threads = _meanwhile(monkeypatch, Wire, "append", unit.commit)
     unit.send(SENT)
     assert [pair.peer.hear()[0] for _ in range(3)] == ["BEGIN", "SEND", "SEND"]
-    command, asked = pair.peer.hear()
-    assert command == "BEGIN"
-    pair.peer.receipt(asked)
-    command, commit = pair.peer.hear()
-    assert command == "COMMIT"
-    pair.peer.receipt(commit)
+    _agree_to_commit(pair)
     threads[0].join(5)
     assert not threads[0].is_alive()
 
