@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from airflow_provider_jmsjca.errors import PermanentBrokerError
+from airflow_provider_jmsjca.errors import JmsError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.base import Outgoing, Received
 from airflow_provider_jmsjca.transports.memory.consumer import MemoryConsumer
 
@@ -44,7 +44,7 @@ class MemoryUnitOfWork:
             try:
                 for item in self._sends:
                     self._connection.server.check(item.destination)
-            except PermanentBrokerError:
+            except JmsError:
                 self.rollback()
                 raise
             self._done = True

@@ -265,12 +265,12 @@ _Address = tuple[
 def _resolve(host: str, port: int, deadline: float) -> list[_Address]:
     """Look the name up in a thread of its own: the resolver knows no deadline."""
     found: list[_Address] = []
-    problems: list[OSError] = []
+    problems: list[OSError | UnicodeError] = []
 
     def look_up() -> None:
         try:
             found.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             problems.append(error)
 
     try:
@@ -283,8 +283,10 @@ def _resolve(host: str, port: int, deadline: float) -> list[_Address]:
             raise TransientBrokerError(f"the name {host!r} was not resolved in time") from None
     else:
         look_up()
-    if problems:
-        raise TransientBrokerError(
-            f"the name {host!r} can't be resolved: {problems[0].strerror}"
-        ) from problems[0]
+    for problem in problems:
+        if isinstance(problem, UnicodeError):
+            raise ConfigurationError(
+                f"{host!r} is no name of a host: its parts between dots have 1 to 63 characters"
+            ) from problem
+        raise TransientBrokerError(f"the name {host!r} can't be resolved: {problem.strerror}") from problem
     return list(found)

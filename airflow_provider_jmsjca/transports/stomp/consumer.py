@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, assert_never
 
-from airflow_provider_jmsjca.errors import ConnectionLostError
+from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError
 from airflow_provider_jmsjca.transports.base import OnReceived, Received, Subscription
 from airflow_provider_jmsjca.transports.stomp.acknowledging import (
     ack,
@@ -52,6 +53,7 @@ class StompConsumer:
         self._key = b""
         self._identifier = ""
         self._closed = False
+        self._handing_back = False
         self._unsettled = Unsettled(self)
         self._in_order = may_accumulate(connection, subscription)
         self._unsent = 0
@@ -109,12 +111,13 @@ class StompConsumer:
         with self._lock:
             if key != self._key:  # of a generation before this
                 return
-            if not self._closed and (self._waiting or self._is_full()):
+            ending = self._closed or self._handing_back
+            if not ending and (self._waiting or self._is_full()):
                 self._waiting.append((frame, False))
                 return
             unsettled = self._unsettled
             unsettled.frames[token] = frame
-            if self._closed:
+            if ending:
                 return
             generation = unsettled.generation
         self._on_received(ReceivedFrame(self, token, generation, self._decoder, frame, False))
@@ -276,7 +279,8 @@ class StompConsumer:
         recovery = self._dialect.recovery(self._subscription)
         match recovery:
             case Recovery.RESUBSCRIBE:
-                self._resubscribe()
+                with self._given_up_on_failure():
+                    self._resubscribe()
             case Recovery.NEGATIVE_ACKNOWLEDGE:
                 with self._lock:
                     tokens = [self._acknowledgement(frame) for frame in self._forget()]
@@ -284,8 +288,9 @@ class StompConsumer:
                 self._wire.flush()
             case Recovery.HAND_BACK:
                 # While it consumed, what was handed back first would overtake what is still to follow.
-                self._hand_back()
-                self._subscribe_again()
+                with self._given_up_on_failure():
+                    self._hand_back()
+                    self._subscribe_again()
             case Recovery.LOCAL:
                 with self._lock:
                     self._waiting.extend([(frame, True) for frame in self._forget()])
@@ -294,6 +299,17 @@ class StompConsumer:
                 self._disconnect()
             case _:
                 assert_never(recovery)
+
+    @contextlib.contextmanager
+    def _given_up_on_failure(self) -> Iterator[None]:
+        """Close the connection if subscribing anew fails: it must not stay up, and bring nothing."""
+        try:
+            yield
+        except JmsError as error:
+            self._connection.give_up(
+                ConnectionLostError(f"closed, for handing messages back failed: {error}")
+            )
+            raise
 
     def _resubscribe(self) -> None:
         receipts = self._connection.replies.receipts(blame=True)
@@ -310,6 +326,7 @@ class StompConsumer:
             # What was on its way when the subscription ended is unsettled, and not known yet (`Orphans`).
             self._in_order &= self._dialect.cumulative is Cumulative.SUBSCRIPTION
             self._connection.routes.remove(self._key)
+            self._handing_back = False
             self._wire.append(self._subscribe(receipts.ask()))
         self._connection.wait(receipts)
 
@@ -340,10 +357,13 @@ class StompConsumer:
     def _hand_back(self) -> None:
         receipts = self._connection.replies.receipts(blame=True)
         with self._lock:
+            # At once: an acknowledgement that follows the end of its subscription settles nothing.
+            held = self._forget()
+            self._handing_back = True
             self._wire.append(self._unsubscribe(receipts.ask()))
         self._connection.wait(receipts)
         with self._lock:
-            held = self._forget()
+            held += self._forget()
         recovery = self._dialect.recovery(self._subscription)
         if recovery is Recovery.DISCONNECT and held:
             self._connection.give_up(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -331,7 +332,7 @@ class ConfirmedUnit(_Unit):
     def _identified(self) -> list[bytes]:
         if not self._connection.capabilities.deduplicating_send or len(self._received) != 1:
             return self._frames
-        origin = self._received[0].message.message_id
+        origin = self._origin(self._received[0])
         if origin is None:
             return self._frames
         return [
@@ -342,6 +343,20 @@ class ConfirmedUnit(_Unit):
             )
             for position, (outgoing, frame) in enumerate(zip(self._outgoing, self._frames, strict=True))
         ]
+
+    def _origin(self, received: Received) -> str | None:
+        """Return what tells a message from every other, also when it comes again; `None` if it won't.
+
+        Several subscriptions to a topic get a message under the same id, and so may several queues.
+        """
+        subscription = received.consumer.subscription
+        is_topic = subscription.destination.kind is DestinationKind.TOPIC
+        number = received.message.message_id
+        if number is None or (is_topic and subscription.durable_name is None):
+            return None
+        if not is_topic:
+            return f"{number}>{subscription.destination}"
+        return f"{number}>{subscription.destination}>{self._connection.client_id}>{subscription.durable_name}"
 
     def rollback(self) -> None:
         """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands."""

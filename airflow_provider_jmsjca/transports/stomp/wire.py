@@ -269,8 +269,10 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             self._loop()
         except JmsError as error:
             reason = error
-        except (OSError, ValueError) as error:
-            reason = ConnectionLostError(f"the connection broke: {error}")
+        except Exception as error:  # noqa: BLE001 - the edge of the reader: whoever waits must be told
+            if not isinstance(error, (OSError, ValueError)):
+                _log.exception("Reading from the broker failed")
+            reason = ConnectionLostError(f"the connection broke: {str(error) or type(error).__name__}")
         finally:
             self.end(reason)
             if isinstance(self._reason, ConnectionLostError):
@@ -289,7 +291,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         try:
             while data := self._channel.receive():
                 self._dispatch(frame for frame in self.parser.feed(data) if frame.command == b"ERROR")
-        except (OSError, ValueError, JmsError) as error:
+        except Exception as error:  # noqa: BLE001 - the connection is over, and only its last words are at stake
             _log.debug("Nothing more can be read: %s", error)
 
     def _loop(self) -> None:

@@ -33,6 +33,7 @@ class GenericDialect(Dialect):
     product: ClassVar[str] = "unknown"
     counts_messages: ClassVar[bool] = False
     capabilities: ClassVar[Capabilities] = Capabilities()
+    decisive: ClassVar[Mapping[str, frozenset[str]]] = {"content-type": frozenset()}
 
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE."""
