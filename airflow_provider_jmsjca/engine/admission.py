@@ -61,17 +61,24 @@ class Admission:
         self.takes_all = takes_all
         self.limit: int | None = None
         self.numbers = itertools.count(1)
-        self.settled = SettledLately()
+        self._sources = settings.delivery.sources
+        self.settled = SettledLately(len(self._sources))
         self.duplicates = Duplicates() if settings.drop_duplicates else None
 
     def begin_anew(self, intake: Intake) -> None:
         """Take in what comes to other consumers from now on; what was not settled goes back to the broker."""
         old, self.intake = self.intake, intake
-        back = {message.message_id for _, message in old.held.values() if message is not None}
+        key = self.settled.key
+        back = {
+            key(old.origin(number), message.message_id)
+            for number, (_, message) in old.held.items()
+            if message is not None
+        }
         for received in tuple(old.arrivals):
             with contextlib.suppress(PoisonMessageError):
                 if not received.message.redelivered:
-                    back.add(received.message.message_id)
+                    destination = received.consumer.subscription.destination
+                    back.add(key(destination, received.message.message_id))
         self.settled.forget(back)
 
     def may_take(self, intake: Intake) -> bool:
@@ -101,7 +108,8 @@ class Admission:
             _log.error("%s: message %s was left in progress: it stays", self._name, event.message_id)
             return None
         duplicates = None if event.left else self.duplicates
-        if self.settled.knows(event) or (duplicates and duplicates.is_handled(event.message_id)):
+        known = self.settled.knows(event, self._sources[event.source])
+        if known or (duplicates and duplicates.is_handled(event.message_id)):
             self._tally.repeated += 1
             self.settled.keep(received)
             return None

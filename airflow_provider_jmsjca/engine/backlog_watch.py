@@ -47,6 +47,7 @@ class BacklogWatch:
         consumers: How many it has on the queue.
         connect: Opens a connection.
         idle_for: Tells for how many seconds the listener has had nothing to do; 0 while it has.
+        keeps: Tells whether the listener keeps messages unsettled then.
         clock: Seconds, monotonic.
     """
 
@@ -59,6 +60,7 @@ class BacklogWatch:
         consumers: int,
         connect: Callable[[], Connection],
         idle_for: Callable[[], float],
+        keeps: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
         self._name = name
@@ -67,6 +69,7 @@ class BacklogWatch:
         self._consumers = consumers
         self._connect = connect
         self._idle_for = idle_for
+        self._keeps = keeps
         self._clock = clock
         self._over = threading.Event()
         self._held_since: dict[str, float] = {}
@@ -117,7 +120,8 @@ class BacklogWatch:
 
     def _judge(self, before: Backlog, now: Backlog) -> None:
         moment = self._clock()
-        held = before.taken_ids & now.taken_ids
+        # What this listener keeps unsettled is in the log already, and can't be told from the rest.
+        held = frozenset[str]() if self._keeps() else before.taken_ids & now.taken_ids
         self._held_since = {each: self._held_since.get(each, moment) for each in held}
         said: dict[str, int] = {}
         # Whatever this listener has in hand is none of it: it has nothing.

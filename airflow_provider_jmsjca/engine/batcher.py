@@ -166,6 +166,7 @@ class _Collection:
             self._raise_failure_of_sealer(except_loss=True)
             _log.warning("Collecting %s: %s; reconnecting", self._batch.source, loss)
             lost = True
+            self._last_arrival = time.monotonic()  # it is not known whether there was silence
         finally:
             self._give_up_rows()
             self._close(connection)
@@ -194,8 +195,11 @@ class _Collection:
             arrived = arrivals.take(_TICK_SECONDS)
             if not arrived:
                 if self._in_unit and self._idle_seconds() >= self._spec.flush_time.total_seconds():
+                    began = time.monotonic()
                     self._seal()
                     self._renew(arrivals, connection)
+                    # While that went on, nobody looked whether something came.
+                    self._last_arrival += time.monotonic() - began
                 self._raise_failure_of_sealer()
                 continue
             for received in arrived:

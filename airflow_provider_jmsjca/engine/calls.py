@@ -117,6 +117,9 @@ class Caller:
             except ConnectionLostError:
                 self._dispatcher.not_delivered(decision.unit, decision.seen)
                 return self._over((HandlerReturned(call=call),))
+            except Exception as error:  # noqa: BLE001 - a worker's edge: the batch must not slip out of hand
+                self._dispatcher.not_delivered(decision.unit, decision.seen)
+                return self._over((HandlerRaised(call=call, failure=Failure.of(error)),))
             with self._dispatcher.lock:
                 self._dispatcher.join_unit(decision.unit)
         state = decision.state
@@ -185,12 +188,12 @@ class Caller:
             if token is not None:
                 _exit.info("%s", name)
                 context_name.reset(token)
-        if not delivery.is_untouched:
-            try:
+        try:
+            if not delivery.is_untouched:
                 return (*self._wishes(delivery), end or HandlerReturned(call=delivery.call))
-            except Exception as error:  # noqa: BLE001 - a worker's edge, and it holds what a user made
-                _log.exception("%s: what the handler wrote on its delivery can't be read", self._name)
-                end = HandlerRaised(call=delivery.call, failure=Failure.of(error))
+        except Exception as error:  # noqa: BLE001 - a worker's edge, and it holds what a user made
+            _log.exception("%s: what the handler wrote on its delivery can't be read", self._name)
+            end = HandlerRaised(call=delivery.call, failure=Failure.of(error))
         return None if end is None else (end,)
 
     def _wishes(self, delivery: Delivery) -> tuple[Event, ...]:
@@ -208,7 +211,7 @@ class Caller:
                 )
             )
         if delivery.stop_reason is not None:
-            stop = StopAsked(reason=delivery.stop_reason)
+            stop = StopAsked(reason=delivery.stop_reason, within=self._dispatcher.stop_within)
             self._dispatcher.on_stop(stop)
             events.append(stop)
         return tuple(events)

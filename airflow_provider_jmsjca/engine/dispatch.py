@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import timedelta
 
 from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.decisions import (
@@ -28,6 +29,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     ConnectFailed,
     ConnectionLost,
     ConnectionUp,
+    ConsumerOpened,
     Event,
     StopAsked,
     Tick,
@@ -52,6 +54,7 @@ _LEVELS = {
     Level.ERROR: logging.ERROR,
 }
 _FAR = float("inf")
+STOP_WITHIN = timedelta(seconds=30)
 
 
 class Dispatcher:
@@ -79,6 +82,7 @@ class Dispatcher:
         answered: Whether the first attempt to connect has come to an end.
         gives_up: Asked at such a refusal whether to stop for it; otherwise it is tried again.
         on_stop: Called when a handler asks for a stop, not under the lock.
+        stop_within: How long running handlers may take when one of them asks for a stop.
         last_activity: When a message last arrived or was settled, on the clock.
         admission: What may be taken in hand.
         admit: Takes in what has come. `perform`: does what the machine decides.
@@ -107,6 +111,7 @@ class Dispatcher:
         self.gives_up: Callable[[], bool] = lambda: True
         self.on_stop: Callable[[StopAsked], object] = lambda _: None
         self.last_activity = clock()
+        self.stop_within = STOP_WITHIN
         self.perform: Callable[[Work], list[Work]] = lambda _: []
         self._connect = connect
         self.clock = clock
@@ -235,7 +240,12 @@ class Dispatcher:
     def ready(self, intake: Intake) -> None:
         """The consumers are there; from now on it counts that nothing comes."""
         with self.lock:
-            self.last_activity = self.clock()
+            if intake.link is not self.link or intake.link.is_lost:
+                return
+            todo = self.handle((ConsumerOpened(),))
+        for work in todo:
+            self.workers.post(work)
+        self.speak()
         self.arrived(intake)
 
     def wake(self) -> None:
@@ -250,6 +260,10 @@ class Dispatcher:
             if machine.state is not ActivationState.UP or machine.suspended or machine.in_hand:
                 return 0.0
             return self.clock() - self.last_activity if machine.idle else 0.0
+
+    def keeps(self) -> bool:
+        """Whether it has messages that stay unsettled; for times when nothing is in hand."""
+        return bool(self.admission.intake.held)
 
     def _take(self, intake: Intake) -> list[Work] | None:
         return self.admit(intake)
@@ -293,9 +307,9 @@ class Dispatcher:
             case CloseConsumer():
                 self.admission.intake.open = False
                 self.link.stop_consuming()
-            case CloseConnection():
+            case CloseConnection(clean=clean):
                 self.admission.intake.open = False
-                self.link.close(delete_durable=self._may_delete())
+                self.link.close(delete_durable=clean and self._may_delete())
             case Stopped(reason=reason):
                 self.stop_reason = reason
                 self._end()
@@ -314,6 +328,8 @@ class Dispatcher:
             return []
         if work[1].__class__ is Leave:
             self._settle_singly(work[0])
+            with self.lock:
+                self.admission.admit_more()
             return []
         return self.perform(work)
 

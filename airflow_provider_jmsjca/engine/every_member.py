@@ -25,8 +25,9 @@ from airflow_provider_jmsjca.core.delivery.room import Room, Share
 from airflow_provider_jmsjca.engine import management
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.calls import Handler, RecordFunction
+from airflow_provider_jmsjca.engine.dispatch import STOP_WITHIN
 from airflow_provider_jmsjca.engine.ends import Ends
-from airflow_provider_jmsjca.engine.listener import STOP_WITHIN, Activation
+from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.members import EveryMember
 from airflow_provider_jmsjca.engine.runs import TICK_SECONDS, Progress, StopSignal, Watch
@@ -229,7 +230,7 @@ class EveryMemberActivation:
         """
         self._begin(None)
 
-    def _begin(self, limit: int | None) -> None:
+    def _begin(self, limit: int | None, stop_within: timedelta = STOP_WITHIN) -> None:
         with self._lock:
             if self.running and limit is not None:
                 raise ConfigurationError(
@@ -238,7 +239,7 @@ class EveryMemberActivation:
             if self._room is None or not self.running:
                 self._room = _SharedRoom(self._settings.delivery.concurrency, limit)
             for each in self._all:
-                each.begin(room=self._room)
+                each.begin(room=self._room, stop_within=stop_within)
 
     def suspend(self) -> None:
         """Deliver nothing more until `resume`; what is being handled is finished, the rest goes back."""
@@ -324,7 +325,7 @@ class EveryMemberActivation:
             progress_every=progress_every,
             clock=self._clock,
         )
-        self._begin(max_messages)
+        self._begin(max_messages, within)
         found = None
         try:
             found = watch.until_end(self)
@@ -352,4 +353,11 @@ class EveryMemberActivation:
         """Since when nothing came and nothing was in hand, on the clock; `None`: not now, or none is up."""
         if not all(each.answered and each.is_idle() for each in self._all):
             return None
-        return max((since for each in self._all if (since := each.quiet_since()) is not None), default=None)
+        quiet: list[float] = []
+        for each in self._all:
+            since = each.quiet_since()
+            if since is not None:
+                quiet.append(since)
+            elif each.state is ActivationState.UP:  # it has only just come, and what it has with it
+                return None
+        return max(quiet, default=None)

@@ -26,7 +26,7 @@ from airflow_provider_jmsjca.engine import management
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.calls import Caller, Handler, RecordFunction
 from airflow_provider_jmsjca.engine.direct import DirectWay, allows_direct_way
-from airflow_provider_jmsjca.engine.dispatch import Dispatcher
+from airflow_provider_jmsjca.engine.dispatch import STOP_WITHIN, Dispatcher
 from airflow_provider_jmsjca.engine.ends import Ends
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, bounded
 from airflow_provider_jmsjca.engine.outage import Connect
@@ -35,8 +35,6 @@ from airflow_provider_jmsjca.engine.settle import Settler
 from airflow_provider_jmsjca.engine.statistics import Counts, Statistics
 from airflow_provider_jmsjca.engine.user_functions import plain_function
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
-
-STOP_WITHIN = timedelta(seconds=30)
 
 
 class Activation:
@@ -207,6 +205,9 @@ class Activation:
         """
         self.refuse_in_handler("restart")
         self.stop(within, reason="told to restart")
+        # Whoever asked for a stop before may have it under way still; to start now would change nothing.
+        if self.running:
+            self._dispatcher.stopped.wait()
         self.start()
 
     def start(self) -> None:
@@ -217,12 +218,15 @@ class Activation:
         """
         self.begin()
 
-    def begin(self, limit: int | None = None, room: Room | None = None) -> None:
+    def begin(
+        self, limit: int | None = None, room: Room | None = None, *, stop_within: timedelta = STOP_WITHIN
+    ) -> None:
         """Do what `start` does, within bounds.
 
         Args:
             limit: No more messages than this are settled; `None`: no limit.
             room: Bounds it together with others, in place of the limit; whoever made it serialises its calls.
+            stop_within: How long running handlers may take when one of them asks for a stop.
 
         Raises:
             ConfigurationError: It runs already, and a limit is given.
@@ -235,6 +239,7 @@ class Activation:
                     )
                 return
             self._dispatcher = self._new_dispatcher(limit, room)
+            self._dispatcher.stop_within = stop_within
             self._started = True
             self._dispatcher.start()
             self._dispatcher.feed(Start())  # before anybody can ask for a stop
@@ -362,7 +367,7 @@ class Activation:
             progress_every=progress_every,
             clock=self._clock,
         )
-        self.begin(max_messages)
+        self.begin(max_messages, stop_within=within)
         found = None
         try:
             found = watch.until_end(self)

@@ -18,8 +18,7 @@ them: there each of them is active.
 
 from __future__ import annotations
 
-import contextvars
-import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -34,13 +33,15 @@ from airflow_provider_jmsjca.core.redelivery import Move, MoveTarget, Redelivery
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.calls import Handler
 from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.dispatch import STOP_WITHIN
+from airflow_provider_jmsjca.engine.ends import Ends
 from airflow_provider_jmsjca.engine.fates import Subscribes
-from airflow_provider_jmsjca.engine.listener import STOP_WITHIN, Activation
+from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
 from airflow_provider_jmsjca.engine.outage import Connect
-from airflow_provider_jmsjca.engine.runs import Progress, StopSignal
+from airflow_provider_jmsjca.engine.runs import Progress, StopSignal, Watch
 from airflow_provider_jmsjca.engine.statistics import Counts, Statistics
-from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
+from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Outgoing
 
 # A move that fails is tried again for ever: only poison leaves the subscription another way.
@@ -175,14 +176,6 @@ def _dead_letter(settings: ListenerSettings) -> tuple[MoveTarget, ...]:
     return tuple(map(MoveTarget.of, last.targets(delivery.destination)))
 
 
-@dataclass(frozen=True, slots=True)
-class _AnyOf:
-    signals: tuple[StopSignal, ...]
-
-    def is_set(self) -> bool:
-        return any(signal.is_set() for signal in self.signals)
-
-
 class LoadBalancedActivation:
     """One process's share of a distributed durable subscription; used like an `Activation`.
 
@@ -203,6 +196,7 @@ class LoadBalancedActivation:
     Attributes:
         topic_side: Moves messages while this process has the subscription.
         queue_side: Consumes the queue with the handler.
+        ended_by: Which end the last `run` reached.
 
     Source: J204-J211.
     """
@@ -213,6 +207,7 @@ class LoadBalancedActivation:
         self._settings = settings
         self.topic_side = Activation(settings.topic_side, connect_topic, self._move)
         self.queue_side = Activation(settings.queue_side, connect_queue, handler)
+        self.ended_by: EndReason | None = None
         self._subscriber = f"{settings.topic_side.client_id}.{settings.topic_side.subscription.durable_name}"
 
     @property
@@ -229,11 +224,6 @@ class LoadBalancedActivation:
     def counts(self) -> Counts:
         """What became of the queue's messages since the last start."""
         return self.queue_side.counts
-
-    @property
-    def ended_by(self) -> EndReason | None:
-        """Which end the last `run` reached."""
-        return self.queue_side.ended_by
 
     @property
     def stop_reason(self) -> str:
@@ -257,9 +247,17 @@ class LoadBalancedActivation:
 
     def stop(self, within: timedelta = STOP_WITHIN, *, reason: str = "told to stop") -> bool:
         """Stop both sides, and wait for it; see `Activation.stop`."""
-        self.topic_side.request_stop(within, reason=reason)
-        ended = self.queue_side.stop(within, reason=reason)
-        return self.topic_side.stop(within, reason=reason) and ended
+        deadline = time.monotonic() + within.total_seconds()
+        self._request_stop(within, reason)
+        return self._await_stop(deadline)
+
+    def _request_stop(self, within: timedelta, reason: str) -> None:
+        for side in (self.topic_side, self.queue_side):
+            side.request_stop(within, reason=reason, delete_durable=False)
+
+    def _await_stop(self, deadline: float) -> bool:
+        ended = [side.await_stop(deadline) for side in (self.queue_side, self.topic_side)]
+        return all(ended)
 
     def run(
         self,
@@ -283,39 +281,35 @@ class LoadBalancedActivation:
             PermanentBrokerError: The broker refuses one of the sides.
             ConfigurationError: The settings can't work on this broker, or an end is out of range.
         """
-        over, failed = threading.Event(), threading.Event()
-        faults: list[JmsError] = []
-
-        def move() -> None:
-            try:
-                self.topic_side.run(stop=over, within=within)
-            except JmsError as error:
-                faults.append(error)
-                failed.set()
-
-        mover = threading.Thread(
-            target=contextvars.copy_context().run,
-            args=(move,),
-            name=f"jms-mover {self._settings.topic_side.name}",
-            daemon=True,
+        watch = Watch(
+            ends=Ends(max_messages=max_messages, run_for=run_for, idle_for=idle_for),
+            stop=stop,
+            progress=progress,
+            progress_every=progress_every,
+            clock=time.monotonic,
         )
-        mover.start()
+        self.queue_side.begin(max_messages, stop_within=within)
+        self.topic_side.start()
+        found = None
         try:
-            counts = self.queue_side.run(
-                max_messages=max_messages,
-                run_for=run_for,
-                idle_for=idle_for,
-                stop=_AnyOf((failed,) if stop is None else (failed, stop)),
-                within=within,
-                progress=progress,
-                progress_every=progress_every,
-            )
+            found = watch.until_end(self)
         finally:
-            over.set()
-            mover.join(2 * within.total_seconds())
-        if faults:
-            raise faults[0]
-        return counts
+            self.ended_by, reason = found or (EndReason.STOPPED, "told to stop")
+            deadline = time.monotonic() + within.total_seconds()
+            self._request_stop(within, reason)
+            self._await_stop(deadline)
+        for side in (self.topic_side, self.queue_side):
+            if side.fault is not None:
+                raise side.fault
+        return self.counts
+
+    def await_end(self, seconds: float) -> bool:
+        """Wait for so long; say whether a side has stopped by itself."""
+        return self.queue_side.await_end(seconds) or self.topic_side.await_end(0)
+
+    def quiet_since(self) -> float | None:
+        """Since when the queue side had nothing to do; see `Activation.quiet_since`."""
+        return self.queue_side.quiet_since()
 
     def _move(self, delivery: Delivery) -> None:
         if delivery.end_of_batch:

@@ -73,6 +73,9 @@ class Listener(Protocol):
     def ready(self, intake: Intake) -> None:
         """The intake's consumers are there."""
 
+    def keeps(self) -> bool:
+        """Whether messages stay unsettled, with nothing to do."""
+
     def idle_for(self) -> float:
         """For how many seconds there has been nothing to do; 0 while there is."""
 
@@ -219,6 +222,7 @@ class Link:
                 consumers=settings.receivers,
                 connect=self._connect,
                 idle_for=self._listener.idle_for,
+                keeps=self._listener.keeps,
                 clock=time.monotonic,
             )
             for subscription in settings.subscriptions

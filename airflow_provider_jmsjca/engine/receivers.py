@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import time
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from airflow_provider_jmsjca.core.delivery.refusals import Refusals
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
-from airflow_provider_jmsjca.errors import JmsError
+from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionState, Consumer, OnReceived
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
@@ -66,7 +67,7 @@ class Receivers:
         """Open the consumers of every destination whose turn to be tried it is.
 
         Raises:
-            JmsError: The one destination there is was refused, or all were.
+            JmsError: The one destination there is was refused, or all are; or the connection is lost.
         """
         self._connection, self._on_received = connection, on_received
         in_progress = self._settings.in_progress
@@ -77,14 +78,11 @@ class Receivers:
                 self._in_doubt.checked = True
             self._consumers.append(connection.consume(in_progress.subscription(connection), on_received))
         error: JmsError | None = None
-        for source in range(len(self._settings.subscriptions)):
+        sources = range(len(self._settings.subscriptions))
+        for source in sources:
             if connection.state is ConnectionState.UP and self._refusals.may_try(source, self._clock()):
                 error = self._try(source) or error
-        if (
-            error is not None
-            and len(self._consumers) == (in_progress is not None)
-            and connection.state is ConnectionState.UP
-        ):
+        if error is not None and len(self._refusals.reasons) == len(sources):
             raise error
 
     def close(self) -> None:
@@ -95,8 +93,14 @@ class Receivers:
         """
         self._connection = None
         consumers, self._consumers = self._consumers, []
+        problem: JmsError | None = None
         for consumer in consumers:
-            consumer.close()
+            try:
+                consumer.close()
+            except JmsError as error:  # the others are closed all the same
+                problem = problem or error
+        if problem is not None:
+            raise problem
 
     @property
     def next_try(self) -> float | None:
@@ -107,10 +111,11 @@ class Receivers:
     def try_again(self) -> None:
         """Open the consumers of destinations that were refused, where it is time to."""
         for source in self._refusals.due(self._clock()):
-            if self._connection is not None and self._connection.state is ConnectionState.UP:
-                self._try(source)
-            else:
+            if self._connection is None or self._connection.state is not ConnectionState.UP:
                 self._connection = None
+                return
+            with contextlib.suppress(ConnectionLostError):  # somebody else tells of it
+                self._try(source)
 
     def _try(self, source: int) -> JmsError | None:
         settings = self._settings
@@ -118,7 +123,8 @@ class Receivers:
         try:
             self._open(source)
         except JmsError as error:
-            if len(settings.subscriptions) == 1:
+            # Some brokers close the connection after a refusal: the next destination isn't to blame for it.
+            if len(settings.subscriptions) == 1 or isinstance(error, ConnectionLostError):
                 raise
             pause = self._refusals.refused(source, str(error), self._clock(), self._chance())
             _log.warning(

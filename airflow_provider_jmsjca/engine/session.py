@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -34,6 +35,8 @@ from airflow_provider_jmsjca.transports.base import (
 )
 
 __all__ = ["AcknowledgeMode", "JmsSession"]
+
+_log = logging.getLogger(__name__)
 
 
 class JmsSession:
@@ -183,7 +186,11 @@ class JmsSession:
         received.consumer.acknowledge([received])
         inbox.settled(1)
         if self._mode is AcknowledgeMode.AUTO:
-            self._connection.synchronize()
+            try:
+                self._connection.synchronize()
+            except JmsError as error:
+                # The broker may have let go of it: then there is none but this one.
+                _log.warning("Message %s may come again: %s", message.message_id, error)
         return message
 
     def acknowledge(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeAlias, assert_never
 
@@ -110,15 +112,21 @@ class Settler:
 
     def _let_go(self, intake: Intake, decision: Settling, numbers: tuple[int, ...]) -> None:
         admission = self._dispatcher.admission
+        settled = admission.settled
         for number in numbers:
-            held = intake.held.pop(number, None)
+            if number not in intake.held:
+                continue
+            origin = intake.origin(number)
+            _, message = intake.held.pop(number)
             if intake.origins:
                 intake.origins.pop(number, None)
-            if held is not None and held[1] is not None and decision.__class__ not in _COME_BACK:
-                admission.settled.add(held[1].message_id)
-            if admission.duplicates is not None and held is not None and held[1] is not None:
+            if message is None:
+                continue
+            if decision.__class__ not in _COME_BACK:
+                settled.add(settled.key(origin, message.message_id))
+            if admission.duplicates is not None:
                 handled = decision.__class__ is CommitUnit
-                admission.out_of_hand(intake, held[1].message_id, handled=handled)
+                admission.out_of_hand(intake, message.message_id, handled=handled)
 
     def unit_to_join(self, intake: Intake, number: int) -> UnitOfWork:
         """Return the broker's side of a unit of work that is still open, begun if it isn't yet.
@@ -152,11 +160,11 @@ class Settler:
             return
         if unit is None:
             unit = intake.link.connection.unit()
-        if self._dispatcher.settings.delivery.batch_size == 1:  # those of a batch are in already
-            for received in held:
-                unit.acknowledge(received)
-        if copies:
-            for number in decision.acknowledge:
+        with _rolled_back(unit):
+            if self._dispatcher.settings.delivery.batch_size == 1:  # those of a batch are in already
+                for received in held:
+                    unit.acknowledge(received)
+            for number in decision.acknowledge if copies else ():
                 message = intake.held[number][1]
                 if message is not None:
                     for each in copies:
@@ -169,14 +177,10 @@ class Settler:
         received, message = intake.held[decision.delivery]
         outgoing = self._outgoing(intake, decision, message)
         unit = intake.link.connection.unit()
-        try:
+        with _rolled_back(unit):
             unit.acknowledge(received)
             for each in outgoing:
                 unit.send(each)
-        except JmsError as error:
-            if not isinstance(error, TransientBrokerError):
-                unit.rollback()
-            raise
         unit.commit()
 
     def _outgoing(self, intake: Intake, decision: TakeOut, message: JmsMessage | None) -> list[Outgoing]:
@@ -226,9 +230,26 @@ class Settler:
                 self._dispatcher.admission.admit_more()
             case UnitCommitted(), Stage():
                 pass
+            case UnitLost(), CommitUnit(unit=unit):
+                tally.rolled_back += messages
+                self._dispatcher.leave_unit(unit)
+            case UnitFailed(), CommitUnit(unit=unit):
+                tally.failed += 1
+                self._dispatcher.leave_unit(unit)
             case UnitFailed(), _:
                 tally.failed += 1
-                if not isinstance(decision, CommitUnit):
-                    self._dispatcher.admission.admit_more()  # it may stay where it is
+                self._dispatcher.admission.admit_more()  # it may stay where it is
             case UnitInDoubt(), _:
                 tally.in_doubt += messages
+                self._dispatcher.leave_unit(decision.unit)
+
+
+@contextlib.contextmanager
+def _rolled_back(unit: UnitOfWork) -> Iterator[None]:
+    """Roll the unit back if it can't be put together: its messages would stay part of it for ever."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, TransientBrokerError):
+            unit.rollback()
+        raise

@@ -5,10 +5,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Set as AbstractSet
+from typing import TypeAlias
 
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.transports.base import Received
+
+Key: TypeAlias = str | tuple[Destination, str] | None
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
 _REMEMBERED = 32_768
@@ -20,11 +24,16 @@ class SettledLately:
     """Ids of settled messages, and messages that came again although they were settled.
 
     Adding, connecting and asking are serialised by the caller; settling is not.
+
+    Args:
+        sources: How many destinations there are. Copies of a message in several queues may have the same id,
+            and each of them is settled by itself.
     """
 
-    def __init__(self) -> None:
-        self._ids: deque[str | None] = deque(maxlen=_REMEMBERED)
-        self._known: frozenset[str | None] = frozenset()
+    def __init__(self, sources: int = 1) -> None:
+        self._sources = sources
+        self._ids: deque[Key] = deque(maxlen=_REMEMBERED)
+        self._known: frozenset[Key] = frozenset()
         self._repeated: deque[Received] = deque()
         self.add = self._ids.append
 
@@ -33,21 +42,25 @@ class SettledLately:
         """Whether there is something to settle once more."""
         return bool(self._repeated)
 
+    def key(self, destination: Destination, message_id: str | None) -> Key:
+        """Return what tells a message from others; just its id where there is one destination."""
+        return message_id if self._sources == 1 or message_id is None else (destination, message_id)
+
     def connected(self) -> None:
         """Know from now on what was settled over the connections before."""
         self._known = frozenset(self._ids) - {None}
 
-    def forget(self, ids: AbstractSet[str | None]) -> None:
+    def forget(self, keys: AbstractSet[Key]) -> None:
         """Know nothing of messages that came anew under the id of a settled one, and were not settled."""
-        if not ids.isdisjoint(self._ids):
-            self._ids = deque((each for each in self._ids if each not in ids), maxlen=_REMEMBERED)
+        if not keys.isdisjoint(self._ids):
+            self._ids = deque((each for each in self._ids if each not in keys), maxlen=_REMEMBERED)
             self.add = self._ids.append
-        self._known -= ids
+        self._known -= keys
 
-    def knows(self, event: MessageArrived) -> bool:
-        """Say whether a message was settled before and came again."""
+    def knows(self, event: MessageArrived, destination: Destination) -> bool:
+        """Say whether a message of this destination was settled before and came again."""
         counts = event.parked is None or event.in_progress
-        return event.redelivered and counts and event.message_id in self._known
+        return event.redelivered and counts and self.key(destination, event.message_id) in self._known
 
     def keep(self, received: Received) -> None:
         """Keep a message that is to be settled once more."""

@@ -180,11 +180,13 @@ class MessageStream:
         Guarantee: returns within half a second; a broker that doesn't answer is left to a thread.
         """
         link, self._link = self._link, None
-        if link is not None and link.consumer is not None and link.lost is None:
-            closing = asyncio.ensure_future(in_thread(link.consumer.close))
-            closing.add_done_callback(_log_failure)
-            await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
-        self._connection.release()
+        try:
+            if link is not None and link.consumer is not None and link.lost is None:
+                closing = asyncio.ensure_future(in_thread(link.consumer.close))
+                closing.add_done_callback(_log_failure)
+                await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
+        finally:
+            self._connection.release()
 
     async def _open(self) -> _Link:
         while True:

@@ -49,7 +49,18 @@ async def in_thread(function: Callable[[], T], *, undo: Callable[[T], object] | 
             _run_out(lambda: undo(result))
 
     _start(work)
-    return await future
+    try:
+        return await future
+    except asyncio.CancelledError:
+        _undo_if_done(future, undo)
+        raise
+
+
+def _undo_if_done(future: asyncio.Future[T], undo: Callable[[T], object] | None) -> None:
+    """Undo a result that came before its caller, who was cancelled, could take it."""
+    if undo is not None and future.done() and not future.cancelled() and future.exception() is None:
+        result = future.result()
+        leave_to_thread(lambda: undo(result))
 
 
 def leave_to_thread(function: Callable[[], object]) -> None:

@@ -117,15 +117,29 @@ class Workers:
             while self._serve_next():
                 pass
         finally:
-            self._own.discard(own)
             with self._lock:
-                self.size -= 1
+                self._uncount(own)
+
+    def _uncount(self, own: int) -> None:
+        if own in self._own:
+            self._own.discard(own)
+            self.size -= 1
+
+    def _may_end(self) -> bool:
+        """Say whether a thread that was idle for long is one too many; if so, it isn't counted any more."""
+        with self._lock:
+            if self.size <= self._initial:
+                return False
+            self._uncount(threading.get_ident())
+        # Whoever has put something there meanwhile may have seen this thread still counted.
+        self._grow()
+        return True
 
     def _serve_next(self) -> bool:
         try:
             item = self._queue.get(timeout=self._idle_seconds)
         except queue.Empty:
-            return self.size <= self._initial
+            return not self._may_end()
         if item is None:
             self._queue.put(None)  # for the next one
             return False
@@ -134,6 +148,9 @@ class Workers:
             return True
         with self._lock:
             self._busy += 1
+        # What came since this was taken may have found this thread neither busy nor the queue long enough.
+        if self.size < self._maximum:
+            self._grow()
         try:
             self._serve(item)
         finally:

@@ -39,7 +39,13 @@ class CloseConsumer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseConnection:
-    """Close the connection, or give up opening one."""
+    """Close the connection, or give up opening one.
+
+    Attributes:
+        clean: It is up, and nothing that was begun goes back to the broker.
+    """
+
+    clean: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,6 +133,11 @@ class Deliveries:
             return 0
         return len(self._line) + self._units.in_hand + len(self._staging)
 
+    @property
+    def has_begun_waiting(self) -> bool:
+        """Whether a message waits that was in a unit before."""
+        return any(self._sightings.knows(message.key) for message in self._line)
+
     def is_open(self, unit: int) -> bool:
         """Whether a unit of work is neither over nor being committed."""
         return unit in self._units and self._units.committing(unit) is None
@@ -239,8 +244,8 @@ class Deliveries:
         if not unit.members:
             if settings.transaction_timeout is not None:
                 self._timers.set(TimerKind.TIMEOUT, unit.number, settings.transaction_timeout)
-            if settings.batch_size > 1 and settings.batch_flush is not None:
-                self._timers.set(TimerKind.FLUSH, unit.number, settings.batch_flush)
+            if settings.batch_size > 1 and (flush := settings.longest_batch) is not None:
+                self._timers.set(TimerKind.FLUSH, unit.number, flush)
         unit.current = None
         unit.members.append(message)
         self._decide(

@@ -26,6 +26,11 @@ class ConnectionUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOpened:
+    """`OpenConsumer` succeeded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectFailed:
     """`Connect` or `OpenConsumer` failed.
 
@@ -177,6 +182,8 @@ class ResumeAsked:
 class StopAsked:
     """Stop the activation, from outside or by the handler (J172).
 
+    While it stops already, it can only be told to be quicker.
+
     Attributes:
         reason: Logged, and repeated in `Stopped`.
         within: How long running handlers may take; after it they are left alone and rolled back.
@@ -194,6 +201,7 @@ class Tick:
 Event: TypeAlias = (
     Start
     | ConnectionUp
+    | ConsumerOpened
     | ConnectFailed
     | ConnectionLost
     | MessageArrived

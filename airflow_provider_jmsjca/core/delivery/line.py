@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from airflow_provider_jmsjca.core.delivery.turns import Turns
 from airflow_provider_jmsjca.core.delivery.units import InHand, Unit
@@ -33,6 +34,10 @@ class Line:
         if self._turns is None:
             return len(self._front) + len(self._lines[0])
         return len(self._front) + sum(map(len, self._lines))
+
+    def __iter__(self) -> Iterator[InHand]:
+        """Yield every message that waits."""
+        return chain(self._front, *self._lines)
 
     def append(self, message: InHand) -> None:
         """Put a message at the end of its line; one that is in progress has had its turn."""

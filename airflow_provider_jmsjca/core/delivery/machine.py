@@ -25,6 +25,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     ConnectFailed,
     ConnectionLost,
     ConnectionUp,
+    ConsumerOpened,
     Event,
     HandlerRaised,
     HandlerReturned,
@@ -91,6 +92,7 @@ class DeliveryMachine:
         self._connected = False
         self._consuming = False
         self._standby = False
+        self._left_alone = False
         self._stop: StopAsked | None = None
 
     @property
@@ -204,6 +206,9 @@ class DeliveryMachine:
                 self._start()
             case ConnectionUp():
                 self._connection_up()
+            case ConsumerOpened():
+                if self._consuming:
+                    self._outage.over()
             case ConnectFailed():
                 self._connect_failed(event)
             case ConnectionLost():
@@ -225,6 +230,7 @@ class DeliveryMachine:
                     self._decide(Connect())
                 case TimerKind.STOP:
                     self._log(Level.WARNING, "handlers didn't return in time: they are left alone")
+                    self._left_alone = True
                     self._deliveries.abandon()
                 case _:
                     self._deliveries.timer(kind, owner)
@@ -234,6 +240,7 @@ class DeliveryMachine:
     def _start(self) -> None:
         if not self._running:
             self._running = True
+            self._left_alone = False
             self._stop = None
             self._deliveries.gate.stopping = False
             self._outage.over()
@@ -246,8 +253,9 @@ class DeliveryMachine:
             return
         self._connected = True
         self._standby = False
-        self._outage.over()
         self.state = ActivationState.UP
+        if self.suspended:
+            self._outage.over()
         self._consume()
 
     def _consume(self) -> None:
@@ -301,7 +309,10 @@ class DeliveryMachine:
         self._consume()
 
     def _stop_asked(self, event: StopAsked) -> None:
-        if not self._running or self._stop is not None:
+        if not self._running:
+            return
+        if self._stop is not None:
+            self._timers.hasten(TimerKind.STOP, 0, event.within)
             return
         self._stop = event
         self._log(Level.INFO, f"message delivery stops: {event.reason}")
@@ -316,11 +327,12 @@ class DeliveryMachine:
         if not self._deliveries.idle:
             return
         if self._running and self._stop is not None:
+            clean = self._connected and not (self._left_alone or self._deliveries.has_begun_waiting)
             self._deliveries.drop_waiting()
             self._timers.clear(TimerKind.STOP, 0)
             self._running = self._connected = self._consuming = False
             self.state = ActivationState.DOWN
-            self._decide(CloseConnection())
+            self._decide(CloseConnection(clean=clean))
             self._decide(Stopped(reason=self._stop.reason))
         elif self.suspended and self._consuming:
             self._deliveries.drop_waiting()

@@ -22,7 +22,7 @@ class ActivationState(enum.StrEnum):
 
 
 class Outage:
-    """Counts failed attempts and time spent suspended, from the loss of a connection to the next one.
+    """Counts failed attempts and time spent suspended, from a loss until messages can come again.
 
     Source: J122; W24-W26.
     """
@@ -32,7 +32,7 @@ class Outage:
         self.over()
 
     def over(self) -> None:
-        """A connection is up."""
+        """A connection is up, and consumers are open on it."""
         self._attempts = 0
         self._reported = False
         self._left_to_suspend = timedelta(0)

@@ -62,6 +62,8 @@ class DeliverySettings:
             group and of batches are held all the same, for their order.
         transaction_timeout: A unit that lasts longer is rolled back; `None` for no limit.
         sources: Every destination, in the order of their turns.
+        longest_batch: When a batch ends in any case: at `batch_flush`, or after half of the transaction
+            timeout if that comes first. A batch that only collects must not be rolled back for it.
 
     Raises:
         ConfigurationError: Every rule that can't hold.
@@ -90,9 +92,12 @@ class DeliverySettings:
     transaction_timeout: timedelta | None = timedelta(seconds=30)
     outage: OutageSettings = field(default_factory=OutageSettings)
     sources: tuple[Destination, ...] = field(init=False)
+    longest_batch: timedelta | None = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sources", (self.destination, *self.further))
+        limits = [self.batch_flush, self.transaction_timeout and self.transaction_timeout / 2]
+        object.__setattr__(self, "longest_batch", min((each for each in limits if each), default=None))
         if faults := tuple(self._faults()):
             raise ConfigurationError(faults)
 

@@ -43,6 +43,7 @@ class Scene:
     idle: float = 10.0
     now: float = 1000.0
     filtered: bool = False
+    keeps: bool = False
     connections: list[Connection] = field(default_factory=list)
 
     def watch(self, *counts: Backlog) -> BacklogWatch:
@@ -59,6 +60,7 @@ class Scene:
             consumers=1,
             connect=open_one,
             idle_for=lambda: self.idle,
+            keeps=lambda: self.keeps,
             clock=lambda: self.now,
         )
 
@@ -163,7 +165,7 @@ def test_who_may_not_ask_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
 
     watch = BacklogWatch(
         name="orders listener", queue=ORDERS, filtered=False, consumers=1, connect=open_one,
-        idle_for=lambda: 10.0, clock=lambda: 0.0,
+        idle_for=lambda: 10.0, keeps=lambda: False, clock=lambda: 0.0,
     )  # fmt: skip
     watch.start()
     until(lambda: said(caplog))

@@ -311,7 +311,7 @@ def test_j172_the_handler_stops_delivery() -> None:
         d.CommitUnit(unit=delivered.unit, acknowledge=(1,))
     ]
     assert run.send(e.UnitCommitted(unit=delivered.unit)) == [
-        d.CloseConnection(),
+        d.CloseConnection(clean=True),
         d.Stopped(reason="no stock"),
     ]
     assert run.machine.state == "Down"
