@@ -19,6 +19,9 @@ from airflow_provider_jmsjca.core.value_types import (
 )
 
 HIGHEST_PRIORITY = 9
+"""Of JMS."""
+HIGHEST_RECEIVED_PRIORITY = 255
+"""Of messages that other clients of RabbitMQ sent, whose queues know so many."""
 
 _NO_PROPERTIES: Mapping[str, Any] = MappingProxyType({})
 _PROPERTY_TYPES = frozenset(map(str, PropertyType))
@@ -106,13 +109,13 @@ def checked_headers(headers: Mapping[str, Any], faults: list[str]) -> dict[str, 
     return dict(headers)
 
 
-def header_expectation(name: str, value: object) -> str | None:
+def header_expectation(name: str, value: object, *, highest: int = HIGHEST_PRIORITY) -> str | None:
     """Say what was expected of a header; `None` if the value is one it can have."""
     number = isinstance(value, int) and not isinstance(value, bool)
     match name:
         case "priority":
-            ok = number and 0 <= value <= HIGHEST_PRIORITY  # type: ignore[operator]  # number says it is one
-            return None if ok else f"0 (lowest) to {HIGHEST_PRIORITY}"
+            ok = number and 0 <= value <= highest  # type: ignore[operator]  # number says it is one
+            return None if ok else f"0 (lowest) to {highest}"
         case "expiration":
             ok = number and value >= 0  # type: ignore[operator]  # as above
             return None if ok else "milliseconds since the epoch, or 0 for never"

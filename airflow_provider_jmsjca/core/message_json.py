@@ -24,7 +24,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.message_checks import header_expectation, shortened
+from airflow_provider_jmsjca.core.message_checks import (
+    HIGHEST_RECEIVED_PRIORITY,
+    header_expectation,
+    shortened,
+)
 from airflow_provider_jmsjca.core.value_types import BodyKind, ItemType, PropertyType
 from airflow_provider_jmsjca.errors import ConfigurationError
 
@@ -239,7 +243,7 @@ class _Reader:
                 return Destination(DestinationKind(kind), rest)
             self._fault(name, value, "queue://name or topic://name")
             return None
-        expected = header_expectation(name, value)
+        expected = header_expectation(name, value, highest=HIGHEST_RECEIVED_PRIORITY)
         if expected:
             self._fault(name, value, expected)
         return value

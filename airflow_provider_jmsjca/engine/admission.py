@@ -63,23 +63,22 @@ class Admission:
         self.numbers = itertools.count(1)
         self._sources = settings.delivery.sources
         self.settled = SettledLately(len(self._sources))
+        self._known = self.settled.known
         self.duplicates = Duplicates() if settings.drop_duplicates else None
 
     def begin_anew(self, intake: Intake) -> None:
         """Take in what comes to other consumers from now on; what was not settled goes back to the broker."""
         old, self.intake = self.intake, intake
-        key = self.settled.key
-        back = {
-            key(old.origin(number), message.message_id)
-            for number, (_, message) in old.held.items()
-            if message is not None
-        }
+        settled, known = self.settled, self._known
+        back = {settled.key(old.origin(number), message) for number, (_, message) in old.held.items()}
         for received in tuple(old.arrivals):
             with contextlib.suppress(PoisonMessageError):
-                if not received.message.redelivered:
-                    destination = received.consumer.subscription.destination
-                    back.add(key(destination, received.message.message_id))
-        self.settled.forget(back)
+                message = received.message
+                key = settled.key(received.consumer.subscription.destination, message)
+                if not (message.redelivered and key in known):
+                    back.add(key)
+        settled.forget(back)
+        self._known = settled.known
 
     def may_take(self, intake: Intake) -> bool:
         """Say whether something has come that may be taken in."""
@@ -108,7 +107,7 @@ class Admission:
             _log.error("%s: message %s was left in progress: it stays", self._name, event.message_id)
             return None
         duplicates = None if event.left else self.duplicates
-        known = self.settled.knows(event, self._sources[event.source])
+        known = self.settled.knows(event, self.settled.key(self._sources[event.source], message))
         if known or (duplicates and duplicates.is_handled(event.message_id)):
             self._tally.repeated += 1
             self.settled.keep(received)

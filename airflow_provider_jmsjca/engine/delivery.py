@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from airflow_provider_jmsjca.core.administered import destination_named
+from airflow_provider_jmsjca.core.administered import LOOKUP, destination_named
 from airflow_provider_jmsjca.core.delivered import DeliveredMessage
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
+from airflow_provider_jmsjca.core.redelivery import Move, RedeliveryHandling
 from airflow_provider_jmsjca.core.response import Response, read_response
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Outgoing
@@ -151,7 +151,7 @@ class Delivery(DeliveredMessage):
         super().__init__(
             message,
             redelivery_handling=handling,
-            check_redelivery_handling=RedeliveryHandling.parse,
+            check_redelivery_handling=_check_handling,
             acknowledge=engine.acknowledge,
         )
         self.engine = engine
@@ -227,3 +227,15 @@ class Delivery(DeliveredMessage):
                 delay=None if delay is None else timedelta(seconds=delay),
             ),
         )
+
+
+def _check_handling(text: str) -> RedeliveryHandling:
+    handling = RedeliveryHandling.parse(text)
+    for action in handling.actions:
+        for target in action.all_targets if isinstance(action, Move) else ():
+            if target.name.startswith(LOOKUP):
+                raise ConfigurationError(
+                    f"redelivery handling of a message: {target} would have to be looked up, which is done "
+                    "for the handling of a spec only; name the destination itself"
+                )
+    return handling

@@ -61,6 +61,7 @@ class DirectWay:
         delivery = dispatcher.settings.delivery
         self._handling = str(delivery.handling)
         timeout = delivery.transaction_timeout
+        self._source = delivery.destination
         self._timeout = math.inf if timeout is None else timeout.total_seconds()
 
     def take(self, intake: Intake) -> list[Work] | None:
@@ -128,8 +129,9 @@ class DirectWay:
 
     def _committed(self, intake: Intake, direct: Direct, now: float) -> list[Work]:
         dispatcher = self._dispatcher
-        intake.held.pop(direct.delivery, None)
-        dispatcher.settled.add(direct.message_id)
+        held = intake.held.pop(direct.delivery, None)
+        if held is not None:
+            dispatcher.settled.add(dispatcher.settled.key(self._source, held[1]))
         dispatcher.tally.commit(1)
         if not self._machine.committed_directly(direct):
             return dispatcher.handle((UnitCommitted(unit=direct.unit),))

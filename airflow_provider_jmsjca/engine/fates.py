@@ -121,6 +121,11 @@ def _refuse_circles(spec: ActivationSpec) -> None:
         for name in _DESTINATIONS
         if (target := _destination(getattr(spec, name))) in own
     ]
+    faults += [
+        f"dead_letter_destination: got {target}, which is consumed itself, expected another destination"
+        for target in spec.dead_letter_destinations
+        if target in own
+    ]
     if faults:
         raise ConfigurationError(faults)
 

@@ -123,7 +123,7 @@ class Settler:
             if message is None:
                 continue
             if decision.__class__ not in _COME_BACK:
-                settled.add(settled.key(origin, message.message_id))
+                settled.add(settled.key(origin, message))
             if admission.duplicates is not None:
                 handled = decision.__class__ is CommitUnit
                 admission.out_of_hand(intake, message.message_id, handled=handled)

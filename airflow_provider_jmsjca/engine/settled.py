@@ -9,10 +9,11 @@ from typing import TypeAlias
 
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
 from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.transports.base import Received
 
-Key: TypeAlias = str | tuple[Destination, str] | None
+Key: TypeAlias = tuple[str, int] | tuple[str, int, Destination] | None
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
 _REMEMBERED = 32_768
@@ -42,9 +43,22 @@ class SettledLately:
         """Whether there is something to settle once more."""
         return bool(self._repeated)
 
-    def key(self, destination: Destination, message_id: str | None) -> Key:
-        """Return what tells a message from others; just its id where there is one destination."""
-        return message_id if self._sources == 1 or message_id is None else (destination, message_id)
+    @property
+    def known(self) -> frozenset[Key]:
+        """What was settled over earlier connections."""
+        return self._known
+
+    def key(self, destination: Destination, message: JmsMessage | None) -> Key:
+        """Return what tells a message from others; `None` if nothing does.
+
+        On some brokers the id is the producer's word, which may give several messages the same: what they
+        say tells them apart.
+        """
+        if message is None or message.message_id is None:
+            return None
+        body = message.body
+        said = hash(body) if isinstance(body, (str, bytes)) else 0
+        return (message.message_id, said) if self._sources == 1 else (message.message_id, said, destination)
 
     def connected(self) -> None:
         """Know from now on what was settled over the connections before."""
@@ -57,10 +71,10 @@ class SettledLately:
             self.add = self._ids.append
         self._known -= keys
 
-    def knows(self, event: MessageArrived, destination: Destination) -> bool:
-        """Say whether a message of this destination was settled before and came again."""
+    def knows(self, event: MessageArrived, key: Key) -> bool:
+        """Say whether a message was settled before and came again."""
         counts = event.parked is None or event.in_progress
-        return event.redelivered and counts and self.key(destination, event.message_id) in self._known
+        return event.redelivered and counts and key in self._known
 
     def keep(self, received: Received) -> None:
         """Keep a message that is to be settled once more."""

@@ -213,9 +213,7 @@ class Deliveries:
                 number = self._units.next_number()
                 self._settle(unit, message, settling(step, number, message, state, self._settings))
             case Keep():
-                self._log(
-                    Level.ERROR, f"message {message.key!r} can neither be delivered nor moved: it stays"
-                )
+                self._log(Level.ERROR, f"message {message.name} can neither be delivered nor moved: it stays")
                 self._decide(Leave(delivery=message.delivery))
                 self._completion.leave(unit)
             case _:
@@ -224,7 +222,7 @@ class Deliveries:
     def _pause(self, unit: Unit, message: InHand, pause: timedelta) -> None:
         if pause >= _SECOND and not pause % _SECOND:
             text = f"was seen {message.seen} times: delayed for {pause // _MILLISECOND} ms"
-            self._log(Level.INFO, f"message {message.key!r} {text}")
+            self._log(Level.INFO, f"message {message.name} {text}")
         unit.slices = list(slices(pause - unit.waited))
         unit.waited = max(unit.waited, pause)
         self._next_slice(unit, message)
@@ -398,7 +396,7 @@ class Deliveries:
         self.drop_waiting()
 
     def _warn(self, message: InHand, what: str) -> None:
-        self._log(Level.WARNING, f"message {message.key!r}: {what}")
+        self._log(Level.WARNING, f"message {message.name}: {what}")
 
     def _log(self, level: Level, text: str) -> None:
         self._decide(Log(level=level, text=text))

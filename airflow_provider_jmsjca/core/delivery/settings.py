@@ -59,7 +59,8 @@ class DeliverySettings:
         hold_until_ack: A unit ends when its messages were acknowledged, not when the handlers return.
         record_attempts: Every attempt is stored before the message is handed over.
         park: Delays above 5 seconds don't hold the message: the broker delivers a copy later. Messages of a
-            group and of batches are held all the same, for their order.
+            group and of batches are held all the same, for their order, and those of topics, whose other
+            subscribers would get the copy.
         transaction_timeout: A unit that lasts longer is rolled back; `None` for no limit.
         sources: Every destination, in the order of their turns.
         longest_batch: When a batch ends in any case: at `batch_flush`, or after half of the transaction

@@ -27,6 +27,8 @@ class Sightings:
     def receive(self, event: MessageArrived) -> InHand:
         """Return the message that arrived; it isn't counted before its turn comes."""
         key = event.message_id if event.message_id is not None else f"\0{event.delivery}"
+        if event.source:  # copies of a message in several queues may have the same id
+            key = f"{key}\0{event.source}"
         before = max((event.delivery_count or 1) - 1, 0)
         served = event.parked is not None and not event.redelivered
         flagged = event.redelivered or before > 0 or key in self._tracker

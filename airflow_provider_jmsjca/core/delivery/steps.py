@@ -10,7 +10,7 @@ from typing import TypeAlias
 from airflow_provider_jmsjca.core.delivery import decisions
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.delivery.units import InHand
-from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.redelivery import Backoff, Delay, Delete, MessageState, Move
 from airflow_provider_jmsjca.core.redelivery.actions import SLICE
 
@@ -47,6 +47,7 @@ class Keep:
 
 Step: TypeAlias = HandOver | Pause | Transfer | Discard | Keep
 HAND_OVER = HandOver()
+_AT_LEAST = timedelta(seconds=1)
 KEEP = Keep()
 
 
@@ -75,7 +76,9 @@ def next_step(
             return KEEP
         case Delay() | Backoff() if not message.served:
             pause = action.pause(message.seen, chance())
-            held = message.group is not None or settings.batch_size > 1 or pause <= SLICE
+            # A parked copy is sent anew: to a topic, it would reach every other subscriber a second time.
+            topic = origin.kind is DestinationKind.TOPIC
+            held = topic or message.group is not None or settings.batch_size > 1 or pause <= SLICE
             return Pause(pause, park=settings.park and not held)
     return HAND_OVER
 
@@ -97,8 +100,8 @@ def step_after_failure(
 ) -> Step:
     """Return what to do with a message that could not be moved or deleted: it stays and is delivered.
 
-    The last delay that stands before the action is served first, so that such a message doesn't spin. Where
-    moves are tried again, the message isn't delivered after the last one.
+    The last delay that stands before the action is served first, or a second if none does, so that such a
+    message doesn't spin. Where moves are tried again, the message isn't delivered after the last one.
 
     Source: J142; P16.
     """
@@ -109,7 +112,7 @@ def step_after_failure(
     for action in reversed((state.handling or settings.handling).actions):
         if isinstance(action, Delay | Backoff):
             return Pause(action.pause(message.seen, chance()), park=False)
-    return HAND_OVER
+    return Pause(_AT_LEAST, park=False)
 
 
 def settling(

@@ -55,6 +55,11 @@ class InHand:
     moves_failed: int = 0
 
     @property
+    def name(self) -> str:
+        """What the log calls it."""
+        return "without id" if self.message_id is None else repr(self.message_id)
+
+    @property
     def is_to_be_staged(self) -> bool:
         """Whether it goes to the in-progress queue before it is handled, if there is one."""
         return not (self.in_progress or self.undecodable or self.unsubscribed)

@@ -169,7 +169,7 @@ VALID = JmsMessage.text("x").to_json()
         ),
         ({**VALID, "body_kind": "stream", "body": [], "item_types": {"x": "int"}}, "index of an item"),
         ({**VALID, "reply_to": "answers"}, "reply_to: value 'answers': expected queue://name"),
-        ({**VALID, "priority": 10}, "priority: value 10: expected 0"),
+        ({**VALID, "priority": 256}, "priority: value 256: expected 0"),
         ({**VALID, "timestamp": "now"}, "timestamp"),
         ({**VALID, "type": 5}, "type: value 5"),
     ],

@@ -27,6 +27,14 @@ from airflow_provider_jmsjca.transports.stomp.frames import Frame, escape
 LONGEST_PROPERTY: Final = 10_000
 LONGEST_HEADER_LINE: Final = 10 * 1024
 MOST_HEADERS: Final = 1000
+# How a message was delayed is no property of it: sent along, it would undo or repeat a later delay.
+_SCHEDULING: Final = {
+    "scheduledJobId",
+    "AMQ_SCHEDULED_CRON",
+    "AMQ_SCHEDULED_DELAY",
+    "AMQ_SCHEDULED_PERIOD",
+    "AMQ_SCHEDULED_REPEAT",
+}
 _UNSEEN: Final = ("JMSXGroupID", "JMSXGroupSeq")
 
 
@@ -57,6 +65,7 @@ class ActiveMqDialect(Dialect):
     # Text of Java producers comes without a content-length and with its NULs as they are. The broker's own
     # end of a frame has a line feed behind it; text with both breaks the connection.
     frame_end: ClassVar[bytes] = b"\0\n"
+    temporary: ClassVar[tuple[str, ...]] = ("/remote-temp-queue/", "/remote-temp-topic/")
     ways_out: ClassVar[Mapping[str, str]] = {
         "maximum data length": (
             "the body is larger than wireFormat.maxDataLength of the broker's STOMP connector, 104857600 "
@@ -68,7 +77,7 @@ class ActiveMqDialect(Dialect):
         ),
         "Java heap space": "the broker's memory is too small for it: raise -Xmx of the broker",
     }
-    hidden: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser"}
+    hidden: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser"} | _SCHEDULING
     taken: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser", "transformation"}
     consumer_options: ClassVar[frozenset[str]] = frozenset(
         {
@@ -119,6 +128,8 @@ class ActiveMqDialect(Dialect):
 
     def destination(self, destination: Destination) -> str:
         """Return the `destination` header."""
+        if destination.name.startswith(self.temporary):
+            return destination.name
         return f"/{destination.kind}/{destination.name}"
 
     def property_headers(self, headers: Headers, properties: Mapping[str, PropertyValue]) -> None:

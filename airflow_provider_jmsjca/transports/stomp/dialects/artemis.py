@@ -27,7 +27,13 @@ from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame
 
 DEFAULT_WINDOW: Final = 1024 * 1024
 BYTES_PER_MESSAGE: Final = 1500
-_HIDDEN: Final = RESERVED | {"destination-type", "subscription-type", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY"}
+_HIDDEN: Final = RESERVED | {
+    "destination-type",
+    "subscription-type",
+    "_AMQ_DUPL_ID",
+    "_AMQ_SCHED_DELIVERY",
+    "AMQ_SCHEDULED_DELAY",
+}
 _ROUTING: Final = {DestinationKind.QUEUE: "ANYCAST", DestinationKind.TOPIC: "MULTICAST"}
 _KINDS: Final = {"ANYCAST": DestinationKind.QUEUE, "MULTICAST": DestinationKind.TOPIC}
 _OUTSIDE_QUOTES: Final = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\bJMS[A-Za-z]+\b")

@@ -18,6 +18,7 @@ from airflow_provider_jmsjca.core.message import (
     PropertyValue,
     unchecked_message,
 )
+from airflow_provider_jmsjca.core.message_checks import HIGHEST_PRIORITY
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp import frames
@@ -36,7 +37,6 @@ from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame, unescape
 from airflow_provider_jmsjca.transports.stomp.likeness import Template
 
 _CONTENT_LENGTH: Final = "content-length"
-_HIGHEST_PRIORITY: Final = 9
 _LOWEST_NUMBER: Final = 0
 
 
@@ -55,6 +55,8 @@ class Dialect(ABC):
         writes_singly: Whether the broker writes each message by itself, however many there are.
         usual_prefetch: How many unsettled messages the broker may have outstanding if nobody says.
         counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
+        highest_priority: Of a message; JMS knows 0 to 9.
+        temporary: How names begin that the broker puts into `reply-to` and takes back only as they are.
         ways_out: What helps, by a part of the text of an ERROR that says a message passes a limit.
         hidden: Received headers that are no properties of the message.
         unread: Those of them whose values decide nothing about it.
@@ -77,6 +79,8 @@ class Dialect(ABC):
     writes_singly: ClassVar[bool] = False
     usual_prefetch: ClassVar[int] = 200
     counts_messages: ClassVar[bool] = True
+    highest_priority: ClassVar[int] = HIGHEST_PRIORITY
+    temporary: ClassVar[tuple[str, ...]] = ()
     ways_out: ClassVar[Mapping[str, str]] = {}
     hidden: ClassVar[frozenset[str]] = RESERVED
     unread: ClassVar[frozenset[str]] = frozenset({"ack", "content-length", "receipt", "subscription"})
@@ -204,8 +208,9 @@ class Dialect(ABC):
     def _optional_headers(self, headers: Headers, outgoing: Outgoing) -> None:
         message = outgoing.message
         if message.priority != DEFAULT_PRIORITY:
-            if not _LOWEST_NUMBER <= message.priority <= _HIGHEST_PRIORITY:
-                raise ConfigurationError(f"the priority {message.priority} is not between 0 and 9")
+            highest = self.highest_priority
+            if not _LOWEST_NUMBER <= message.priority <= highest:
+                raise ConfigurationError(f"the priority {message.priority} is not between 0 and {highest}")
             headers.append(("priority", str(message.priority)))
         if message.correlation_id is not None:
             headers.append(("correlation-id", message.correlation_id))

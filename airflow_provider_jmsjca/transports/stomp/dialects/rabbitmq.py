@@ -39,8 +39,11 @@ _TEXT: Final = "text/plain;charset=utf-8"
 _OURS: Final = frozenset({_ASCII, _TEXT})
 _TEXTUAL: Final = ("text/", "application/json", "application/xml")
 _HIDDEN: Final = RESERVED | {"amqp-message-id", "expiration", "x-delivery-count", EXPIRATION}
-# Those with x- change how the broker declares a queue, counts deliveries or routes dead letters.
+# Those with x- change how the broker declares a queue, counts deliveries or routes dead letters; with CC and
+# BCC it would route copies.
 _TAKEN: Final = _HIDDEN | {
+    "BCC",
+    "CC",
     "content-encoding",
     "app-id",
     "user-id",
@@ -88,6 +91,8 @@ class RabbitMqDialect(Dialect):
 
     product: ClassVar[str] = "rabbitmq"
     capabilities: ClassVar[Capabilities] = Capabilities(redelivered_flag=True, durable_subscription=True)
+    highest_priority: ClassVar[int] = 255
+    temporary: ClassVar[tuple[str, ...]] = ("/reply-queue/",)
     ways_out: ClassVar[Mapping[str, str]] = {
         "larger than configured max size": (
             "raise max_message_size in the broker's rabbitmq.conf, 134217728 bytes unless it is set there"
@@ -148,6 +153,8 @@ class RabbitMqDialect(Dialect):
 
     def destination(self, destination: Destination) -> str:
         """Return the `destination` header; slashes in a name are escaped as the plugin wants it."""
+        if destination.name.startswith(self.temporary):
+            return destination.name
         return f"/{destination.kind}/{destination.name.replace('/', '%2F')}"
 
     def identity(self, new_id: Callable[[], str]) -> bytes:

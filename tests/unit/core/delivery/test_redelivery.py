@@ -230,7 +230,10 @@ def test_j94_redirect_at_once_where_asked() -> None:
     (move,) = run.arrive(redelivered=True)
     assert isinstance(move, d.Move)
     assert move.redirect
-    (delivered,) = run.send(e.UnitFailed(unit=move.unit, failure=FAILURE))
+    assert run.send(e.UnitFailed(unit=move.unit, failure=FAILURE)) == [
+        d.Wait(delivery=1, pause=SECOND, left=timedelta(0))
+    ]
+    (delivered,) = run.tick()
     assert isinstance(delivered, d.Deliver)
 
 
@@ -238,7 +241,10 @@ def test_j142_a_failed_deletion_delivers() -> None:
     run = Run(handling="1:delete")
     (delete,) = run.arrive(redelivered=True)
     assert isinstance(delete, d.Delete)
-    (delivered,) = run.send(e.UnitFailed(unit=delete.unit, failure=FAILURE))
+    assert run.send(e.UnitFailed(unit=delete.unit, failure=FAILURE)) == [
+        d.Wait(delivery=1, pause=SECOND, left=timedelta(0))
+    ]
+    (delivered,) = run.tick()
     assert isinstance(delivered, d.Deliver)
 
 
