@@ -13,6 +13,7 @@ from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, JmsError
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Subscription
 from tests.contract.transport.collector import Collector
+from tests.contract.transport.traffic import Connect
 
 RoundTrip: TypeAlias = Callable[[JmsMessage], JmsMessage]
 
@@ -131,6 +132,23 @@ def test_reply_to_a_topic(round_trip: RoundTrip) -> None:
 
 def test_not_persistent(round_trip: RoundTrip) -> None:
     assert round_trip(JmsMessage.text("x", persistent=False)).persistent is False
+
+
+@pytest.mark.parametrize("first", [None, JmsMessage.text("persistent")], ids=["new queue", "old queue"])
+def test_not_persistent_it_outlives_the_connection_of_its_sender(
+    connect: Connect, queue: Destination, first: JmsMessage | None
+) -> None:
+    if first is not None:
+        sender = connect()
+        sender.send([Outgoing(destination=queue, message=first)])
+        sender.close()
+    sender = connect()
+    sender.send([Outgoing(destination=queue, message=JmsMessage.text("x", persistent=False))])
+    sender.close()
+    collector = Collector()
+    connect().consume(Subscription(destination=queue), collector)
+    wanted = ["x"] if first is None else [first.body, "x"]
+    assert [received.message.body for received in collector.wait(len(wanted))] == wanted
 
 
 def test_property_values(round_trip: RoundTrip) -> None:

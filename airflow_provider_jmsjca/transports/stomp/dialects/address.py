@@ -37,7 +37,8 @@ def address_of(
     destination = Destination(kind, name, options)
     headers = (
         ("destination", dialect.destination(destination)),
-        ("persistent", "true" if persistent else "false"),
+        # `persistent:false` says nothing new; RabbitMQ would declare a queue that ends with the connection.
+        *((("persistent", "true"),) if persistent else ()),
         *producer_headers(dialect, destination),
     )
     dialect.check_headers([*headers], b"")
