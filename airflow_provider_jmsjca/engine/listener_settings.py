@@ -149,6 +149,12 @@ def listener_settings(
             prefetch=_prefetch(spec, each, concurrency, receivers),
             # One message at a time is settled before the next is looked at; batches let members go early.
             in_order=concurrency == 1 and spec.batch_size == 1,
+            one_of_several=(
+                receivers > 1
+                and spec.batch_size == 1
+                and each.kind is DestinationKind.QUEUE
+                and (prefetch_of(each) or spec.prefetch) is None
+            ),
             alone=not further and receivers == 1 and spec.in_progress_destination is None,
         )
         for each in (destination, *further)

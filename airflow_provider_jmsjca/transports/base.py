@@ -121,6 +121,9 @@ class Subscription:
         alone: The holder promises to receive nothing else over the connection meanwhile. A transport may then
             do the same where one acknowledgement counts for everything received over a connection; it
             refuses another consumer there.
+        one_of_several: The holder has several consumers of the destination, and nobody has said what their
+            prefetch is to be. Where the broker keeps a message group's order only by giving it to one
+            consumer, and doesn't show which messages are of one, a transport takes one message at a time.
     """
 
     destination: Destination
@@ -129,6 +132,7 @@ class Subscription:
     prefetch: int | None = None
     in_order: bool = False
     alone: bool = False
+    one_of_several: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

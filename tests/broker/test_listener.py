@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
@@ -11,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import stomp
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
@@ -253,3 +255,41 @@ def test_killed_and_started_again(any_private_broker: Broker, queue_name: str) -
     send(settings, queue_name, "b")
     until(lambda: "b" in got)
     assert listener.stop(timedelta(seconds=10))
+
+
+@pytest.mark.parametrize("mode", ["serial", "sync"])
+def test_a_group_of_another_client_keeps_its_order(broker: Broker, queue_name: str, mode: str) -> None:
+    """J81-J84: ActiveMQ Classic doesn't show to which group a message of another client belongs."""
+    settings = broker.settings()
+    (host,) = settings.hosts
+    other = stomp.Connection12([host], vhost=settings.virtual_host or "/", auto_content_length=False)
+    confirmed = threading.Event()
+
+    class Confirmations(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py has no types
+        def on_receipt(self, _: object) -> None:
+            confirmed.set()
+
+    other.set_listener("", Confirmations())
+    other.connect(settings.username, settings.password, wait=True)
+    headers = {"persistent": "true", "JMSXGroupID": "g"}
+    to = f"/queue/{queue_name}"
+    with contextlib.closing(connect(settings)) as ours:
+        product = ours.broker.product
+    if product == "artemis":
+        to, headers["destination-type"] = queue_name, "ANYCAST"
+    for number in range(30):
+        other.send(to, str(number), headers=headers)
+    other.send(to, "30", headers={**headers, "receipt": "last"})
+    assert confirmed.wait(10)
+    other.disconnect()
+    done: list[int] = []
+
+    def handle(delivery: Delivery) -> None:
+        number = int(delivery.body)
+        time.sleep(0.02 if number % 2 == 0 else 0)
+        done.append(number)
+
+    activation(settings, queue_name, handle, concurrency_mode=mode, endpoint_pool_max_size=4).run(
+        max_messages=31, run_for=timedelta(seconds=20)
+    )
+    assert done == list(range(31))

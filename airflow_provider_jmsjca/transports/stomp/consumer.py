@@ -58,9 +58,7 @@ class StompConsumer:
         self._in_order = may_accumulate(connection, subscription)
         self._unsent = 0
         # A broker that waits for acknowledgements before it sends more must not wait in vain.
-        self._most_unsent = max(
-            1, min(_MOST_UNSENT, (subscription.prefetch or connection.dialect.usual_prefetch) // 4)
-        )
+        self._most_unsent = max(1, min(_MOST_UNSENT, connection.dialect.prefetch(subscription) // 4))
         self._waiting: deque[tuple[Frame, bool]] = deque()
         self._limit = None if connection.dialect.counts_messages else subscription.prefetch
 

@@ -95,13 +95,16 @@ class ActiveMqDialect(Dialect):
         """Return all but the number of the connection. A client id, if there is one, stands in its place."""
         return session.rpartition(":")[0] if session.startswith("ID:") else None
 
+    def prefetch(self, subscription: Subscription) -> int:
+        """Return one message where several consumers share: the groups of other clients aren't shown."""
+        return 1 if subscription.one_of_several else super().prefetch(subscription)
+
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE."""
         del client_id
-        prefetch = self.usual_prefetch if subscription.prefetch is None else subscription.prefetch
         headers = {
             "destination": self.destination(subscription.destination),
-            "activemq.prefetchSize": str(max(1, prefetch)),  # with 0 nothing ever comes
+            "activemq.prefetchSize": str(max(1, self.prefetch(subscription))),  # with 0 nothing ever comes
         }
         if subscription.selector:
             headers["selector"] = subscription.selector

@@ -122,6 +122,10 @@ class Dialect(ABC):
         if faults:
             raise ConfigurationError(faults)
 
+    def prefetch(self, subscription: Subscription) -> int:
+        """Return how many unsettled messages the broker may have outstanding."""
+        return self.usual_prefetch if subscription.prefetch is None else subscription.prefetch
+
     @abstractmethod
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE, without `ack`, `receipt` and (unless fixed by a name) `id`."""

@@ -111,10 +111,9 @@ class RabbitMqDialect(Dialect):
 
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE."""
-        prefetch = self.usual_prefetch if subscription.prefetch is None else subscription.prefetch
         headers = {
             "destination": self.destination(subscription.destination),
-            "prefetch-count": str(max(1, prefetch)),  # 0 means unlimited
+            "prefetch-count": str(max(1, self.prefetch(subscription))),  # 0 means unlimited
         }
         if subscription.durable_name is not None:
             headers |= _durable(subscription.durable_name, client_id)
