@@ -30,6 +30,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import finder
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.operators.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
@@ -113,8 +114,7 @@ class JmsListenOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Consume until an end is reached, or until there is nothing to do."""
         with task_failures():
-            if self.max_messages is None and self.run_for is None and self.idle_for is None:
-                raise ConfigurationError("a listener needs an end: max_messages, run_for or idle_for")
+            self._check()
         until = None if self.run_for is None else time.time() + self.run_for
         return self._listen(context, Counts(), until)
 
@@ -139,6 +139,23 @@ class JmsListenOperator(BaseOperator):
         """Stop: running calls are finished or rolled back, everything else goes back to the broker."""
         # From another thread: this runs in a signal handler, maybe while this thread holds the event's lock.
         threading.Thread(target=self._stop.set).start()
+
+    def _check(self) -> None:
+        faults: list[str] = []
+        if self.max_messages is None and self.run_for is None and self.idle_for is None:
+            faults.append("a listener needs an end: max_messages, run_for or idle_for")
+        if self.max_messages is not None:
+            faults += count_faults("max_messages", self.max_messages)
+        if self.run_for is not None:
+            faults += seconds_faults("run_for", self.run_for, otherwise="None for no such end")
+        if self.idle_for is not None:
+            faults += seconds_faults("idle_for", self.idle_for, otherwise="None for no such end")
+        if self.defer_after is not None:
+            faults += seconds_faults("defer_after", self.defer_after, otherwise="None to keep the worker")
+        faults += seconds_faults("poll_interval", self.poll_interval)
+        faults += seconds_faults("stop_timeout", self.stop_timeout, least=0)
+        if faults:
+            raise ConfigurationError(faults)
 
     def _listen(self, context: Context, so_far: Counts, until: float | None) -> dict[str, Any]:
         with task_failures():

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from airflow.utils.state import DagRunState, TaskInstanceState
 
 from airflow_provider_jmsjca.core.destination import Destination
@@ -116,12 +116,6 @@ def test_options_of_the_connection_hold(
     outcome = run_task(lambda: listen(fail, spec={"destination": "queue://orders"}))
     assert outcome.value["moved"] == 1
     assert [message.body for message in server.messages("far")] == ["a"]
-
-
-def test_an_end_is_needed(server: Broker) -> None:
-    outcome = run_task(lambda: listen(lambda _: None, idle_for=None))
-    assert outcome.state == TaskInstanceState.FAILED
-    del server
 
 
 class _Instance:
@@ -294,6 +288,33 @@ def test_killed_it_stops_cleanly(server: Broker, publish: Publish) -> None:
         operators[0].execute(CONTEXT)
     assert [message.body for message in server.messages("orders")] in (["b"], [])
     assert server.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"idle_for": None}, "a listener needs an end: max_messages, run_for or idle_for"),
+        ({"max_messages": "10"}, "max_messages is '10'; expected a whole number of at least 1"),
+        ({"run_for": 0}, "run_for is 0; expected seconds above 0, or None for no such end"),
+        ({"idle_for": -5}, "idle_for is -5; expected seconds above 0, or None for no such end"),
+        ({"defer_after": 0}, "defer_after is 0; expected seconds above 0, or None to keep the worker"),
+        ({"poll_interval": "x"}, "poll_interval is 'x'; expected seconds above 0"),
+        ({"stop_timeout": -1}, "stop_timeout is -1; expected seconds of at least 0"),
+        (
+            {"run_for": -1, "poll_interval": 0},
+            (
+                "run_for is -1; expected seconds above 0, or None for no such end; "
+                "poll_interval is 0; expected seconds above 0"
+            ),
+        ),
+    ],
+)
+def test_bad_numbers(server: Broker, publish: Publish, arguments: dict[str, Any], said: str) -> None:
+    publish("a")
+    with pytest.raises(AirflowFailException) as found:
+        listen(lambda _: None, **arguments).execute(CONTEXT)
+    assert str(found.value) == said
+    assert server.depth("orders") == 1
 
 
 def test_decorated_function(server: Broker, publish: Publish) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -341,6 +342,13 @@ def test_killed_while_spark_submit_is_being_started_it_ends_that(
     outcome = run_task(lambda: Killed(**load(tmp_path / "spool")), "left")
     assert outcome.state == TaskInstanceState.FAILED
     assert not calls.exists() or not _runs(int(calls.read_text()))
+
+
+def test_operators_can_be_copied(tmp_path: Path) -> None:
+    """As Airflow does with a part of a DAG."""
+    copied = copy.deepcopy(JmsToSparkSubmitOperator(**load(tmp_path)))
+    assert copied.spark_conn_id == "spark_test"
+    copied._stop.set()
 
 
 def test_a_job_that_leaves_no_report_fails_the_task_and_a_retry_submits_the_same_batch(
