@@ -16,6 +16,7 @@ from airflow.sdk.bases.decorator import (
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.engine.statistics import Counts
+from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 
 # The connection is the operator's to name.
@@ -69,8 +70,16 @@ def jms_listener_task(python_callable: Callable[..., Any] | None = None, **kwarg
     Args:
         python_callable: The function.
         **kwargs: Fields of an activation spec, under our names, and the arguments of `JmsListenOperator`.
+
+    Raises:
+        ConfigurationError: A `spec` is given, and fields of one beside it.
     """
     spec = {name: kwargs.pop(name) for name in _SPEC_FIELDS & kwargs.keys()}
+    if spec and "spec" in kwargs:
+        raise ConfigurationError(
+            f"@task.jms_listener: got spec and, beside it, {', '.join(sorted(spec))}; expected one or the "
+            "other: put them into the spec, or leave it out"
+        )
     if spec:
         kwargs["spec"] = spec
     return task_decorator_factory(

@@ -20,6 +20,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.decorators.listener import jms_listener_task
 from airflow_provider_jmsjca.engine.runs import Watch
+from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
@@ -315,6 +316,12 @@ def test_bad_numbers(server: Broker, publish: Publish, arguments: dict[str, Any]
         listen(lambda _: None, **arguments).execute(CONTEXT)
     assert str(found.value) == said
     assert server.depth("orders") == 1
+
+
+def test_a_spec_and_fields_of_one_are_refused() -> None:
+    """One of them would be ignored."""
+    with pytest.raises(ConfigurationError, match="got spec and, beside it, destination, name; expected one"):
+        jms_listener_task(spec=SPEC, destination="orders", name="x", idle_for=1)
 
 
 def test_decorated_function(server: Broker, publish: Publish) -> None:
