@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -30,6 +29,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import finder
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.operators.killing import AnyActivation, WhenKilled
 from airflow_provider_jmsjca.operators.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
@@ -62,7 +62,8 @@ class JmsListenOperator(BaseOperator):
         idle_for: End when nothing came for so many seconds, deferred ones included.
         defer_after: Leave the worker when nothing came for so many seconds; `None` never does.
         poll_interval: Seconds between two looks while deferred, on brokers that can be browsed.
-        stop_timeout: Seconds that running calls get at the end; after that they are rolled back.
+        stop_timeout: Seconds that running calls get at the end; after that they are rolled back. A task that
+            is killed or cleared gives them 4 at most, for Airflow ends its process after 5.
         confirm: Wait for the broker after each message; also a field of the spec.
         park: Leave delays above 5 seconds to the broker, where it can; also a field of the spec.
         subscribes: Says of each message whether it is wanted; the others move to the spec's
@@ -109,7 +110,7 @@ class JmsListenOperator(BaseOperator):
         self.confirm = confirm
         self.park = park
         self.subscribes = subscribes
-        self._stop = threading.Event()
+        self._killed = False
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Consume until an end is reached, or until there is nothing to do."""
@@ -137,8 +138,7 @@ class JmsListenOperator(BaseOperator):
 
     def on_kill(self) -> None:
         """Stop: running calls are finished or rolled back, everything else goes back to the broker."""
-        # From another thread: this runs in a signal handler, maybe while this thread holds the event's lock.
-        threading.Thread(target=self._stop.set).start()
+        self._killed = True  # no more than that in a signal handler; the run sees it
 
     def _check(self) -> None:
         faults: list[str] = []
@@ -168,18 +168,19 @@ class JmsListenOperator(BaseOperator):
             # A distributed subscription is a topic here: deferred, nobody would move its messages.
             sources = () if listener is None else listener.delivery.sources
             idle, defers = self._idle({each.kind for each in sources} or {DestinationKind.TOPIC})
+            within = timedelta(seconds=self.stop_timeout)
             counts = so_far + activation.run(
                 max_messages=None if self.max_messages is None else self.max_messages - so_far.settled,
                 run_for=None if until is None else timedelta(seconds=max(until - time.time(), 0.001)),
                 idle_for=idle,
-                stop=self._stop,
-                within=timedelta(seconds=self.stop_timeout),
+                stop=WhenKilled(killed=lambda: self._killed, activation=activation, within=within),
+                within=within,
                 progress=lambda now: self._log_progress(so_far + now, _down(activation)),
                 progress_every=_PROGRESS,
             )
         members = activation if isinstance(activation, EveryMemberActivation) else None
         self._log_progress(counts, members.missing if members is not None else ())
-        if self._stop.is_set():
+        if self._killed:
             raise AirflowException(f"told to stop; {counts.settled} messages are settled, the rest goes back")
         ended_by = activation.ended_by
         if self.max_messages is not None and counts.settled >= self.max_messages:
@@ -195,7 +196,7 @@ class JmsListenOperator(BaseOperator):
 
     def _activation(
         self, spec: ActivationSpec, settings: ConnectionSettings
-    ) -> tuple[Activation | EveryMemberActivation, ListenerSettings] | tuple[LoadBalancedActivation, None]:
+    ) -> tuple[AnyActivation, ListenerSettings | None]:
         how: dict[str, Any] = {
             "principal": settings.username,
             "confirm": self.confirm,

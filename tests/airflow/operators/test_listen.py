@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import threading
 import time
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -282,13 +283,42 @@ def test_killed_it_stops_cleanly(server: Broker, publish: Publish) -> None:
 
     def kill(_: Any) -> None:
         operators[0].on_kill()
-        assert operators[0]._stop.wait(5)
 
     operators.append(listen(kill))
     with pytest.raises(Exception, match="told to stop"):
         operators[0].execute(CONTEXT)
     assert [message.body for message in server.messages("orders")] in (["b"], [])
     assert server.connections == 0
+
+
+def test_killed_it_leaves_a_long_call_alone_before_airflow_ends_the_process(
+    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """5 seconds after it told it to end, whatever `stop_timeout` says."""
+    monkeypatch.setattr("airflow_provider_jmsjca.operators.killing._WITHIN", timedelta(seconds=0.3))
+    publish("a")
+    called, returns = threading.Event(), threading.Event()
+
+    def handle(_: Any) -> None:
+        called.set()
+        returns.wait(20)
+
+    operator = listen(handle, stop_timeout=20)
+
+    def kill() -> None:
+        called.wait(5)
+        operator.on_kill()
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    began = time.monotonic()
+    with pytest.raises(Exception, match="told to stop; 0 messages are settled"):
+        operator.execute(CONTEXT)
+    assert time.monotonic() - began < 5
+    assert [message.body for message in server.messages("orders")] == ["a"]
+    assert server.connections == 0
+    returns.set()
+    killing.join()
 
 
 @pytest.mark.parametrize(
@@ -322,6 +352,11 @@ def test_a_spec_and_fields_of_one_are_refused() -> None:
     """One of them would be ignored."""
     with pytest.raises(ConfigurationError, match="got spec and, beside it, destination, name; expected one"):
         jms_listener_task(spec=SPEC, destination="orders", name="x", idle_for=1)
+
+
+def test_it_can_be_copied() -> None:
+    """As Airflow does with a part of a DAG."""
+    assert copy.deepcopy(listen(lambda _: None)).idle_for == 0.5
 
 
 def test_decorated_function(server: Broker, publish: Publish) -> None:
