@@ -15,9 +15,9 @@ from airflow.sdk.bases.decorator import (
 )
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.engine.statistics import Counts
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
+from airflow_provider_jmsjca.operators.stints import Stint
 
 # The connection is the operator's to name.
 _SPEC_FIELDS = frozenset(ActivationSpec.model_fields) - {"jms_conn_id"}
@@ -48,10 +48,10 @@ class JmsListenDecoratedOperator(DecoratedOperator, JmsListenOperator):
         self.python_callable = python_callable
         self._keywords: Mapping[str, Any] = {}
 
-    def _listen(self, context: Context, so_far: Counts, until: float | None) -> dict[str, Any]:
+    def _listen(self, context: Context, stint: Stint) -> dict[str, Any]:
         given = {**context, **self.op_kwargs}
         self._keywords = determine_kwargs(self.python_callable, (None, *self.op_args), given)
-        return super()._listen(context, so_far, until)
+        return super()._listen(context, stint)
 
     def _handle(self, delivery: Any) -> object:
         return self.python_callable(delivery, *self.op_args, **self._keywords)
