@@ -21,8 +21,8 @@ _WITHIN = timedelta(seconds=4)
 class WhenKilled:
     """The `stop` of a run: set once its task is killed.
 
-    Who asks for a stop first says how long running calls may take. So this asks itself, in the thread of the
-    run and before the run does, which would give them all of `within`.
+    The run itself asks for a stop that gives running calls all of `within`. The shorter time holds, so this
+    asks too, in the thread of the run.
 
     Attributes:
         killed: Whether the task is told to end.
