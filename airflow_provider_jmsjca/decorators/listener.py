@@ -15,8 +15,9 @@ from airflow.sdk.bases.decorator import (
 )
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.engine.statistics import Counts
+from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
+from airflow_provider_jmsjca.operators.stints import Stint
 
 # The connection is the operator's to name.
 _SPEC_FIELDS = frozenset(ActivationSpec.model_fields) - {"jms_conn_id"}
@@ -47,10 +48,10 @@ class JmsListenDecoratedOperator(DecoratedOperator, JmsListenOperator):
         self.python_callable = python_callable
         self._keywords: Mapping[str, Any] = {}
 
-    def _listen(self, context: Context, so_far: Counts, until: float | None) -> dict[str, Any]:
+    def _listen(self, context: Context, stint: Stint) -> dict[str, Any]:
         given = {**context, **self.op_kwargs}
         self._keywords = determine_kwargs(self.python_callable, (None, *self.op_args), given)
-        return super()._listen(context, so_far, until)
+        return super()._listen(context, stint)
 
     def _handle(self, delivery: Any) -> object:
         return self.python_callable(delivery, *self.op_args, **self._keywords)
@@ -69,8 +70,16 @@ def jms_listener_task(python_callable: Callable[..., Any] | None = None, **kwarg
     Args:
         python_callable: The function.
         **kwargs: Fields of an activation spec, under our names, and the arguments of `JmsListenOperator`.
+
+    Raises:
+        ConfigurationError: A `spec` is given, and fields of one beside it.
     """
     spec = {name: kwargs.pop(name) for name in _SPEC_FIELDS & kwargs.keys()}
+    if spec and "spec" in kwargs:
+        raise ConfigurationError(
+            f"@task.jms_listener: got spec and, beside it, {', '.join(sorted(spec))}; expected one or the "
+            "other: put them into the spec, or leave it out"
+        )
     if spec:
         kwargs["spec"] = spec
     return task_decorator_factory(

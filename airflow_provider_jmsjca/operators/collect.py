@@ -28,6 +28,7 @@ from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.hooks.settings import settings_for
 from airflow_provider_jmsjca.hooks.spool import spool_path
+from airflow_provider_jmsjca.operators.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.spark.batch_id import TaskKey
 from airflow_provider_jmsjca.spark.spool import SpoolBatch
 from airflow_provider_jmsjca.transports.base import Subscription
@@ -101,6 +102,7 @@ class JmsCollectOperator(BaseOperator):
         "subscription_name",
         "spool_path",
     )
+    shallow_copy_attrs: Sequence[str] = ("_stop",)  # it holds a lock
     ui_color = "#c8e0d0"
 
     def __init__(
@@ -149,6 +151,14 @@ class JmsCollectOperator(BaseOperator):
             AirflowException: The task was told to stop.
         """
         if_empty = self._if_empty()
+        faults = [
+            *count_faults("max_messages", self.max_messages),
+            *count_faults("segment_messages", self.segment_messages),
+            *seconds_faults("max_time", self.max_time),
+            *seconds_faults("idle_time", self.idle_time),
+        ]
+        if faults:
+            raise ConfigurationError(faults)
         destination = find_destination(self.destination)
         hook = JmsHook(self.jms_conn_id)
         options = hook.options()

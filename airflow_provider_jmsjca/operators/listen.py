@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -30,6 +28,9 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import finder
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.operators.killing import AnyActivation, WhenKilled
+from airflow_provider_jmsjca.operators.quantities import count_faults, seconds_faults
+from airflow_provider_jmsjca.operators.stints import Stint
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
@@ -45,7 +46,8 @@ class JmsListenOperator(BaseOperator):
     delivered again as the redelivery handling says.
 
     The task ends at the first of `max_messages`, `run_for` and `idle_for`; at least one must be given. While
-    a queue is empty it is deferred and holds no worker.
+    a queue is empty it is deferred and holds no worker; unless the spec connects otherwise than the Airflow
+    connection says, which is all that the triggerer knows.
 
     Guarantee: a message is settled only after the function has returned. Whatever dies before the broker has
     confirmed that brings it back; on ActiveMQ what was sent along isn't sent then, on other brokers it may be
@@ -61,7 +63,8 @@ class JmsListenOperator(BaseOperator):
         idle_for: End when nothing came for so many seconds, deferred ones included.
         defer_after: Leave the worker when nothing came for so many seconds; `None` never does.
         poll_interval: Seconds between two looks while deferred, on brokers that can be browsed.
-        stop_timeout: Seconds that running calls get at the end; after that they are rolled back.
+        stop_timeout: Seconds that running calls get at the end; after that they are rolled back. A task that
+            is killed or cleared gives them 4 at most, for Airflow ends its process after 5.
         confirm: Wait for the broker after each message; also a field of the spec.
         park: Leave delays above 5 seconds to the broker, where it can; also a field of the spec.
         subscribes: Says of each message whether it is wanted; the others move to the spec's
@@ -70,7 +73,8 @@ class JmsListenOperator(BaseOperator):
     Returns:
         `{"delivered": 12, "redelivered": 2, "committed": 10, "rolled_back": 2, "moved": 0, "deleted": 0, ...,
         "ended_by": "count"}`; with a distributed durable subscription also `"moved_to_queue"`, with a
-        listener on every member also `"members_down"`, those that weren't up at the end.
+        listener on every member also `"members_down"`, those that weren't up at the end (or, if `run_for`
+        ended while it was deferred, when it left the worker).
 
     Source: J81-J84, J128-J148, J172, J183-J211, W12, W30, W31, W33, W46.
     """
@@ -108,15 +112,14 @@ class JmsListenOperator(BaseOperator):
         self.confirm = confirm
         self.park = park
         self.subscribes = subscribes
-        self._stop = threading.Event()
+        self._killed = False
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Consume until an end is reached, or until there is nothing to do."""
         with task_failures():
-            if self.max_messages is None and self.run_for is None and self.idle_for is None:
-                raise ConfigurationError("a listener needs an end: max_messages, run_for or idle_for")
+            self._check()
         until = None if self.run_for is None else time.time() + self.run_for
-        return self._listen(context, Counts(), until)
+        return self._listen(context, Stint(until=until))
 
     def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Go on after it was deferred.
@@ -127,20 +130,33 @@ class JmsListenOperator(BaseOperator):
         event = event or {}
         if event.get("event") not in {"ready", "deadline"}:
             raise AirflowFailException(event.get("error", "the trigger returned no event"))
-        state = event["state"]
-        counts, until = Counts(**state["so_far"]), state["until"]
-        if event["event"] == "ready":
-            return self._listen(context, counts, until)
-        return _report(
-            counts, EndReason.TIME if until is not None and time.time() >= until else EndReason.IDLE
-        )
+        stint = Stint.resumed(event, time.time())
+        if event["event"] == "deadline" and stint.ends_by_time:
+            return _report(stint.so_far, EndReason.TIME, members_down=stint.members_down)
+        return self._listen(context, stint)
 
     def on_kill(self) -> None:
         """Stop: running calls are finished or rolled back, everything else goes back to the broker."""
-        # From another thread: this runs in a signal handler, maybe while this thread holds the event's lock.
-        threading.Thread(target=self._stop.set).start()
+        self._killed = True  # no more than that in a signal handler; the run sees it
 
-    def _listen(self, context: Context, so_far: Counts, until: float | None) -> dict[str, Any]:
+    def _check(self) -> None:
+        faults: list[str] = []
+        if self.max_messages is None and self.run_for is None and self.idle_for is None:
+            faults.append("a listener needs an end: max_messages, run_for or idle_for")
+        if self.max_messages is not None:
+            faults += count_faults("max_messages", self.max_messages)
+        if self.run_for is not None:
+            faults += seconds_faults("run_for", self.run_for, otherwise="None for no such end")
+        if self.idle_for is not None:
+            faults += seconds_faults("idle_for", self.idle_for, otherwise="None for no such end")
+        if self.defer_after is not None:
+            faults += seconds_faults("defer_after", self.defer_after, otherwise="None to keep the worker")
+        faults += seconds_faults("poll_interval", self.poll_interval)
+        faults += seconds_faults("stop_timeout", self.stop_timeout, least=0)
+        if faults:
+            raise ConfigurationError(faults)
+
+    def _listen(self, context: Context, stint: Stint) -> dict[str, Any]:
         with task_failures():
             plain_function("on_message", self.on_message)
             spec, settings = self._resolved()
@@ -148,37 +164,41 @@ class JmsListenOperator(BaseOperator):
                 factory_client_id=settings.client_id, instance=_instance(context["ti"])
             )
             activation, listener = self._activation(spec, replace(settings, client_id=client_id))
-            # A distributed subscription is a topic here: deferred, nobody would move its messages.
-            sources = () if listener is None else listener.delivery.sources
-            idle, defers = self._idle({each.kind for each in sources} or {DestinationKind.TOPIC})
+            defer_after = self.defer_after if self._may_defer(listener, settings) else None
+            quiet = stint.patience(time.time(), idle_for=self.idle_for, defer_after=defer_after)
+            so_far, until, within = stint.so_far, stint.until, timedelta(seconds=self.stop_timeout)
             counts = so_far + activation.run(
                 max_messages=None if self.max_messages is None else self.max_messages - so_far.settled,
                 run_for=None if until is None else timedelta(seconds=max(until - time.time(), 0.001)),
-                idle_for=idle,
-                stop=self._stop,
-                within=timedelta(seconds=self.stop_timeout),
+                idle_for=None if quiet is None else timedelta(seconds=quiet),
+                stop=WhenKilled(killed=lambda: self._killed, activation=activation, within=within),
+                within=within,
                 progress=lambda now: self._log_progress(so_far + now, _down(activation)),
                 progress_every=_PROGRESS,
             )
         members = activation if isinstance(activation, EveryMemberActivation) else None
-        self._log_progress(counts, members.missing if members is not None else ())
-        if self._stop.is_set():
+        down = None if members is None else members.missing
+        self._log_progress(counts, down or ())
+        if self._killed:
             raise AirflowException(f"told to stop; {counts.settled} messages are settled, the rest goes back")
         ended_by = activation.ended_by
         if self.max_messages is not None and counts.settled >= self.max_messages:
             ended_by = EndReason.COUNT  # the last one may be settled after idleness was seen
-        if ended_by is EndReason.IDLE and defers and listener is not None:
-            self._defer(listener, counts, until, idle, () if members is None else tuple(members.members))
-        report = _report(counts, ended_by, activation.stop_reason)
+        if ended_by is EndReason.IDLE and defer_after is not None and listener is not None:
+            now = time.time()
+            after = replace(stint, members_down=down).after(
+                counts, now, quiet=quiet or 0.0, idle_for=self.idle_for, interval=self.poll_interval
+            )
+            if after.idle_until is None or after.idle_until > now:
+                self._defer(listener, after, () if members is None else tuple(members.members))
+        report = _report(counts, ended_by, activation.stop_reason, down)
         if isinstance(activation, LoadBalancedActivation):
             report["moved_to_queue"] = activation.topic_side.counts.committed
-        if members is not None:
-            report["members_down"] = list(members.missing)
         return report
 
     def _activation(
         self, spec: ActivationSpec, settings: ConnectionSettings
-    ) -> tuple[Activation | EveryMemberActivation, ListenerSettings] | tuple[LoadBalancedActivation, None]:
+    ) -> tuple[AnyActivation, ListenerSettings | None]:
         how: dict[str, Any] = {
             "principal": settings.username,
             "confirm": self.confirm,
@@ -203,27 +223,29 @@ class JmsListenOperator(BaseOperator):
         self._conn_id = self.jms_conn_id or spec.jms_conn_id
         return JmsHook(self._conn_id).activation(spec)
 
-    def _idle(self, kinds: AbstractSet[DestinationKind]) -> tuple[timedelta | None, bool]:
-        """Return after how long without messages to leave the worker, and whether by deferring."""
-        end = self.idle_for
-        # A topic holds nothing that could be looked at, and a deferred subscriber would miss its messages.
-        if DestinationKind.TOPIC in kinds or self.defer_after is None:
-            return None if end is None else timedelta(seconds=end), False
-        if end is not None and end <= self.defer_after:
-            return timedelta(seconds=end), False
-        return timedelta(seconds=self.defer_after), True
+    def _may_defer(self, listener: ListenerSettings | None, settings: ConnectionSettings) -> bool:
+        """Say whether the triggerer can wait in the task's place."""
+        if self.defer_after is None or (self.idle_for is not None and self.idle_for <= self.defer_after):
+            return False
+        # A topic holds nothing that could be looked at, and a deferred subscriber would miss its messages. A
+        # distributed subscription is one: deferred, nobody would move its messages.
+        if listener is None or any(each.kind is DestinationKind.TOPIC for each in listener.delivery.sources):
+            return False
+        try:
+            known = JmsHook(self._conn_id).settings()
+        except ConfigurationError:
+            known = None  # it has no address of its own
+        # A trigger is kept in Airflow's database, where a password of the spec must not go.
+        if known is not None and replace(known, client_id=None) == replace(settings, client_id=None):
+            return True
+        self.log.info(
+            "Not deferred while nothing comes: the spec connects otherwise than the connection %r, and the "
+            "triggerer knows no more than that",
+            self._conn_id,
+        )
+        return False
 
-    def _defer(
-        self,
-        listener: ListenerSettings,
-        counts: Counts,
-        until: float | None,
-        idle: timedelta | None,
-        members: Sequence[str],
-    ) -> None:
-        moments = [] if until is None else [until]
-        if self.idle_for is not None and idle is not None:
-            moments.append(time.time() + self.idle_for - idle.total_seconds())
+    def _defer(self, listener: ListenerSettings, stint: Stint, members: Sequence[str]) -> None:
         self.defer(
             trigger=JmsListenTrigger(
                 jms_conn_id=self._conn_id,
@@ -232,8 +254,10 @@ class JmsListenOperator(BaseOperator):
                 members=members,
                 message_selector=listener.subscription.selector,
                 poll_interval=self.poll_interval,
-                deadline=min(moments, default=None),
-                state={"so_far": counts.as_dict(), "until": until},
+                deadline=stint.deadline,
+                not_before={name: rest.until for name, rest in stint.rests.items()},
+                retry_permanent=listener.retry_permanent,
+                state=stint.as_state(),
             ),
             method_name="resume",
         )
@@ -259,8 +283,15 @@ def _down(activation: object) -> Sequence[str]:
     return activation.down if isinstance(activation, EveryMemberActivation) else ()
 
 
-def _report(counts: Counts, ended_by: EndReason | None, stop_reason: str = "") -> dict[str, Any]:
+def _report(
+    counts: Counts,
+    ended_by: EndReason | None,
+    stop_reason: str = "",
+    members_down: Sequence[str] | None = None,
+) -> dict[str, Any]:
     report: dict[str, Any] = {**counts.as_dict(), "ended_by": str(ended_by or EndReason.STOPPED)}
     if ended_by is EndReason.STOPPED:
         report["stop_reason"] = stop_reason
+    if members_down is not None:
+        report["members_down"] = list(members_down)
     return report

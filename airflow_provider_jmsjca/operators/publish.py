@@ -13,6 +13,7 @@ from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.operators.quantities import seconds_faults
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing
 
@@ -100,6 +101,7 @@ class JmsPublishOperator(BaseOperator):
         return {"destination": str(find_destination(self.destination)), "count": len(outgoing)}
 
     def _outgoing(self, context: Context) -> list[Outgoing]:
+        self._check_arguments()
         target = find_destination(self.destination)
         delay = None if self.delay is None else timedelta(seconds=self.delay)
         instance = context["ti"]
@@ -113,6 +115,19 @@ class JmsPublishOperator(BaseOperator):
             )
             for number, message in enumerate(self._read())
         ]
+
+    def _check_arguments(self) -> None:
+        faults: list[str] = []
+        if self.delay is not None:
+            faults += seconds_faults("delay", self.delay, least=0, otherwise="None for no delay")
+        properties: object = self.properties
+        if properties is not None and not isinstance(properties, Mapping):
+            faults.append(
+                f"properties is a {type(properties).__name__}; expected a mapping of names to values, "
+                "such as {'region': 'eu'}"
+            )
+        if faults:
+            raise ConfigurationError(faults)
 
     def _read(self) -> Iterator[JmsMessage]:
         given = self.messages

@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,10 @@ from airflow_provider_jmsjca.transports import connect
 
 READY_MADE = Path(__file__).parent.parent / "spark" / "jobs" / "messages_to_table.py"
 """The job that is run when no other is named."""
+
+# A process that is just being started when the task is killed is seen within this; then Airflow ends ours.
+_LATEST_SECONDS = 5
+_TICK_SECONDS = 0.02
 
 
 class JmsToSparkSubmitOperator(JmsCollectOperator):
@@ -91,6 +97,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self.spark_arguments = spark_arguments
         self.dead_letter_destination = dead_letter_destination
         self._hook: Any = None
+        self._killed = False
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Collect, submit, dead-letter; each step only if an earlier attempt hasn't done it."""
@@ -111,7 +118,14 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
 
     def on_kill(self) -> None:
         """Stop collecting, and end spark-submit with everything it started."""
+        self._killed = True
         super().on_kill()
+        self._end_submission()
+        if self._hook is not None and self._process() is None:
+            # This signal came while the process was being started: it isn't known yet.
+            threading.Thread(target=self._end_late_submission, daemon=True).start()
+
+    def _end_submission(self) -> None:
         process = self._process()
         if process is not None and process.poll() is None:
             # It leads its own group. Its Python driver would survive the JVM and go on.
@@ -119,6 +133,12 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
                 os.killpg(process.pid, signal.SIGKILL)
         if self._hook is not None:
             self._hook.on_kill()
+
+    def _end_late_submission(self) -> None:
+        deadline = time.monotonic() + _LATEST_SECONDS
+        while self._process() is None and time.monotonic() < deadline:
+            time.sleep(_TICK_SECONDS)
+        self._end_submission()
 
     def _require_spark_connection(self) -> None:
         try:
@@ -152,6 +172,10 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             conf=dict(self.conf or {}),
             **{"name": f"jms {manifest.batch_id}", **(self.spark_arguments or {})},
         )
+        if self._killed:
+            raise AirflowException(
+                f"told to stop; batch {manifest.batch_id} is submitted by the next attempt"
+            )
         self.log.info("Submitting %d messages, attempt %d", manifest.rows, fence)
         try:
             self._hook.submit(self.application or str(READY_MADE), start_new_session=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -93,15 +94,17 @@ class JmsSensor(BaseSensorOperator):
                 raise ConfigurationError(f"JmsSensor waits on a queue, not on {queue}: a topic holds nothing")
             hook = JmsHook(self.jms_conn_id)
             selector = selector_in_force(hook.options(), queue, self.message_selector or None)
+            # Whoever only looks has no identity: it would be refused while a consumer has this client id.
+            settings = replace(hook.settings(), client_id=None)
             try:
-                connection = connect(hook.settings())
+                connection = connect(settings)
+                try:
+                    return peek(connection, queue, selector)
+                finally:
+                    connection.close()
             except TransientBrokerError as error:
                 self.log.warning("No look at %s this time: %s", queue, error)
                 return False
-            try:
-                return peek(connection, queue, selector)
-            finally:
-                connection.close()
 
     def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:  # noqa: ARG002
         """Go on with what the trigger saw.

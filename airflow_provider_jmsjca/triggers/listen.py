@@ -10,6 +10,10 @@ from typing import Any
 
 from airflow.triggers.base import TriggerEvent
 
+from airflow_provider_jmsjca.core.delivery.refusals import RETRY
+from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
+from airflow_provider_jmsjca.hooks.destinations import find_destination
+from airflow_provider_jmsjca.triggers.payload import ready_event
 from airflow_provider_jmsjca.triggers.ready import JmsReadyTrigger
 
 _log = logging.getLogger(__name__)
@@ -18,12 +22,18 @@ _log = logging.getLogger(__name__)
 class JmsListenTrigger(JmsReadyTrigger):
     """Fires once: when one of its queues holds messages, or at a moment. It consumes nothing.
 
-    The event is that of `JmsReadyTrigger`, or `{"event": "deadline"}`; it carries `state` back.
+    The event is that of `JmsReadyTrigger`, with what was seen: `watch` (the queue, with its member),
+    `message_id` (`None`: it has none, or can't be decoded) and `deliveries` (0 where a look doesn't count);
+    or `{"event": "deadline"}`. It carries `state` back. A queue that is refused is tried again after 1, 5,
+    15, 60, 60 ... seconds; that all are is an error, unless `retry_permanent` is set.
 
     Args:
-        further: Queues to watch besides `destination`. A fault with one is reported when all have one.
+        further: Queues to watch besides `destination`.
         members: Watch them on each of these hosts of the connection; empty: on whichever can be reached.
+        message_selector: The selector in force: what the connection says about it isn't heard again.
         deadline: Seconds since the epoch; `None`: it waits for ever.
+        not_before: When to look first, in seconds since the epoch, by `watch`; at once where there is none.
+        retry_permanent: Also go on when everything is refused.
         state: What the task wants to know when it goes on. It travels here and not in the arguments of
             `defer`, because `dag.test()` drops those.
         **kwargs: The arguments of `JmsReadyTrigger`.
@@ -35,6 +45,8 @@ class JmsListenTrigger(JmsReadyTrigger):
         further: Sequence[str] = (),
         members: Sequence[str] = (),
         deadline: float | None = None,
+        not_before: Mapping[str, float] | None = None,
+        retry_permanent: bool = False,
         state: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -42,6 +54,8 @@ class JmsListenTrigger(JmsReadyTrigger):
         self.further = list(further)
         self.members = list(members)
         self.deadline = deadline
+        self.not_before = dict(not_before or {})
+        self.retry_permanent = retry_permanent
         self.state = dict(state or {})
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -51,6 +65,8 @@ class JmsListenTrigger(JmsReadyTrigger):
             "further": self.further,
             "members": self.members,
             "deadline": self.deadline,
+            "not_before": self.not_before,
+            "retry_permanent": self.retry_permanent,
             "state": self.state,
         }
 
@@ -66,33 +82,53 @@ class JmsListenTrigger(JmsReadyTrigger):
         yield TriggerEvent(payload | {"state": self.state})
 
     async def _first(self) -> dict[str, Any]:
-        """Return what the first queue has to say that holds messages; a fault only if none can be watched."""
-        arguments = super().serialize()[1]
-        watches = [
-            asyncio.create_task(
-                _event_of(JmsReadyTrigger(**arguments | {"destination": destination, "member": member}))
-            )
-            for destination in (self.destination, *self.further)
-            for member in self.members or (self.member,)
-        ]
-        payload: dict[str, Any] = {}
+        """Return what the first queue has to say that holds messages; a fault only if all are refused."""
+        refused: dict[str, str | None] = {}
+        watches = []
+        for destination in (self.destination, *self.further):
+            for member in self.members or (self.member,):
+                name = destination if member is None else f"{destination} on {member}"
+                refused[name] = None
+                watches.append(asyncio.create_task(self._watch(name, destination, member, refused)))
         try:
-            for watched in asyncio.as_completed(watches):
-                payload = await watched
-                if payload["event"] != "error":
-                    break
+            return await next(asyncio.as_completed(watches))
         finally:
             for watch in watches:
                 watch.cancel()
             await asyncio.gather(*watches, return_exceptions=True)
-        return payload
 
+    async def _watch(
+        self, name: str, text: str, member: str | None, refused: dict[str, str | None]
+    ) -> dict[str, Any]:
+        """Return the event of one queue.
 
-async def _event_of(trigger: JmsReadyTrigger) -> dict[str, Any]:
-    payload: dict[str, Any] = {}
-    async for found in trigger.run():
-        payload = found.payload
-    if payload["event"] == "error":
-        where = "" if trigger.member is None else f" on {trigger.member}"
-        _log.warning("%s%s can't be watched: %s", trigger.destination, where, payload["error"])
-    return payload
+        Args:
+            name: Of this watch.
+            text: The queue.
+            member: Where.
+            refused: What each watch was told last, by its name; `None` while it isn't refused. Shared.
+        """
+        await asyncio.sleep(max(0.0, self.not_before.get(name, 0.0) - time.time()))
+        reported, attempts = "", 0
+        while True:
+            attempts += 1
+            try:
+                queue = find_destination(text, variables=False)
+                ready = await self._until_ready(queue, member, selector_is_final=True)
+            except (ConfigurationError, PermanentBrokerError) as error:
+                refused[name] = str(error)
+            else:
+                seen = {
+                    "watch": name,
+                    "message_id": None if ready.message is None else ready.message.message_id,
+                    "deliveries": ready.deliveries,
+                }
+                return ready_event(self.jms_conn_id, queue) | seen
+            if refused[name] != reported:
+                reported = refused[name] or ""
+                _log.warning("%s can't be watched, it is tried again: %s", name, reported)
+            faults = [fault for fault in refused.values() if fault is not None]
+            if len(faults) == len(refused) and not self.retry_permanent:
+                return {"event": "error", "error": "; ".join(dict.fromkeys(faults))}
+            await asyncio.sleep(RETRY.wait(attempts, 0).total_seconds())
+            refused[name] = None

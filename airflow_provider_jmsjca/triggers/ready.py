@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.members import settings_of
-from airflow_provider_jmsjca.engine.readiness import QueueWatch
+from airflow_provider_jmsjca.engine.readiness import QueueWatch, Ready
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
@@ -62,20 +64,38 @@ class JmsReadyTrigger(BaseTrigger):
         """Yield one event."""
         try:
             queue = find_destination(self.destination, variables=False)
-            hook = JmsHook(self.jms_conn_id)
-            options = await hook.aoptions()
-            selector = selector_in_force(options, queue, self.message_selector or None)
-            settings = settings_for(self.jms_conn_id, options)
-            if self.member is not None:
-                settings = settings_of(self.member, settings)
-            quiet = options["minimal_reconnect_logging"] is True
-            poll = timedelta(seconds=self.poll_interval)
-            watch = QueueWatch(AsyncConnection(settings, minimal_logging=quiet), queue, selector, poll=poll)
-            try:
-                await watch.wait()
-            finally:
-                watch.close()
+            await self._until_ready(queue, self.member)
         except (ConfigurationError, PermanentBrokerError) as error:
             yield TriggerEvent({"event": "error", "error": str(error)})
             return
         yield TriggerEvent(ready_event(self.jms_conn_id, queue))
+
+    async def _until_ready(
+        self, queue: Destination, member: str | None, *, selector_is_final: bool = False
+    ) -> Ready:
+        """Return as soon as the queue holds a message.
+
+        Args:
+            queue: Which.
+            member: As the trigger's argument.
+            selector_is_final: The selector is the one in force; what the connection says about it was heard.
+
+        Raises:
+            PermanentBrokerError: The broker refuses.
+            ConfigurationError: The connection or the selector can't be used.
+        """
+        options = await JmsHook(self.jms_conn_id).aoptions()
+        selector = self.message_selector or None
+        if not selector_is_final:
+            selector = selector_in_force(options, queue, selector)
+        # Whoever only looks has no identity: the client id is for the consumer, who would be refused.
+        settings = replace(settings_for(self.jms_conn_id, options), client_id=None)
+        if member is not None:
+            settings = settings_of(member, settings)
+        quiet = options["minimal_reconnect_logging"] is True
+        poll = timedelta(seconds=self.poll_interval)
+        watch = QueueWatch(AsyncConnection(settings, minimal_logging=quiet), queue, selector, poll=poll)
+        try:
+            return await watch.wait()
+        finally:
+            watch.close()

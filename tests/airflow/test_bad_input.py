@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import socket
@@ -136,6 +137,37 @@ def test_an_unknown_destination_type(
 def test_nothing_is_published_to_an_unknown_destination_type(failing: Failing) -> None:
     failing.run(JmsPublishOperator, jms_conn_id="jms_test", destination="topik://prices", messages=["a"])
     assert "no destination type 'topik' (did you mean 'topic'?)" in failing.said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"delay": -5}, "delay is -5; expected seconds of at least 0, or None for no delay"),
+        ({"delay": math.nan}, "delay is nan; expected seconds of at least 0, or None for no delay"),
+        ({"delay": "5"}, "delay is '5'; expected seconds of at least 0, or None for no delay"),
+        (
+            {"properties": ["region"]},
+            "properties is a list; expected a mapping of names to values, such as {'region': 'eu'}",
+        ),
+    ],
+)
+def test_nothing_is_published_with_bad_arguments(
+    server: Broker, failing: Failing, arguments: dict[str, Any], said: str
+) -> None:
+    failing.run(JmsPublishOperator, jms_conn_id="jms_test", destination="orders", messages=["a"], **arguments)
+    assert failing.said == said
+    assert server.depth("orders") == 0
+
+
+def test_a_batch_of_bad_numbers(server: Broker, publish: Publish, failing: Failing) -> None:
+    publish("a")
+    failing.collect(max_messages="5", idle_time=None, max_time=-1, segment_messages=0)
+    assert failing.said == (
+        "max_messages is '5'; expected a whole number of at least 1; "
+        "segment_messages is 0; expected a whole number of at least 1; "
+        "max_time is -1; expected seconds above 0; idle_time is None; expected seconds above 0"
+    )
+    assert server.depth("orders") == 1
 
 
 def test_a_spool_that_can_not_be_written(

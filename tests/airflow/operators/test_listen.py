@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import threading
 import time
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from airflow.utils.state import DagRunState, TaskInstanceState
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.decorators.listener import jms_listener_task
 from airflow_provider_jmsjca.engine.runs import Watch
+from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
@@ -116,12 +118,6 @@ def test_options_of_the_connection_hold(
     outcome = run_task(lambda: listen(fail, spec={"destination": "queue://orders"}))
     assert outcome.value["moved"] == 1
     assert [message.body for message in server.messages("far")] == ["a"]
-
-
-def test_an_end_is_needed(server: Broker) -> None:
-    outcome = run_task(lambda: listen(lambda _: None, idle_for=None))
-    assert outcome.state == TaskInstanceState.FAILED
-    del server
 
 
 class _Instance:
@@ -287,13 +283,80 @@ def test_killed_it_stops_cleanly(server: Broker, publish: Publish) -> None:
 
     def kill(_: Any) -> None:
         operators[0].on_kill()
-        assert operators[0]._stop.wait(5)
 
     operators.append(listen(kill))
     with pytest.raises(Exception, match="told to stop"):
         operators[0].execute(CONTEXT)
     assert [message.body for message in server.messages("orders")] in (["b"], [])
     assert server.connections == 0
+
+
+def test_killed_it_leaves_a_long_call_alone_before_airflow_ends_the_process(
+    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """5 seconds after it told it to end, whatever `stop_timeout` says."""
+    monkeypatch.setattr("airflow_provider_jmsjca.operators.killing._WITHIN", timedelta(seconds=0.3))
+    publish("a")
+    called, returns = threading.Event(), threading.Event()
+
+    def handle(_: Any) -> None:
+        called.set()
+        returns.wait(20)
+
+    operator = listen(handle, stop_timeout=20)
+
+    def kill() -> None:
+        called.wait(5)
+        operator.on_kill()
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    began = time.monotonic()
+    with pytest.raises(Exception, match="told to stop; 0 messages are settled"):
+        operator.execute(CONTEXT)
+    assert time.monotonic() - began < 5
+    assert [message.body for message in server.messages("orders")] == ["a"]
+    assert server.connections == 0
+    returns.set()
+    killing.join()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"idle_for": None}, "a listener needs an end: max_messages, run_for or idle_for"),
+        ({"max_messages": "10"}, "max_messages is '10'; expected a whole number of at least 1"),
+        ({"run_for": 0}, "run_for is 0; expected seconds above 0, or None for no such end"),
+        ({"idle_for": -5}, "idle_for is -5; expected seconds above 0, or None for no such end"),
+        ({"defer_after": 0}, "defer_after is 0; expected seconds above 0, or None to keep the worker"),
+        ({"poll_interval": "x"}, "poll_interval is 'x'; expected seconds above 0"),
+        ({"stop_timeout": -1}, "stop_timeout is -1; expected seconds of at least 0"),
+        (
+            {"run_for": -1, "poll_interval": 0},
+            (
+                "run_for is -1; expected seconds above 0, or None for no such end; "
+                "poll_interval is 0; expected seconds above 0"
+            ),
+        ),
+    ],
+)
+def test_bad_numbers(server: Broker, publish: Publish, arguments: dict[str, Any], said: str) -> None:
+    publish("a")
+    with pytest.raises(AirflowFailException) as found:
+        listen(lambda _: None, **arguments).execute(CONTEXT)
+    assert str(found.value) == said
+    assert server.depth("orders") == 1
+
+
+def test_a_spec_and_fields_of_one_are_refused() -> None:
+    """One of them would be ignored."""
+    with pytest.raises(ConfigurationError, match="got spec and, beside it, destination, name; expected one"):
+        jms_listener_task(spec=SPEC, destination="orders", name="x", idle_for=1)
+
+
+def test_it_can_be_copied() -> None:
+    """As Airflow does with a part of a DAG."""
+    assert copy.deepcopy(listen(lambda _: None)).idle_for == 0.5
 
 
 def test_decorated_function(server: Broker, publish: Publish) -> None:

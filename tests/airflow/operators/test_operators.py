@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -286,6 +289,66 @@ def test_killed_it_ends_spark_submit_and_all_it_started(
 
 def _runs(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def _leave_a_batch(publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let a first attempt collect and fail; return the file that tells whether spark-submit is called."""
+    calls = tmp_path / "calls"
+    spark_submit_of(tmp_path / "bin", f"echo $$ >> {calls}; exec sleep 600", monkeypatch)
+    publish("a")
+    path = os.environ["PATH"]
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert run_task(lambda: JmsToSparkSubmitOperator(**load(tmp_path / "spool")), "left").state == "failed"
+    monkeypatch.setenv("PATH", path)
+    return calls
+
+
+def test_killed_before_it_submits_it_does_not(
+    publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = _leave_a_batch(publish, tmp_path, monkeypatch)
+
+    class Killed(JmsToSparkSubmitOperator):
+        def _require_spark_connection(self) -> None:
+            super()._require_spark_connection()
+            self.on_kill()
+
+    outcome = run_task(lambda: Killed(**load(tmp_path / "spool")), "left")
+    assert outcome.state == TaskInstanceState.FAILED
+    assert not calls.exists()
+
+
+def test_killed_while_spark_submit_is_being_started_it_ends_that(
+    publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = _leave_a_batch(publish, tmp_path, monkeypatch)
+
+    running: list[JmsToSparkSubmitOperator] = []
+
+    class Killed(JmsToSparkSubmitOperator):
+        def execute(self, context: Any) -> dict[str, Any]:
+            running.append(self)
+            return super().execute(context)
+
+    popen = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> Any:
+        process = popen(*arguments, **options)
+        if options.get("start_new_session"):
+            running[-1].on_kill()
+        return process
+
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.subprocess.Popen", start)
+    outcome = run_task(lambda: Killed(**load(tmp_path / "spool")), "left")
+    assert outcome.state == TaskInstanceState.FAILED
+    assert not calls.exists() or not _runs(int(calls.read_text()))
+
+
+def test_operators_can_be_copied(tmp_path: Path) -> None:
+    """As Airflow does with a part of a DAG."""
+    copied = copy.deepcopy(JmsToSparkSubmitOperator(**load(tmp_path)))
+    assert copied.spark_conn_id == "spark_test"
+    copied._stop.set()
 
 
 def test_a_job_that_leaves_no_report_fails_the_task_and_a_retry_submits_the_same_batch(

@@ -1,0 +1,314 @@
+"""`JmsListenOperator` while it is deferred: what the triggerer watches, and how the task goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.connection import JmsConnection
+from airflow_provider_jmsjca.operators.listen import JmsListenOperator
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from airflow_provider_jmsjca.transports.memory import Broker, broker
+from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
+
+Publish = Callable[..., None]
+Change = Callable[..., None]
+Event = dict[str, Any]
+# Operators load half of Airflow, whose dependencies warn about each other.
+pytestmark = [
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.filterwarnings("error:::airflow_provider_jmsjca"),
+]
+ORDERS = Destination.queue("orders")
+SPEC = {"destination": "queue://orders"}
+EVERY_MEMBER = SPEC | {"distributed_destination_connection": "every_member"}
+
+
+class _Instance:
+    dag_id, task_id, run_id, map_index = "d", "listen", "r", -1
+
+
+CONTEXT: Any = {"ti": _Instance()}
+
+
+@pytest.fixture
+def change(server: Broker, monkeypatch: pytest.MonkeyPatch) -> Change:
+    """Change the Airflow connection that leads to the in-memory broker."""
+
+    def changed(query: str = "", **fields: Any) -> None:
+        document = {"conn_type": "jms", "host": f"vm://{server.name}{query}", **fields}
+        monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps(document))
+
+    return changed
+
+
+def listen(on_message: Callable[..., Any] = lambda _: None, **arguments: Any) -> JmsListenOperator:
+    given = {"spec": SPEC, "jms_conn_id": "jms_test", "defer_after": 0.2, "poll_interval": 0.1}
+    return JmsListenOperator(task_id="listen", on_message=on_message, **{**given, **arguments})
+
+
+def connection_to(server: Broker) -> Any:
+    return connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),)))
+
+
+def put(server: Broker, body: str, properties: dict[str, Any] | None = None) -> None:
+    connection = connection_to(server)
+    connection.send([Outgoing(destination=ORDERS, message=JmsMessage.text(body, properties or {}))])
+    connection.close()
+
+
+def take(server: Broker) -> None:
+    """Be the faster consumer."""
+    with JmsConnection(connection_to(server)) as connection, connection.session() as session:
+        assert session.receive(ORDERS, timeout=1) is not None
+
+
+def deferred(call: Callable[[], Any]) -> JmsListenTrigger:
+    with pytest.raises(TaskDeferred) as found:
+        call()
+    trigger = found.value.trigger
+    assert isinstance(trigger, JmsListenTrigger)
+    return trigger
+
+
+def first_trigger(operator: JmsListenOperator) -> JmsListenTrigger:
+    return deferred(lambda: operator.execute(CONTEXT))
+
+
+def event_of(trigger: JmsListenTrigger, meanwhile: Callable[[], Any] | None = None) -> Event:
+    """Run a trigger as the triggerer does, from what is in the database."""
+    _, arguments = json.loads(json.dumps(trigger.serialize()))
+
+    async def run() -> Event:
+        async def first() -> list[Event]:
+            return [event.payload async for event in JmsListenTrigger(**arguments).run()]
+
+        running = asyncio.create_task(first())
+        if meanwhile is not None:
+            await asyncio.sleep(0.3)
+            meanwhile()
+        (payload,) = await asyncio.wait_for(running, 10)
+        return payload
+
+    return asyncio.run(run())
+
+
+# What is watched
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"connection_url": "vm://{other}"},
+        {"connection_url": "lookup://jms_other"},
+        {"username": "app", "password": "Tr0ub4dor"},
+    ],
+)
+def test_a_spec_that_connects_otherwise_keeps_the_worker(
+    server: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    how: dict[str, str],
+) -> None:
+    """The triggerer knows the connection only: it would watch another broker, or as somebody else."""
+    other = broker(uuid.uuid4().hex)
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_JMS_OTHER", json.dumps({"conn_type": "jms", "host": f"vm://{other.name}"})
+    )
+    spec = SPEC | {name: text.format(other=other.name) for name, text in how.items()}
+    monkeypatch.setattr(JmsListenOperator, "log", logging.getLogger("listen"))
+    operator = listen(spec=spec, max_messages=1, run_for=1)
+    with caplog.at_level(logging.INFO):
+        assert operator.execute(CONTEXT)["ended_by"] == "time"
+    assert "Not deferred while nothing comes" in caplog.text
+    put(server if "username" in how else other, "a")
+    assert listen(spec=spec, max_messages=1).execute(CONTEXT)["committed"] == 1
+
+
+def test_an_address_that_only_the_spec_has(server: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps({"conn_type": "jms"}))
+    spec = SPEC | {"connection_url": f"vm://{server.name}"}
+    assert listen(spec=spec, run_for=0.5).execute(CONTEXT)["ended_by"] == "time"
+
+
+def test_a_client_id_of_the_spec_does_not_keep_the_worker(server: Broker) -> None:
+    first_trigger(listen(spec=SPEC | {"client_id": "mine"}, idle_for=60))
+    del server
+
+
+def test_the_selector_of_the_spec_holds_while_deferred(server: Broker, change: Change) -> None:
+    """J57: the activation's word beats the connection's, which isn't heard a second time."""
+    change("?JMSJCA.selector=x%3D1")
+    operator = listen(spec=SPEC | {"selector_override": "y = 2"}, max_messages=1)
+    trigger = first_trigger(operator)
+    put(server, "a", {"y": 2})
+    payload = event_of(trigger)
+    assert payload["event"] == "ready"
+    assert operator.resume(CONTEXT, payload)["committed"] == 1
+
+
+def test_the_watch_leaves_the_client_id_to_the_consumer(server: Broker, change: Change) -> None:
+    """The triggerer keeps its connection for a while after the event."""
+    change(extra={"client_id": "risk"})
+    operator = listen(max_messages=1, run_for=5)
+    trigger = first_trigger(operator)
+    put(server, "a")
+    assert operator.resume(CONTEXT, event_of(trigger))["committed"] == 1
+
+
+# `idle_for`
+
+
+def test_idle_for_goes_on_through_wake_ups_that_bring_nothing(server: Broker) -> None:
+    operator = listen(idle_for=2)
+    trigger = first_trigger(operator)
+    began, deadline = time.monotonic(), trigger.deadline
+    while True:
+        put(server, "a")
+        payload = event_of(trigger)
+        take(server)
+        try:
+            report = operator.resume(CONTEXT, payload)
+        except TaskDeferred as again:
+            trigger = again.trigger  # type: ignore[assignment]
+            assert trigger.deadline == deadline
+            continue
+        break
+    assert (report["ended_by"], report["committed"]) == ("idle", 0)
+    assert time.monotonic() - began < 8
+
+
+def test_a_message_renews_idle_for(server: Broker) -> None:
+    operator = listen(idle_for=60)
+    trigger = first_trigger(operator)
+    put(server, "a")
+    payload = event_of(trigger)
+    again = deferred(lambda: operator.resume(CONTEXT, payload))
+    assert again.deadline is not None
+    assert trigger.deadline is not None
+    assert again.deadline > trigger.deadline
+    assert again.not_before == {}
+
+
+def test_a_message_that_another_consumer_holds_does_not_wake_it_in_a_loop(server: Broker) -> None:
+    """A browsed queue shows it."""
+    operator = listen(idle_for=60, poll_interval=30)
+    trigger = first_trigger(operator)
+    put(server, "a")
+    payload = event_of(trigger)
+    take(server)
+    before = time.time()
+    again = deferred(lambda: operator.resume(CONTEXT, payload))
+    assert list(again.not_before) == ["queue://orders"]
+    assert again.not_before["queue://orders"] >= before + 30
+
+
+def test_a_queue_that_rests_is_looked_at_later(server: Broker) -> None:
+    put(server, "a")
+    trigger = JmsListenTrigger(
+        jms_conn_id="jms_test",
+        destination="queue://orders",
+        not_before={"queue://orders": time.time() + 1},
+    )
+    began = time.monotonic()
+    payload = event_of(trigger)
+    assert time.monotonic() - began >= 0.9
+    assert (payload["watch"], payload["deliveries"]) == ("queue://orders", 0)
+    assert payload["message_id"] == server.messages("orders")[0].message_id
+
+
+def test_only_a_broker_that_answers_makes_it_idle(server: Broker) -> None:
+    """An outage doesn't count, as at the worker."""
+    operator = listen(idle_for=1, run_for=4)
+    trigger = first_trigger(operator)
+    server.kill()
+    payload = event_of(trigger)
+    assert payload["event"] == "deadline"
+    assert operator.resume(CONTEXT, payload)["ended_by"] == "time"
+
+
+def test_what_came_at_the_last_moment_is_handled(server: Broker) -> None:
+    operator = listen(idle_for=1)
+    trigger = first_trigger(operator)
+    payload = event_of(trigger)
+    assert payload["event"] == "deadline"
+    put(server, "a")
+    again = deferred(lambda: operator.resume(CONTEXT, payload))
+    assert again.state["so_far"]["committed"] == 1
+
+
+def test_run_for_is_the_end_whatever_the_clock_of_the_worker(
+    server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = listen(run_for=1)
+    payload = event_of(first_trigger(operator))
+    now = time.time()
+    monkeypatch.setattr("airflow_provider_jmsjca.operators.listen.time.time", lambda: now - 0.5)
+    report = operator.resume(CONTEXT, payload)
+    assert (report["ended_by"], "members_down" in report) == ("time", False)
+    del server
+
+
+@pytest.mark.parametrize("end", [{"idle_for": 1}, {"run_for": 1}])
+def test_members_that_are_down_are_reported(monkeypatch: pytest.MonkeyPatch, end: dict[str, float]) -> None:
+    """W12: also when it ended while it was deferred."""
+    members = [broker(uuid.uuid4().hex) for _ in range(2)]
+    url = f"vm://{','.join(each.name for each in members)}"
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps({"conn_type": "jms", "host": url}))
+    members[1].kill()
+    operator = listen(spec=EVERY_MEMBER, **end)
+    report = operator.resume(CONTEXT, event_of(first_trigger(operator)))
+    assert report["members_down"] == [members[1].name]
+
+
+# Refusals
+
+
+def test_a_queue_that_is_refused_is_tried_again(server: Broker) -> None:
+    spec = {"destination": ["queue://a", "queue://orders"]}
+    operator = listen(spec=spec, max_messages=1)
+    trigger = first_trigger(operator)
+    server.forbid(ORDERS)
+
+    def mend() -> None:
+        server.permit(ORDERS)
+        put(server, "x")
+
+    payload = event_of(trigger, mend)
+    assert payload["destination"] == "queue://orders"
+    assert operator.resume(CONTEXT, payload)["committed"] == 1
+
+
+def test_all_are_refused(server: Broker) -> None:
+    spec = {"destination": ["queue://a", "queue://orders"]}
+    operator = listen(spec=spec, max_messages=1)
+    trigger = first_trigger(operator)
+    for queue in (ORDERS, Destination.queue("a")):
+        server.forbid(queue)
+    payload = event_of(trigger)
+    assert payload["event"] == "error"
+    with pytest.raises(AirflowFailException, match="orders"):
+        operator.resume(CONTEXT, payload)
+
+
+def test_retry_permanent_holds_while_deferred(server: Broker) -> None:
+    operator = listen(spec=SPEC | {"retry_permanent": True}, max_messages=1)
+    trigger = first_trigger(operator)
+    server.forbid(ORDERS)
+
+    def mend() -> None:
+        server.permit(ORDERS)
+        put(server, "x")
+
+    assert event_of(trigger, mend)["event"] == "ready"

@@ -1,0 +1,52 @@
+"""`JmsSensor`, one look at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.engine.peek import peek
+from airflow_provider_jmsjca.sensors.jms import JmsSensor
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.transports.memory import Broker
+
+Publish = Callable[..., None]
+# Operators load half of Airflow, whose dependencies warn about each other.
+pytestmark = [
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.filterwarnings("error:::airflow_provider_jmsjca"),
+]
+CONTEXT: Any = {}
+
+
+def sensor() -> JmsSensor:
+    return JmsSensor(task_id="wait", jms_conn_id="jms_test", destination="orders")
+
+
+def test_a_consumer_with_the_client_id_does_not_blind_it(
+    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = {"conn_type": "jms", "host": f"vm://{server.name}", "extra": {"client_id": "risk"}}
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps(document))
+    publish("a")
+    consumer = connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),), client_id="risk"))
+    assert sensor().poke(CONTEXT)
+    consumer.close()
+
+
+def test_a_connection_lost_during_the_look_is_no_failure(
+    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker restarts: as when it can't be reached at all."""
+    publish("a")
+
+    def lost(*arguments: Any) -> bool:
+        server.kill()
+        return peek(*arguments)
+
+    monkeypatch.setattr("airflow_provider_jmsjca.sensors.jms.peek", lost)
+    assert not sensor().poke(CONTEXT)
