@@ -49,6 +49,9 @@ class BacklogWatch:
         idle_for: Tells for how many seconds the listener has had nothing to do; 0 while it has.
         keeps: Tells whether the listener keeps messages unsettled then.
         clock: Seconds, monotonic.
+
+    Attributes:
+        looking: Whether a look is under way.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class BacklogWatch:
         self._keeps = keeps
         self._clock = clock
         self._over = threading.Event()
+        self.looking = False
         self._held_since: dict[str, float] = {}
         self._said: frozenset[str] = frozenset()
 
@@ -90,6 +94,7 @@ class BacklogWatch:
             if idle < IDLE_BEFORE.total_seconds():
                 pause = max(0.1, IDLE_BEFORE.total_seconds() - idle)
                 continue
+            self.looking = True
             try:
                 self.look()
             except (PermanentBrokerError, ConfigurationError, CapabilityError) as error:
@@ -97,24 +102,34 @@ class BacklogWatch:
                 return
             except JmsError as error:
                 _log.debug("%s: a look at %s failed: %s", self._name, self._queue, error)
+            finally:
+                self.looking = False
             pause = BETWEEN_LOOKS.total_seconds()
 
     def look(self) -> None:
-        """Count twice, and say what stays.
+        """Count twice over a connection of its own, and say what stays.
 
         Raises:
             JmsError: The broker can't be asked.
         """
         connection = self._connect()
         try:
-            before = connection.backlog(self._queue)
-            if before.waiting or before.taken:
-                self._over.wait(APART.total_seconds())
-                now = connection.backlog(self._queue)
-            else:
-                now = before
+            self.look_over(connection)
         finally:
             connection.close()
+
+    def look_over(self, connection: Connection) -> None:
+        """Do the same over a connection that is there.
+
+        Raises:
+            JmsError: The broker can't be asked.
+        """
+        before = connection.backlog(self._queue)
+        if before.waiting or before.taken:
+            self._over.wait(APART.total_seconds())
+            now = connection.backlog(self._queue)
+        else:
+            now = before
         if not self._over.is_set() and self._idle_for() >= IDLE_BEFORE.total_seconds():
             self._judge(before, now)
 

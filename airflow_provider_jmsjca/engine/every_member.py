@@ -361,3 +361,8 @@ class EveryMemberActivation:
             elif each.state is ActivationState.UP:  # it has only just come, and what it has with it
                 return None
         return max(quiet, default=None)
+
+    @property
+    def looks(self) -> bool:
+        """Whether a member is just looking if messages stay at its broker."""
+        return any(each.looks for each in self._all)

@@ -390,6 +390,11 @@ class Activation:
         quiet = consuming and self.state is ActivationState.UP and self.is_idle()
         return dispatcher.last_activity if quiet else None
 
+    @property
+    def looks(self) -> bool:
+        """Whether it is just looking if messages stay at the broker."""
+        return self._dispatcher.link.looks
+
     def is_idle(self) -> bool:
         """Whether no message is in hand; suspended, whether none is being handled."""
         dispatcher = self._dispatcher

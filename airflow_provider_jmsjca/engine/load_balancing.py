@@ -311,6 +311,11 @@ class LoadBalancedActivation:
         """Since when the queue side had nothing to do; see `Activation.quiet_since`."""
         return self.queue_side.quiet_since()
 
+    @property
+    def looks(self) -> bool:
+        """Whether the queue side is just looking if messages stay at the broker."""
+        return self.queue_side.looks
+
     def _move(self, delivery: Delivery) -> None:
         if delivery.end_of_batch:
             return

@@ -233,6 +233,11 @@ class Link:
         if self._unwanted:  # closed meanwhile
             self._stop_watching()
 
+    @property
+    def looks(self) -> bool:
+        """Whether it is just being looked if messages stay at the broker."""
+        return any(watch.looking for watch in self._watches)
+
     def _stop_watching(self) -> None:
         for watch in self._watches:
             watch.stop()

@@ -35,6 +35,10 @@ class Running(Protocol):
     def quiet_since(self) -> float | None:
         """Since when it has had nothing to do although the broker is there; `None` while that isn't so."""
 
+    @property
+    def looks(self) -> bool:
+        """Whether it is just looking if messages stay at the broker: silence doesn't end that."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
@@ -68,6 +72,6 @@ class Watch:
             found = self.ends.reached(
                 settled=running.counts.settled, elapsed=now - began, idle=now - idle_since
             )
-            if found is not None:
+            if found is not None and not (found[0] is EndReason.IDLE and running.looks):
                 return found
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -11,6 +12,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.backlog_looks import look_for_what_stays
 from airflow_provider_jmsjca.engine.members import settings_of
 from airflow_provider_jmsjca.engine.readiness import QueueWatch, Ready
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
@@ -95,7 +97,13 @@ class JmsReadyTrigger(BaseTrigger):
         quiet = options["minimal_reconnect_logging"] is True
         poll = timedelta(seconds=self.poll_interval)
         watch = QueueWatch(AsyncConnection(settings, minimal_logging=quiet), queue, selector, poll=poll)
+        looks = asyncio.create_task(
+            look_for_what_stays(
+                AsyncConnection(settings, minimal_logging=True), queue, filtered=selector is not None
+            )
+        )
         try:
             return await watch.wait()
         finally:
+            looks.cancel()
             watch.close()

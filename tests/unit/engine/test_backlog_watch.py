@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine import backlog_watch
+from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.backlog_looks import look_for_what_stays
 from airflow_provider_jmsjca.engine.backlog_watch import BacklogWatch
+from airflow_provider_jmsjca.engine.pool import ConnectionPool
 from airflow_provider_jmsjca.errors import PermanentBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.backlog import Backlog
@@ -177,3 +183,33 @@ def test_who_may_not_ask_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
         )
     ]
     assert len(asked) == 1
+
+
+def test_a_run_does_not_end_for_silence_amid_a_look(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site()
+    opened: list[Connection] = []
+
+    def open_one() -> Connection:
+        if opened:
+            time.sleep(0.5)  # trap 9: the broker takes its time just then
+        opened.append(Counting(site.broker, iter([HELD, HELD])))
+        return opened[-1]
+
+    listener = site.activation(lambda _: None, connect_with=open_one)
+    listener.run(idle_for=timedelta(seconds=0.2))
+    assert any("for a consumer that is gone" in text for _, text in said(caplog))
+
+
+def test_who_is_deferred_looks_too(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryConnection, "backlog", lambda *_: HELD)
+    monkeypatch.setattr(backlog_watch, "BETWEEN_LOOKS", timedelta(seconds=0.01))
+    site = Site()
+
+    async def some_looks() -> None:
+        connection = AsyncConnection(site.settings, pool=ConnectionPool())
+        looks = asyncio.create_task(look_for_what_stays(connection, ORDERS, filtered=False))
+        await asyncio.wait({looks}, timeout=0.5)
+        looks.cancel()
+
+    asyncio.run(some_looks())
+    assert "queue://orders, deferred: the broker keeps 2 messages" in said(caplog)[0][1]
