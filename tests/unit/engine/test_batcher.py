@@ -235,6 +235,43 @@ def test_a_lost_connection_loses_nothing_and_doubles_nothing(orders: Broker, tmp
     assert orders.depth("orders") == 0
 
 
+def test_the_time_that_sealing_takes_is_no_silence(orders: Broker, tmp_path: Path) -> None:
+    """A slow disk, or a slow commit: nobody looked meanwhile whether something came."""
+    send(range(1))
+
+    class Slow(SpoolBatch):
+        def seal(self, rows: list[Row]) -> object:  # type: ignore[override]  # the same, and more
+            if not self.segments:
+                send(range(1, 30))
+                time.sleep(0.4)  # longer than the idle time
+            return super().seal(rows)
+
+    with Slow(tmp_path, "b1", source=str(ORDERS), activation="a") as batch:
+        result = collect(CONNECT, batch, spec(segment_messages=100), stop=threading.Event())
+    assert (result.reason, result.rows) == (EndReason.IDLE, 30)
+    assert orders.depth("orders") == 0
+
+
+def test_a_loss_that_is_noticed_late_is_no_silence(orders: Broker, tmp_path: Path) -> None:
+    """What is sealed is committed in vain; nobody can say since when nothing came."""
+    send(range(3))
+
+    class Breaking(SpoolBatch):
+        def seal(self, rows: list[Row]) -> object:  # type: ignore[override]  # the same, and more
+            segment = super().seal(rows)
+            if len(self.segments) == 1:
+                orders.kill()
+                orders.restart()
+                send(range(3, 9))
+                time.sleep(0.4)  # longer than the idle time
+            return segment
+
+    with Breaking(tmp_path, "b1", source=str(ORDERS), activation="a") as batch:
+        result = collect(CONNECT, batch, spec(), stop=threading.Event())
+    assert (result.reason, result.rows, result.reconnects) == (EndReason.IDLE, 9, 1)
+    assert orders.depth("orders") == 0
+
+
 def test_what_was_sealed_but_not_acknowledged_is_dropped_and_acknowledged_by_the_next_attempt(
     orders: Broker, tmp_path: Path
 ) -> None:
