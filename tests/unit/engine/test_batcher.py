@@ -19,6 +19,7 @@ from airflow_provider_jmsjca.engine.connector import RetryPolicy, open_connectio
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
     ConfigurationError,
+    ConnectionLostError,
     JmsError,
     PoisonMessageError,
     SpoolError,
@@ -269,6 +270,33 @@ def test_a_loss_that_is_noticed_late_is_no_silence(orders: Broker, tmp_path: Pat
     with Breaking(tmp_path, "b1", source=str(ORDERS), activation="a") as batch:
         result = collect(CONNECT, batch, spec(), stop=threading.Event())
     assert (result.reason, result.rows, result.reconnects) == (EndReason.IDLE, 9, 1)
+    assert orders.depth("orders") == 0
+
+
+def test_the_pause_after_a_fruitless_connection_is_no_silence(orders: Broker, tmp_path: Path) -> None:
+    """It is longer than the idle time; what has come to the broker meanwhile is asked for."""
+
+    class Breaking:
+        def __init__(self, connection: Connection) -> None:
+            self._connection = connection
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._connection, name)
+
+        def consume(self, *_: object) -> object:
+            orders.restart()
+            send(range(5))
+            raise ConnectionLostError("it broke")
+
+    first = iter([True])
+
+    def connect(*, stop: threading.Event, on_failure: Callable[[JmsError], None]) -> Connection | None:
+        connection = CONNECT(stop=stop, on_failure=on_failure)
+        assert connection is not None
+        return Breaking(connection) if next(first, False) else connection  # type: ignore[return-value]
+
+    result = run(tmp_path, spec(), connect=connect)
+    assert (result.rows, result.reconnects) == (5, 1)
     assert orders.depth("orders") == 0
 
 
