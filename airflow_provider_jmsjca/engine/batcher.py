@@ -166,13 +166,14 @@ class _Collection:
             self._raise_failure_of_sealer(except_loss=True)
             _log.warning("Collecting %s: %s; reconnecting", self._batch.source, loss)
             lost = True
-            self._last_arrival = time.monotonic()  # it is not known whether there was silence
         finally:
             self._give_up_rows()
             self._close(connection)
         if lost and self._received == received_before:
             # A broker that accepts connections and drops them at once must not be asked in a tight loop.
             self._patience.wait(_FRUITLESS_SECONDS)
+        if lost:
+            self._last_arrival = time.monotonic()  # it is not known whether there was silence
 
     def _close(self, connection: Connection) -> None:
         """Close, without letting a broker that doesn't answer hold up a stop request."""

@@ -294,7 +294,7 @@ class Dispatcher:
             case Wait():
                 pass
             case RollBackUnit(unit=unit):
-                self.tally.rolled_back += self._unit_sizes.pop(unit, 1)
+                self.tally.rolled_back += self.leave_unit(unit)
                 if (work := self.units.pop(unit, None)) is not None:
                     self._rollbacks.append(work)
                     todo.append((self.admission.intake, decision))
@@ -367,9 +367,9 @@ class Dispatcher:
             self.tally.undeliver(seen)
             self._unit_sizes.setdefault(unit, 0)
 
-    def leave_unit(self, unit: int) -> None:
-        """A batch is over. Under the lock."""
-        self._unit_sizes.pop(unit, None)
+    def leave_unit(self, unit: int) -> int:
+        """A unit of work is over; return for how many messages its handler was called. Under the lock."""
+        return self._unit_sizes.pop(unit, 1)
 
     # -- time ---------------------------------------------------------------------------------------------
 

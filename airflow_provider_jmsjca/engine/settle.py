@@ -231,8 +231,7 @@ class Settler:
             case UnitCommitted(), Stage():
                 pass
             case UnitLost(), CommitUnit(unit=unit):
-                tally.rolled_back += messages
-                self._dispatcher.leave_unit(unit)
+                tally.rolled_back += self._dispatcher.leave_unit(unit)
             case UnitFailed(), CommitUnit(unit=unit):
                 tally.failed += 1
                 self._dispatcher.leave_unit(unit)

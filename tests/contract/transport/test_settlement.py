@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+from queue import SimpleQueue
 
 import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import JmsError, PermanentBrokerError
-from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Subscription
-from tests.contract.transport.collector import Collector
+from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
+from tests.contract.transport.collector import DEADLINE, Collector
 from tests.contract.transport.lab import Lab
 from tests.contract.transport.traffic import Connect, assert_left, publish, settle
 
@@ -74,6 +75,34 @@ def test_recover_delivers_again_in_order(connection: Connection, queue: Destinat
         assert {item.message.delivery_count for item in first + again} == {None}
     consumer.acknowledge(again)
     connection.synchronize()
+
+
+def test_what_is_acknowledged_beside_a_recover_is_settled_or_comes_again(
+    connect: Connect, queue: Destination
+) -> None:
+    """From another thread. The connection must not keep it, out of everybody's reach."""
+    connection = connect()
+    bodies = publish(connection, queue, 300)
+    arrived: SimpleQueue[Received | None] = SimpleQueue()
+    collector = Collector(arrived.put)
+    consumer = connection.consume(Subscription(destination=queue, prefetch=50), collector)
+
+    def acknowledge() -> None:
+        while (received := arrived.get()) is not None:
+            consumer.acknowledge([received])
+
+    acknowledging = threading.Thread(target=acknowledge, daemon=True)
+    acknowledging.start()
+    for _ in range(5):
+        collector.wait(len(collector.received) + 1)
+        consumer.recover()
+    collector.settle_down()
+    arrived.put(None)
+    acknowledging.join(DEADLINE)
+    connection.synchronize()
+    assert sorted(set(collector.bodies), key=lambda body: int(str(body))) == bodies
+    connection.close()
+    assert_left(connect, queue, [])
 
 
 def test_redelivered_flag_after_a_lost_client(connect: Connect, queue: Destination) -> None:

@@ -279,6 +279,28 @@ def test_deduplication_where_the_broker_has_it(connection: Connection, queue: De
     consumer.acknowledge(collector.received)
 
 
+def test_two_durable_subscribers_may_move_a_message_to_one_queue(
+    connection: Connection, connect: Connect, topic: Destination, queue: Destination, name: str
+) -> None:
+    """It came to both under one id, and isn't the same: no deduplication may swallow the second."""
+    collectors = {each: Collector() for each in ("orders", "billing")}
+    subscribers = {each: connect(client_id=f"{name}.{each}") for each in collectors}
+    for each, subscriber in subscribers.items():
+        subscriber.consume(Subscription(destination=topic, durable_name="news"), collectors[each])
+    send(connection, topic, *texts("x"))
+    for each, subscriber in subscribers.items():
+        (received,) = collectors[each].wait(1)
+        unit = subscriber.unit()
+        unit.acknowledge(received)
+        unit.send(Outgoing(destination=queue, message=JmsMessage.text(each)))
+        unit.commit()
+    moved = Collector(settle)
+    connection.consume(Subscription(destination=queue), moved)
+    moved.wait(2)
+    assert moved.bodies == ["orders", "billing"]
+    connection.synchronize()
+
+
 def test_groups_stay_on_one_consumer_where_the_broker_has_them(
     connection: Connection, connect: Connect, queue: Destination
 ) -> None:

@@ -107,6 +107,28 @@ def test_a_listener_that_has_something_to_do_again_says_nothing(caplog: pytest.L
     assert said(caplog) == []
 
 
+def test_what_the_listener_keeps_itself_is_nobody_elses(caplog: pytest.LogCaptureFixture) -> None:
+    """A message that can be neither delivered nor moved is in the log already."""
+    looks: list[float] = []
+    look = BacklogWatch.look
+
+    def counted(watch: BacklogWatch) -> None:
+        look(watch)
+        looks.append(watch._clock())
+
+    site = Site()
+    try:
+        site.send("bad", _JMSJCA_ParkedRedeliveryCount="no number")
+        activation = site.activation(site.note, concurrency_mode="cc")
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(BacklogWatch, "look", counted)
+            activation.start()
+            until(lambda: len(looks) == 2)
+    finally:
+        site.close()
+    assert ["stays" in text for level, text in said(caplog) if level >= logging.WARNING] == [True]
+
+
 def test_another_consumer_may_take_its_time(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     watch = scene.watch(*[HELD_ELSEWHERE] * 8)

@@ -19,6 +19,7 @@ from airflow_provider_jmsjca.engine.connector import RetryPolicy, open_connectio
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
     ConfigurationError,
+    ConnectionLostError,
     JmsError,
     PoisonMessageError,
     SpoolError,
@@ -232,6 +233,70 @@ def test_a_lost_connection_loses_nothing_and_doubles_nothing(orders: Broker, tmp
     assert result.reconnects == 2
     assert result.duplicates == 20
     assert sorted(bodies(tmp_path)) == list(range(95))
+    assert orders.depth("orders") == 0
+
+
+def test_the_time_that_sealing_takes_is_no_silence(orders: Broker, tmp_path: Path) -> None:
+    """A slow disk, or a slow commit: nobody looked meanwhile whether something came."""
+    send(range(1))
+
+    class Slow(SpoolBatch):
+        def seal(self, rows: list[Row]) -> object:  # type: ignore[override]  # the same, and more
+            if not self.segments:
+                send(range(1, 30))
+                time.sleep(0.4)  # longer than the idle time
+            return super().seal(rows)
+
+    with Slow(tmp_path, "b1", source=str(ORDERS), activation="a") as batch:
+        result = collect(CONNECT, batch, spec(segment_messages=100), stop=threading.Event())
+    assert (result.reason, result.rows) == (EndReason.IDLE, 30)
+    assert orders.depth("orders") == 0
+
+
+def test_a_loss_that_is_noticed_late_is_no_silence(orders: Broker, tmp_path: Path) -> None:
+    """What is sealed is committed in vain; nobody can say since when nothing came."""
+    send(range(3))
+
+    class Breaking(SpoolBatch):
+        def seal(self, rows: list[Row]) -> object:  # type: ignore[override]  # the same, and more
+            segment = super().seal(rows)
+            if len(self.segments) == 1:
+                orders.kill()
+                orders.restart()
+                send(range(3, 9))
+                time.sleep(0.4)  # longer than the idle time
+            return segment
+
+    with Breaking(tmp_path, "b1", source=str(ORDERS), activation="a") as batch:
+        result = collect(CONNECT, batch, spec(), stop=threading.Event())
+    assert (result.reason, result.rows, result.reconnects) == (EndReason.IDLE, 9, 1)
+    assert orders.depth("orders") == 0
+
+
+def test_the_pause_after_a_fruitless_connection_is_no_silence(orders: Broker, tmp_path: Path) -> None:
+    """It is longer than the idle time; what has come to the broker meanwhile is asked for."""
+
+    class Breaking:
+        def __init__(self, connection: Connection) -> None:
+            self._connection = connection
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._connection, name)
+
+        def consume(self, *_: object) -> object:
+            orders.restart()
+            send(range(5))
+            raise ConnectionLostError("it broke")
+
+    first = iter([True])
+
+    def connect(*, stop: threading.Event, on_failure: Callable[[JmsError], None]) -> Connection | None:
+        connection = CONNECT(stop=stop, on_failure=on_failure)
+        assert connection is not None
+        return Breaking(connection) if next(first, False) else connection  # type: ignore[return-value]
+
+    result = run(tmp_path, spec(), connect=connect)
+    assert (result.rows, result.reconnects) == (5, 1)
     assert orders.depth("orders") == 0
 
 

@@ -27,10 +27,22 @@ from airflow_provider_jmsjca.engine.every_member import EveryMemberActivation
 from airflow_provider_jmsjca.engine.listener_settings import listener_settings
 from airflow_provider_jmsjca.engine.load_balancing import load_balancing
 from airflow_provider_jmsjca.engine.members import every_member, member_settings, settings_of
-from airflow_provider_jmsjca.errors import AuthenticationError, ConfigurationError, PermanentBrokerError
+from airflow_provider_jmsjca.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    PermanentBrokerError,
+    TransientBrokerError,
+)
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing
+from airflow_provider_jmsjca.transports.base import (
+    Connection,
+    ConnectionSettings,
+    OnReceived,
+    Outgoing,
+    Subscription,
+)
 from airflow_provider_jmsjca.transports.memory import Broker, broker
+from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 from tests.unit.engine.listening import MODES, ORDERS, QUICK, until
 
 AT_ONCE = Backoff(steps=(timedelta(milliseconds=20),))
@@ -316,6 +328,32 @@ def test_idle_waits_for_a_member_that_has_not_answered_yet(cluster: Cluster) -> 
         return connect(settings)
 
     assert cluster.activation(connect=slow).run(idle_for=QUICK).committed == 1
+
+
+def test_idle_waits_for_the_consumers_of_a_member_that_is_back(cluster: Cluster) -> None:
+    """Its connection is up a moment before what it holds can come."""
+    cluster.send(0, "a")
+    cluster.send(1, "b")
+    away, consuming = iter([True]), threading.Event()
+
+    class Slow(MemoryConnection):
+        def consume(self, subscription: Subscription, on_received: OnReceived) -> Any:
+            if self.server is cluster.brokers[1]:
+                consuming.set()
+                time.sleep(3 * QUICK.total_seconds())
+            return super().consume(subscription, on_received)
+
+    def connect(settings: ConnectionSettings) -> Connection:
+        server = broker(settings.hosts[0][0])
+        if server is cluster.brokers[1] and next(away, False):
+            raise TransientBrokerError("away")
+        return Slow(server, settings)
+
+    def handle(delivery: Any) -> None:
+        if delivery.body == "a":
+            assert consuming.wait(5)
+
+    assert cluster.activation(handle, connect=connect).run(idle_for=QUICK).committed == 2
 
 
 def test_a_member_that_refuses_is_tried_again_while_the_others_go_on(cluster: Cluster) -> None:

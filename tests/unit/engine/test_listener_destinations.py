@@ -6,6 +6,7 @@ import functools
 import logging
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,10 +17,11 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivery import Delivery
 from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
+from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError, PermanentBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Consumer, OnReceived, Outgoing, Received, Subscription
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
+from airflow_provider_jmsjca.transports.memory.message_queue import Entry
 from tests.unit.engine.listening import MODES, QUICK, Site, until
 
 every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
@@ -285,3 +287,77 @@ def test_unread_messages_keep_their_order_over_an_outage(site: Site) -> None:
         own = list(dict.fromkeys(body for body in site.got if body.startswith(name)))
         assert own == [f"{name}{number}" for number in range(1, 21)]
     assert "C1" in site.got
+
+
+def test_copies_under_one_id_are_settled_each_by_itself_over_an_outage(site: Site) -> None:
+    """A broker's fan-out puts the same id into several queues."""
+    site.send("order", to=A)
+    (original,) = site.broker.messages("A")
+    with site.broker.lock:
+        site.broker.queue("B").add(Entry(replace(original, destination=B), 1))
+
+    first = iter([True])
+
+    class Cut(MemoryConnection):
+        """What B sends over the first connection gets lost on the way."""
+
+        def consume(self, subscription: Subscription, on_received: OnReceived) -> Any:
+            lost = subscription.destination == B and next(first, False)
+            return super().consume(subscription, (lambda _: None) if lost else on_received)
+
+    seen: list[Destination] = []
+    activation = site.activation(
+        lambda delivery: seen.append(delivery.context.destination),
+        connect_with=lambda: Cut(site.broker, site.settings),
+        destination=["queue://A", "queue://B"],
+    )
+    activation.start()
+    until(lambda: activation.counts.committed == 1)
+    site.broker.restart()
+    until(lambda: not site.broker.depth("B"))
+    assert seen == [A, B]
+    assert (activation.counts.committed, activation.counts.repeated) == (2, 0)
+
+
+class Closing(MemoryConnection):
+    """Ends with a refusal only once something more is asked of it, as RabbitMQ may."""
+
+    refused = False
+
+    def consume(self, subscription: Subscription, on_received: OnReceived) -> Any:
+        if self.refused:
+            self.server.restart()
+            raise ConnectionLostError("the broker closed the connection")
+        try:
+            consumer: Consumer = super().consume(subscription, on_received)
+        except PermanentBrokerError:
+            self.refused = True
+            raise
+        return consumer
+
+
+def test_a_refusal_that_ends_the_connection_is_not_blamed_on_the_next(site: Site) -> None:
+    """I5: B is all right, and no listener stops for it."""
+    site.broker.forbid(A)
+    fill(site, B=1)
+    activation = site.activation(
+        lambda _: None,
+        destination=["queue://A", "queue://B"],
+        connect_with=lambda: Closing(site.broker, site.settings),
+    )
+    activation.start()
+    until(lambda: site.got == ["B1"])
+    assert activation.running
+    (refused,) = activation.statistics().refused
+    assert refused.startswith("queue://A: ")
+
+
+def test_all_refused_is_a_fault_also_if_each_refusal_ends_the_connection(site: Site) -> None:
+    """W15: they are refused over several connections, one after the other."""
+    for each in (A, B, C):
+        site.broker.forbid(each)
+    activation = site.activation(
+        lambda _: None, destination=ABC, connect_with=lambda: Slammed(site.broker, site.settings)
+    )
+    with pytest.raises(PermanentBrokerError, match="refuses access"):
+        activation.run(run_for=timedelta(seconds=5))

@@ -331,3 +331,66 @@ def test_a_call_that_never_was_is_not_counted(site: Site) -> None:
     counts = site.activation(handler, redelivery_handling="1:100").run(idle_for=timedelta(seconds=0.4))
     assert counts.delivered == len(site.got) == 3
     assert (counts.committed, counts.rolled_back) == (2, 1)
+
+
+@pytest.mark.parametrize("mode", ONE_OR_MANY)
+def test_a_wish_that_cannot_be_read_is_a_failure(site: Site, mode: dict[str, Any]) -> None:
+    """As a comparison of columns, of which nobody says whether it is true."""
+
+    class Column:
+        def __bool__(self) -> NoReturn:
+            raise ValueError("the truth value of a column is ambiguous")
+
+    def handler(delivery: Any) -> None:
+        if delivery.body == "a":
+            delivery.rollback_only = Column()
+
+    site.send("a", "b", "c")
+    listener = site.activation(handler, redelivery_handling="2:move(queue:dead)", **mode)
+    counts = listener.run(max_messages=3, run_for=timedelta(seconds=5))
+    assert (counts.committed, counts.moved) == (2, 1)
+    assert site.bodies("dead") == ["a"]
+
+
+UNDECODABLE = {"_JMSJCA_ParkedRedeliveryCount": "no number"}
+
+
+def test_a_message_that_stays_frees_its_place_for_the_next_while_others_are_held(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.send("a", "b")
+    site.send("bad", **UNDECODABLE)
+    site.send("c")
+
+    def finish(delivery: Any) -> None:
+        dispatcher = listener._dispatcher
+        if delivery.body == "a":  # until there is no room for c, and that was seen
+            until(lambda: dispatcher.admission.intake.arrivals and not dispatcher.workers._queue.qsize())
+        elif delivery.body == "b":
+            until(lambda: "it stays" in caplog.text and listener.statistics().in_hand == 1)
+        delivery.acknowledge()
+
+    listener = site.activation(
+        lambda delivery: threading.Thread(target=finish, args=(delivery,)).start(),
+        concurrency_mode="cc",
+        endpoint_pool_max_size=2,
+        hold_until_ack=True,
+    )
+    counts = listener.run(max_messages=3, run_for=timedelta(seconds=5))
+    assert (listener.ended_by, counts.committed, sorted(site.got)) == (EndReason.COUNT, 3, ["a", "b", "c"])
+    assert site.bodies("orders") == ["bad"]
+
+
+def test_a_message_that_stays_frees_its_place_for_the_next_of_a_batch(site: Site) -> None:
+    site.send("a")
+    site.send("bad", **UNDECODABLE)
+    site.send("b")
+
+    def handler(delivery: Any) -> None:
+        if delivery.body == "a":
+            until(lambda: listener.statistics().in_hand == 2)
+
+    listener = site.activation(handler, concurrency_mode="cc", endpoint_pool_max_size=1, batch_size=2)
+    counts = listener.run(max_messages=2, run_for=timedelta(seconds=5))
+    assert (listener.ended_by, counts.committed) == (EndReason.COUNT, 2)
+    assert site.bodies("orders") == ["bad"]

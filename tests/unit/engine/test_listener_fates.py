@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivery import Delivery
 from airflow_provider_jmsjca.engine.listener_settings import listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError
-from tests.unit.engine.listening import MODES, QUICK, Site
+from airflow_provider_jmsjca.transports.base import Outgoing
+from tests.unit.engine.brokers import LesserConnection
+from tests.unit.engine.listening import MODES, QUICK, Site, until
 
 every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
 
@@ -81,6 +84,59 @@ def test_a_batch_is_archived_with_its_commit(site: Site) -> None:
         nothing, archive_destination="done", batch_size=3, concurrency_mode="cc", endpoint_pool_max_size=1
     ).run(max_messages=3)
     assert site.bodies("done") == ["a", "b", "c"]
+
+
+class Narrow(LesserConnection):
+    """Takes nothing wide into the archive."""
+
+    def unit(self) -> Any:
+        inner: Any = super().unit()
+        send = inner.send
+
+        def narrow(outgoing: Outgoing) -> None:
+            if outgoing.destination.name == "done" and outgoing.message.body == "wide":
+                raise ConfigurationError("the property 'x' has 40000 characters; the broker takes 32766")
+            send(outgoing)
+
+        inner.send = narrow
+        return inner
+
+
+@every_mode
+def test_a_copy_that_is_refused_leaves_its_message_to_the_redelivery_handling(
+    site: Site, mode: dict[str, Any]
+) -> None:
+    """It isn't part of a unit of work for ever, that nobody commits."""
+    site.send("wide", "next")
+    activation = site.activation(
+        nothing,
+        connect_with=lambda: Narrow(site.broker),
+        archive_destination="queue://done",
+        redelivery_handling="3:move(queue:dlq)",
+        **mode,
+    )
+    counts = activation.run(max_messages=2, run_for=timedelta(seconds=5))
+    assert (counts.committed, counts.moved, counts.failed) == (1, 1, 3)
+    assert (site.bodies("done"), site.bodies("dlq"), site.bodies("orders")) == (["next"], ["wide"], [])
+
+
+def test_a_batch_whose_copy_is_refused_blocks_nothing(site: Site) -> None:
+    site.send("wide", "next")
+    activation = site.activation(
+        nothing,
+        connect_with=lambda: Narrow(site.broker),
+        archive_destination="queue://done",
+        redelivery_handling="2:move(queue:dlq)",
+        concurrency_mode="cc",
+        endpoint_pool_max_size=1,
+        batch_size=2,
+    )
+    activation.start()
+    until(lambda: activation.counts.moved == 2)
+    site.send("later", "last")
+    until(lambda: activation.counts.committed == 2)
+    assert activation.stop(timedelta(seconds=5))
+    assert (site.bodies("done"), site.bodies("orders")) == (["later", "last"], [])
 
 
 @every_mode

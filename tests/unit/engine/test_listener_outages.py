@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.errors import AuthenticationError, CapabilityError
+from airflow_provider_jmsjca.engine.listener import Activation
+from airflow_provider_jmsjca.errors import (
+    AuthenticationError,
+    CapabilityError,
+    ConnectionLostError,
+    PermanentBrokerError,
+)
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Capabilities, Connection
+from airflow_provider_jmsjca.transports.base import Capabilities, Connection, Received
+from airflow_provider_jmsjca.transports.memory.consumer import MemoryConsumer
 from tests.unit.engine.brokers import LesserConnection
-from tests.unit.engine.listening import MODES, QUICK, Site, until
+from tests.unit.engine.listening import MODES, ORDERS, QUICK, Site, until
 
 HALF_A_SECOND = 0.5
 every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
@@ -75,6 +85,59 @@ def test_goes_on_after_an_outage(site: Site, mode: dict[str, Any]) -> None:
     assert len(site.got) <= 100 + 3
 
 
+@pytest.mark.parametrize(
+    "spec", [*MODES, {"concurrency_mode": "cc", "endpoint_pool_max_size": 1, "batch_size": 3}]
+)
+def test_every_call_is_counted_once_also_if_its_commit_is_lost(site: Site, spec: dict[str, Any]) -> None:
+    """J121: committed or rolled back."""
+    site.send(*map(str, range(30)))
+
+    due = {"5", "11", "20"}
+
+    def break_now_and_then(delivery: Delivery) -> None:
+        if not delivery.end_of_batch and delivery.body in due:
+            due.remove(delivery.body)
+            site.broker.restart()
+
+    counts = site.activation(break_now_and_then, **spec).run(idle_for=QUICK, run_for=timedelta(seconds=5))
+    assert counts.committed == 30
+    assert counts.rolled_back == counts.delivered - 30 >= 3
+
+
+def test_a_call_of_a_batch_that_never_was_is_not_counted(site: Site) -> None:
+    """The connection is gone when b's turn comes, and the batch ends as if it had been handled."""
+    site.send("a", "b")
+
+    class Breaking(LesserConnection):
+        def unit(self) -> Any:
+            inner: Any = super().unit()
+            acknowledge = inner.acknowledge
+
+            def break_at_b(received: Received) -> None:
+                if received.message.body == "b" and not received.message.redelivered:
+                    inner.commit = lost
+                    raise ConnectionLostError("it broke")
+                acknowledge(received)
+
+            inner.acknowledge = break_at_b
+            return inner
+
+    def lost() -> None:
+        site.broker.restart()
+        raise ConnectionLostError("it broke")
+
+    activation = site.activation(
+        nothing,
+        connect_with=lambda: Breaking(site.broker),
+        concurrency_mode="cc",
+        endpoint_pool_max_size=1,
+        batch_size=2,
+    )
+    counts = activation.run(max_messages=2, run_for=timedelta(seconds=5))
+    assert site.got == ["a", "END", "a", "b", "END"]
+    assert (counts.delivered, counts.committed, counts.rolled_back) == (3, 2, 1)
+
+
 def test_what_was_sent_before_a_loss_is_not_sent(site: Site) -> None:
     """J13: the delivery comes again and sends it then."""
     site.send("a")
@@ -116,6 +179,28 @@ def test_permanent_refusals_end_a_run(site: Site) -> None:
     site.broker.require_login("alice", "secret")
     with pytest.raises(AuthenticationError):
         site.activation(nothing).run(idle_for=timedelta(seconds=20))
+
+
+def test_pauses_grow_while_the_destination_is_refused(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """J108, J122: each connection comes up and brings nothing; it is said once."""
+    site.broker.forbid(ORDERS)
+    opened: list[float] = []
+
+    def connect_with() -> Connection:
+        opened.append(time.monotonic())
+        return connect(site.settings)
+
+    settings = site.listener_settings(retry_permanent=True, minimal_reconnect_logging=True)
+    backoff = Backoff(steps=tuple(timedelta(milliseconds=each) for each in (20, 50, 400)), jitter=0)
+    outage = replace(settings.delivery.outage, backoff=backoff)
+    settings = replace(settings, delivery=replace(settings.delivery, outage=outage))
+    activation = Activation(settings, connect_with, nothing)
+    activation.start()
+    until(lambda: len(opened) == 4)
+    assert activation.stop(timedelta(seconds=5))
+    assert opened[3] - opened[2] > 0.3
+    errors = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.levelno for record in errors] == [logging.ERROR]
 
 
 def test_a_missing_capability_is_refused_at_start(site: Site) -> None:
@@ -225,6 +310,56 @@ def test_a_handler_that_does_not_return_is_left_alone(site: Site, caplog: pytest
     assert site.bodies("out") == []
 
 
+def hanging_and_stopping(site: Site, release: threading.Event, **spec: Any) -> Activation:
+    """Return an activation one of whose handlers hangs while another one asks for a stop."""
+
+    def handler(delivery: Delivery) -> None:
+        if delivery.body == "hangs" and not delivery.redelivery_count:
+            release.wait(20)
+        elif delivery.body == "stops":
+            until(lambda: "hangs" in site.got)
+            delivery.stop_message_delivery("enough")
+
+    site.send("hangs", "stops")
+    return site.activation(handler, concurrency_mode="cc", endpoint_pool_max_size=2, **spec)
+
+
+def test_a_second_stop_may_be_quicker(site: Site) -> None:
+    """The handler's leaves the others half a minute."""
+    release = threading.Event()
+    activation = hanging_and_stopping(site, release)
+    activation.start()
+    until(lambda: activation.state == "Disconnecting")
+    began = time.monotonic()
+    assert not activation.stop(timedelta(seconds=0.2))
+    assert time.monotonic() - began < 0.2 + HALF_A_SECOND
+    until(lambda: site.broker.connections == 0)
+    release.set()
+    assert not activation.running
+    assert site.bodies("orders") == ["hangs"]
+
+
+def test_a_restart_starts_again_although_a_stop_is_under_way(site: Site) -> None:
+    release = threading.Event()
+    activation = hanging_and_stopping(site, release)
+    activation.start()
+    until(lambda: activation.state == "Disconnecting")
+    activation.restart(timedelta(seconds=0.1))
+    release.set()
+    site.send("new")
+    until(lambda: "new" in site.got)
+
+
+def test_a_run_waits_for_handlers_no_longer_than_it_says_if_one_of_them_stops_it(site: Site) -> None:
+    release = threading.Event()
+    activation = hanging_and_stopping(site, release)
+    began = time.monotonic()
+    activation.run(within=timedelta(seconds=0.2))
+    assert time.monotonic() - began < 0.2 + 2 * HALF_A_SECOND
+    release.set()
+    assert activation.stop_reason == "enough"
+
+
 def test_starts_again_after_a_stop(site: Site) -> None:
     """J116: counts of attempts go on."""
     site.send("a")
@@ -250,6 +385,27 @@ def test_suspend_hands_back_and_resume_goes_on(site: Site) -> None:
     assert activation.counts.delivered == 0
     activation.resume()
     until(lambda: activation.counts.committed == 1)
+
+
+def test_suspended_every_receiver_is_closed_also_if_one_of_them_says_no(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W27: what the others had would come to nobody."""
+    close, first = MemoryConsumer.close, iter([True])
+
+    def refusing(consumer: MemoryConsumer) -> None:
+        close(consumer)
+        if next(first, False):
+            raise PermanentBrokerError("an ERROR that names nothing came meanwhile")
+
+    monkeypatch.setattr(MemoryConsumer, "close", refusing)
+    activation = site.activation(nothing, concurrency_mode="sync", endpoint_pool_max_size=3)
+    activation.start()
+    until(lambda: site.broker.queue("orders").takers == 3)
+    activation.suspend()
+    until(lambda: not site.broker.queue("orders").takers)
+    site.send("a", "b", "c")
+    assert site.activation(nothing).run(max_messages=3, run_for=timedelta(seconds=5)).committed == 3
 
 
 def test_drain_waits_for_what_is_being_handled(site: Site) -> None:

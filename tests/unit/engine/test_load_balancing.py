@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -36,6 +37,7 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
 )
 from airflow_provider_jmsjca.transports.memory import Broker, broker
+from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 from tests.unit.engine.brokers import LesserConnection
 from tests.unit.engine.listening import until
 
@@ -427,3 +429,33 @@ def test_a_topic_side_that_is_refused_ends_the_run(cluster: Cluster) -> None:
     with pytest.raises(AuthenticationError, match="go away"):
         cluster.node(connect_topic=refuse).run(run_for=timedelta(seconds=20))
     assert cluster.broker.connections == 0
+
+
+@pytest.mark.parametrize("in_run", [False, True])
+def test_both_sides_have_one_deadline(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *, in_run: bool
+) -> None:
+    """A broker that doesn't take leave of them is left alone by both together, not one after the other."""
+    leave, told = threading.Event(), threading.Event()
+    close = MemoryConnection.close
+
+    def frozen(connection: MemoryConnection) -> None:
+        leave.wait(10)
+        close(connection)
+
+    cluster.subscribed()
+    node = cluster.node()
+    monkeypatch.setattr(MemoryConnection, "close", frozen)
+    within = timedelta(seconds=0.5)
+    running = threading.Thread(target=lambda: node.run(stop=told, within=within))
+    (running if in_run else node).start()
+    until(lambda: node.active and node.queue_side.state == "Up")
+    began = time.monotonic()
+    if in_run:
+        told.set()
+        running.join()
+    else:
+        assert not node.stop(within)
+    took = time.monotonic() - began
+    leave.set()
+    assert took < 0.9

@@ -82,6 +82,28 @@ def test_auto_settles_when_receive_returns(
         assert wire.synchronized >= 2
 
 
+def test_auto_hands_over_a_message_whose_confirmation_is_lost(
+    server: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker may have let go of it: it would be neither here nor there."""
+
+    class Breaking(LesserConnection):
+        def synchronize(self) -> None:
+            self.synchronized += 1
+            if not server.depth("orders"):
+                server.restart()
+            super().synchronize()
+
+    with JmsConnection(LesserConnection(server)) as connection:
+        fill(connection, 1)
+    with JmsConnection(Breaking(server)) as connection:
+        session = connection.session()
+        assert drain(session, 1) == ["0"]
+        with pytest.raises(ConnectionLostError):
+            session.receive(QUEUE, timeout=0)
+    assert "may come again: the connection to vm://" in caplog.text
+
+
 def test_dups_ok_does_not_wait_for_the_broker(connection: JmsConnection, wire: LesserConnection) -> None:
     fill(connection, 3)
     with connection.session(acknowledge_mode=AcknowledgeMode.DUPS_OK) as session:

@@ -28,6 +28,7 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
 )
 from airflow_provider_jmsjca.transports.memory import Broker, broker
+from airflow_provider_jmsjca.transports.memory.consumer import MemoryConsumer
 
 ORDERS = Destination.queue("orders")
 QUICK = Backoff(steps=(timedelta(milliseconds=10), timedelta(milliseconds=40)))
@@ -262,3 +263,32 @@ def test_a_connection_that_keeps_breaking_is_not_tried_in_a_hot_loop(server: Bro
     run(work())
     gaps = [later - earlier for earlier, later in itertools.pairwise(attempts)]
     assert [gap >= expected for gap, expected in zip(gaps, (0.05, 0.1, 0.2), strict=True)] == [True] * 3
+
+
+def test_a_close_that_is_cancelled_gives_the_connection_back(
+    server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at the end of `asyncio.run`, while the broker still owes its answer."""
+    closing, go_on = threading.Event(), threading.Event()
+    close = MemoryConsumer.close
+
+    def slow(consumer: MemoryConsumer) -> None:
+        closing.set()
+        assert go_on.wait(5)
+        close(consumer)
+
+    monkeypatch.setattr(MemoryConsumer, "close", slow)
+
+    async def work() -> None:
+        async with streaming(server) as stream:
+            publish(server, "a")
+            await take(stream, 1)
+            ending = asyncio.ensure_future(stream.aclose())
+            await until(closing.is_set)
+            ending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await ending
+            go_on.set()
+            await until(lambda: server.connections == 0)
+
+    run(work())

@@ -16,7 +16,8 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.delivery import Delivery
 from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Subscription
+from airflow_provider_jmsjca.transports.base import Connection, Subscription
+from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 from tests.unit.engine.listening import QUICK, Site, until
 
 NEWS = Destination.topic("news")
@@ -139,6 +140,59 @@ def test_kept_when_a_handler_is_left_alone(site: Site) -> None:
     until(lambda: site.got == ["1"])
     assert not activation.stop(timedelta(seconds=0.2))
     hanging.set()
+    assert kept(site) == ["1"]
+
+
+def test_kept_when_a_stop_rolls_back_what_is_held(site: Site) -> None:
+    """J198, W33: nobody has acknowledged it."""
+    subscribe(site)
+    site.send("1", to=NEWS)
+    activation = subscriber(
+        site, durable_subscription_deletion=True, hold_until_ack=True, concurrency_mode="cc"
+    )
+    activation.start()
+    until(lambda: site.got == ["1"] and not activation.statistics().active)
+    activation.stop(timedelta(seconds=5))
+    assert kept(site) == ["1"]
+
+
+def test_kept_when_a_message_waits_out_its_delay(site: Site) -> None:
+    """W33: it was handled once and failed, and is to be handled again."""
+    subscribe(site)
+    site.send("1", to=NEWS)
+
+    def fail(_: Delivery) -> None:
+        raise ValueError("no stock")
+
+    activation = subscriber(site, fail, durable_subscription_deletion=True, redelivery_handling="1:5000")
+    activation.start()
+    until(lambda: activation.counts.rolled_back == 1)
+    activation.stop(timedelta(seconds=5))
+    assert kept(site) == ["1"]
+
+
+def test_kept_when_the_stop_comes_before_the_connection(site: Site) -> None:
+    """W33: an attempt that succeeds later deletes nothing."""
+    subscribe(site)
+    site.send("1", to=NEWS)
+    asked, answer, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Late(MemoryConnection):
+        def close(self) -> None:
+            super().close()
+            closed.set()
+
+    def slow() -> Connection:
+        asked.set()
+        assert answer.wait(5)
+        return Late(site.broker, replace(site.settings, client_id="c1"))
+
+    activation = site.activation(nothing, connect_with=slow, **DURABLE, durable_subscription_deletion=True)
+    activation.start()
+    assert asked.wait(5)
+    activation.stop(timedelta(seconds=5))
+    answer.set()
+    assert closed.wait(5)
     assert kept(site) == ["1"]
 
 

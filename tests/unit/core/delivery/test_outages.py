@@ -231,3 +231,75 @@ def test_minimal_logging_says_it_once_as_an_error_j108() -> None:
         assert [outage.level() for _ in range(3)] == expected
         outage.over()
         assert outage.level() is expected[0]
+
+
+def test_pauses_grow_while_connections_open_and_consumers_are_refused() -> None:
+    """J122: an outage is over when messages can come again, not before."""
+    machine = new_machine(replace(SETTINGS, outage=OUTAGE))
+    machine.handle(e.Start(), 0.0)
+    now, pauses = 0.0, []
+    for _ in range(4):
+        assert machine.handle(e.ConnectionUp(), now) == [d.OpenConsumer()]
+        machine.handle(e.ConnectFailed(failure=FAILURE), now)
+        assert machine.deadline is not None
+        pauses.append(machine.deadline - now)
+        now = machine.deadline
+        machine.handle(e.Tick(), now)
+    assert pauses == [1, 2, 5, 5]
+    machine.handle(e.ConnectionUp(), now)
+    machine.handle(e.ConsumerOpened(), now)
+    machine.handle(e.ConnectionLost(failure=FAILURE), now)
+    assert machine.deadline == now + 1
+
+
+def test_a_refused_consumer_is_said_once_as_an_error_j108() -> None:
+    outage = replace(OUTAGE, minimal_logging=True)
+    machine = new_machine(replace(SETTINGS, outage=outage))
+    machine.handle(e.Start(), 0.0)
+    now, levels = 0.0, list[d.Level]()
+    for _ in range(3):
+        machine.handle(e.ConnectionUp(), now)
+        failed = machine.handle(e.ConnectFailed(failure=FAILURE), now)
+        levels += [one.level for one in failed if isinstance(one, d.Log)]
+        assert machine.deadline is not None
+        now = machine.deadline
+        machine.handle(e.Tick(), now)
+    assert levels == [d.Level.ERROR, d.Level.DEBUG, d.Level.DEBUG]
+
+
+def test_a_second_stop_may_be_quicker_and_never_slower() -> None:
+    run = Run()
+    (first,) = run.arrive()
+    assert isinstance(first, d.Deliver)
+    run.send(e.StopAsked(reason="enough", within=30 * SECOND))
+    start = run.now
+    assert run.send(e.StopAsked(reason="at once", within=2 * SECOND)) == []
+    assert run.send(e.StopAsked(reason="no hurry", within=60 * SECOND)) == []
+    assert run.machine.deadline == start + 2
+    assert run.tick() == [
+        d.RollBackUnit(unit=first.unit),
+        d.CloseConnection(),
+        d.Stopped(reason="enough"),
+    ]
+
+
+def test_a_stop_is_clean_if_nothing_that_was_begun_goes_back() -> None:
+    """W33: a durable subscription may be deleted then."""
+    run = Run()
+    (first,) = run.arrive()
+    assert isinstance(first, d.Deliver)
+    run.arrive()
+    run.send(e.StopAsked(reason="enough"))
+    run.send(e.HandlerReturned(call=first.call))
+    assert run.send(e.UnitCommitted(unit=first.unit)) == [
+        d.CloseConnection(clean=True),
+        d.Stopped(reason="enough"),
+    ]
+
+
+def test_a_stop_is_not_clean_if_a_message_waits_out_its_delay() -> None:
+    run = Run(handling="1:5000")
+    (first,) = run.arrive()
+    assert isinstance(first, d.Deliver)
+    run.send(e.HandlerRaised(call=first.call, failure=FAILURE))
+    assert run.send(e.StopAsked(reason="enough"))[0] == d.CloseConnection(clean=False)

@@ -250,3 +250,21 @@ def test_settings_report_every_fault() -> None:
             destination=SETTINGS.destination, concurrency=0, batch_size=0, batch_idle=timedelta(0)
         )
     assert len(caught.value.faults) == 3
+
+
+@pytest.mark.parametrize(("flush", "longest"), [(None, 15), (20 * SECOND, 15), (2 * SECOND, 2)])
+def test_a_batch_that_only_collects_ends_before_its_transaction_times_out(
+    flush: timedelta | None, longest: int
+) -> None:
+    """W22: no handler is slow, so nothing is rolled back for it."""
+    settings = replace(BATCH, batch_size=1000, batch_flush=flush, transaction_timeout=30 * SECOND)
+    run = Run(settings=settings)
+    call = delivered(run.arrive()).call
+    start = run.now
+    while run.now < start + longest - 0.09:
+        run.now += 0.09
+        assert run.arrive() == []
+        call = delivered(run.send(e.HandlerReturned(call=call))).call
+    assert run.send(e.HandlerReturned(call=call)) == []
+    run.now = start + longest
+    assert not end_of_batch(run.send(e.Tick())).rollback

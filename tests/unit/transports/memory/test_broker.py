@@ -260,3 +260,22 @@ def test_the_first_broker_that_is_up_is_taken() -> None:
             connect(ConnectionSettings(scheme="vm", hosts=(("down", None),)))
     finally:
         broker("down").restart()
+
+
+def test_a_commit_refused_for_an_option_of_a_destination_frees_its_messages(
+    server: Broker, connection: Connection
+) -> None:
+    send(connection, "0")
+    arrivals = Arrivals()
+    connection.consume(Subscription(destination=QUEUE), arrivals)
+    (received,) = arrivals.wait(1)
+    unit = connection.unit()
+    unit.acknowledge(received)
+    quorum = replace(Destination.queue("out"), options=(("x-queue-type", "quorum"),))
+    unit.send(Outgoing(destination=quorum, message=JmsMessage.text("x")))
+    with pytest.raises(ConfigurationError, match="x-queue-type is no option"):
+        unit.commit()
+    again = connection.unit()
+    again.acknowledge(received)
+    again.commit()
+    assert (server.depth("q"), server.depth("out")) == (0, 0)

@@ -33,6 +33,7 @@ from airflow_provider_jmsjca.transports.base import (
 from airflow_provider_jmsjca.transports.stomp import TRANSPORT
 from airflow_provider_jmsjca.transports.stomp.channel import PlainChannel
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from airflow_provider_jmsjca.transports.stomp.frames import Frame, FrameParser
 from airflow_provider_jmsjca.transports.stomp.replies import Receipts
 
 SECRET = "s3cret-word"
@@ -457,3 +458,73 @@ def test_an_interrupted_open_ends_the_connection(pair: Pair, monkeypatch: pytest
     assert pair.peer.hear()[0] == "CONNECT"
     with pytest.raises(AssertionError, match="hung up"):
         pair.peer.hear()
+
+
+def test_a_reader_that_dies_of_the_unforeseen_is_a_loss(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as a message there is no memory for: a connection that nobody reads must not look alive."""
+
+    def no_memory(*_: object) -> list[Frame]:
+        raise MemoryError
+
+    connection, reasons = pair.up(), list[JmsError]()
+    connection.on_lost(reasons.append)
+    thread, raised = pair.in_background(connection.synchronize)
+    assert [pair.peer.hear()[0] for _ in range(2)] == ["BEGIN", "ABORT"]
+    monkeypatch.setattr(FrameParser, "feed", no_memory)
+    pair.peer.say(b"\n")
+    thread.join(5)
+    until(lambda: reasons)
+    assert connection.state is ConnectionState.LOST
+    assert [str(error) for error in reasons] == ["the connection broke: MemoryError"]
+    assert [type(error) for error in raised] == [ConnectionLostError]
+    assert "Reading from the broker failed" in caplog.text
+
+
+@pytest.mark.parametrize("server", [b"RabbitMQ/3.10.8", b"ActiveMQ/6.3.1"])
+def test_a_recover_that_fails_ends_the_connection(pair: Pair, server: bytes) -> None:
+    """Up, it would bring nothing any more, and nobody would know."""
+    connection, inbox, lost = pair.up(server), list[Received](), threading.Event()
+    connection.on_lost(lambda _: lost.set())
+    consumer, identifier = consume(pair, connection, inbox)
+    pair.peer.say(f"MESSAGE\nsubscription:{identifier}\nack:1\n\nx\0\n".encode())
+    until(lambda: inbox)
+    thread, raised = pair.in_background(consumer.recover)
+    while "receipt" not in (heard := pair.peer.hear()[1]):
+        pass
+    pair.peer.say(f"ERROR\nreceipt-id:{heard['receipt']}\nmessage:no room\n\n\0\n".encode())
+    thread.join(5)
+    assert "no room" in str(raised[0])
+    assert lost.wait(5)
+    assert connection.state is ConnectionState.LOST
+
+
+def test_what_is_acknowledged_while_rabbitmq_is_given_messages_back_comes_again(pair: Pair) -> None:
+    """An acknowledgement behind UNSUBSCRIBE settles nothing; the message would be kept until the end."""
+    connection, inbox = pair.up(b"RabbitMQ/3.10.8"), list[Received]()
+    consumer, old = consume(pair, connection, inbox)
+    message = "MESSAGE\nsubscription:{}\nack:T_s@@x@@{}\n\nx\0\n"
+    pair.peer.say("".join(message.format(old, number) for number in (1, 2)).encode())
+    until(lambda: len(inbox) == 2)
+    thread, raised = pair.in_background(consumer.recover)
+    command, unsubscribed = pair.peer.hear()
+    assert command == "UNSUBSCRIBE"
+    consumer.acknowledge(inbox[:1])
+    pair.peer.say(message.format(old, 3).encode())  # it was on its way
+    pair.peer.receipt(unsubscribed)
+    heard = [pair.peer.hear() for _ in range(4)]
+    assert [command for command, _ in heard] == ["SUBSCRIBE", "NACK", "NACK", "NACK"]
+    assert [headers["id"].rpartition("@@")[2] for _, headers in heard[1:]] == ["1", "2", "3"]
+    for _, headers in heard[1:]:
+        pair.peer.receipt(headers)
+    command, headers = pair.peer.hear()
+    assert command == "SUBSCRIBE"
+    pair.peer.receipt(headers)
+    thread.join(5)
+    assert raised == []
+    assert len(inbox) == 2
+    pair.peer.say(message.format(headers["id"], 4).encode())
+    until(lambda: len(inbox) == 3)
+    consumer.acknowledge(inbox)
+    assert pair.peer.hear() == ("ACK", {"id": "T_s@@x@@4"})

@@ -206,3 +206,18 @@ def test_a_message_has_properties_of_its_own() -> None:
     assert messages[3].properties == {"region": "EU"}
     assert messages[3].body_kind is BodyKind.TEXT
     assert decoder.decode(rabbit(5, region="EU"), again=False).properties == {"region": "EU"}
+
+
+@pytest.mark.parametrize("usual", ["text/plain", "application/octet-stream"])
+def test_what_an_unknown_server_calls_the_content_decides_each_time(usual: str) -> None:
+    """There is nothing else to tell text from bytes by."""
+    other = "application/octet-stream" if usual == "text/plain" else "text/plain"
+    heads = [
+        f"\nmessage-id:m{number}\ntimestamp:{number}\ncontent-type:{content}".encode()
+        for number, content in enumerate([usual, usual, other, usual, other])
+    ]
+    decoder = Decoder(GenericDialect(), ON_QUEUE)
+    kinds = [decoder.decode(Frame(b"MESSAGE", head, b"a"), again=False).body_kind for head in heads]
+    text, octets = BodyKind.TEXT, BodyKind.BYTES
+    first, second = (text, octets) if usual == "text/plain" else (octets, text)
+    assert kinds == [first, first, second, first, second]

@@ -4,13 +4,14 @@ import errno
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
 
-from airflow_provider_jmsjca.errors import AuthenticationError, TransientBrokerError
+from airflow_provider_jmsjca.errors import AuthenticationError, ConfigurationError, TransientBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
@@ -97,3 +98,15 @@ def test_a_process_without_threads_hears_that_it_passes(monkeypatch: pytest.Monk
         monkeypatch.setattr(threading.Thread, "start", none_left)
         with pytest.raises(TransientBrokerError, match="gets no thread: can't start new thread"):
             connect(settings)
+
+
+@pytest.mark.parametrize("host", ["broker..example.com", f"{'b' * 64}.example.com"])
+def test_a_name_that_no_host_can_have_is_refused_at_once(host: str) -> None:
+    """A name that is only unknown is asked for again; this one has to be mended."""
+    settings = ConnectionSettings(
+        scheme="stomp", hosts=((host, 61613),), username="me", connect_timeout=timedelta(seconds=5)
+    )
+    began = time.monotonic()
+    with pytest.raises(ConfigurationError, match="is no name of a host: its parts between dots have 1 to 63"):
+        connect(settings)
+    assert time.monotonic() - began < 2

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
@@ -123,3 +124,44 @@ def test_a_rollback_gives_back_what_another_thread_is_acknowledging(
     unit.acknowledge(inbox[0])
     threads[0].join(5)
     connection.unit().acknowledge(inbox[0])
+
+
+def _moved_under(ends: Pair, subscription: Subscription, number: str) -> str | None:
+    """Move a message with Artemis; return the id that the copy is told from others by."""
+    connection, inbox = ends.connection, list[Received]()
+    thread, _ = ends.in_background(connection.consume, subscription, inbox.append)
+    _, headers = ends.peer.hear()
+    ends.peer.receipt(headers)
+    thread.join(5)
+    ends.peer.say(
+        f"MESSAGE\nsubscription:{headers['id']}\nmessage-id:{number}\nack:{number}\n\nx\0\n".encode()
+    )
+    until(lambda: inbox)
+    unit = connection.unit()
+    unit.acknowledge(inbox[0])
+    unit.send(SENT)
+    thread, raised = ends.in_background(unit.commit)
+    command, sent = ends.peer.hear()
+    assert command == "SEND"
+    ends.peer.receipt(sent)
+    command, headers = ends.peer.hear()
+    assert command == "ACK"
+    ends.peer.receipt(headers)
+    thread.join(5)
+    assert not raised
+    return sent.get("_AMQ_DUPL_ID")
+
+
+def test_one_id_in_several_places_is_several_messages_for_artemis(pair: Pair) -> None:  # noqa: F811
+    """It drops a send under an id it knows: that must be the same message come again, and none beside it."""
+    pair.up(b"ActiveMQ-Artemis/2.44.0 ActiveMQ Artemis Messaging Engine", client_id="c1")
+    news, other = Destination.topic("news"), Destination.queue("other")
+    queue = Subscription(destination=QUEUE)
+    durable = [Subscription(destination=news, durable_name=name) for name in ("a", "b")]
+    identifiers = [
+        _moved_under(pair, each, "7") for each in (queue, Subscription(destination=other), *durable)
+    ]
+    assert None not in identifiers
+    assert len(set(identifiers)) == 4
+    assert _moved_under(pair, queue, "7") == identifiers[0]
+    assert _moved_under(pair, Subscription(destination=news), "7") is None  # it never comes again
