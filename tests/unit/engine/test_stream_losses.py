@@ -17,6 +17,8 @@ from airflow_provider_jmsjca.engine.stream import DeliveryStream
 from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState, Received
+from airflow_provider_jmsjca.transports.memory.connection import CAPABILITIES
+from tests.unit.engine.brokers import LesserConnection
 from tests.unit.engine.streaming import Site, nothing_comes, one, run, settings, take, until
 
 
@@ -431,3 +433,58 @@ def test_the_loop_is_not_blocked_for_50_ms(site: Site) -> None:
     # The best of three: the machine may be busy with other things, our own pauses come back each time.
     pauses = [asyncio.run(_worst_pause(site)) for _ in range(3)]
     assert min(pauses) < 0.05, pauses
+
+
+# -- ids that several messages share ----------------------------------------------------------------------
+
+
+def sharing_ids(site: Site, *, flagged: bool) -> Callable[[ConnectionSettings], Any]:
+    """Return what opens connections to a broker where the id is the producer's word, always the same."""
+
+    def rename(received: Received) -> Received:
+        found = received.message
+        message = replace(found, message_id="same", redelivered=flagged and found.redelivered)
+        return Received(received.consumer, received.token, received.generation, lambda: message)
+
+    def opens(_: ConnectionSettings) -> Any:
+        connection: Any = LesserConnection(
+            site.broker, replace(CAPABILITIES, stable_message_id=False, delivery_count=False)
+        )
+        consume = connection.consume
+        connection.consume = lambda subscription, on_received: consume(
+            subscription, lambda received: on_received(rename(received))
+        )
+        return connection
+
+    return opens
+
+
+@pytest.mark.parametrize("flagged", [False, True])
+def test_each_message_of_one_id_is_delivered(site: Site, *, flagged: bool) -> None:
+    """On RabbitMQ the id is the producer's word, and may name an order rather than a message."""
+
+    async def work() -> None:
+        site.send("created", "paid")
+        async with site.streaming(opens=sharing_ids(site, flagged=flagged)) as stream:
+            created, paid = await take(stream, 2)
+            created.returned()
+            await until(lambda: site.broker.depth("orders") == 1)
+            site.send("cancelled")
+            cancelled = await one(stream)
+            assert (paid.message.body, cancelled.message.body) == ("paid", "cancelled")
+            site.broker.restart()
+            cancelled.returned()
+            if flagged:
+                await until(lambda: site.broker.depth("orders") == 1)
+                paid.returned()
+            else:
+                # They come again without a word that they were there before: better twice than never.
+                paid.raised(ValueError())
+                found = await take(stream, 2)
+                assert sorted(str(each.message.body) for each in found) == ["cancelled", "paid"]
+                for each in found:
+                    each.returned()
+            await until(lambda: site.broker.depth("orders") == 0)
+            assert await nothing_comes(stream)
+
+    run(work())
