@@ -62,6 +62,8 @@ class StreamDelivery:
     def returned(self) -> None:
         """The message is done with; it is settled from now on. A second end is ignored.
 
+        Where there is a transaction timeout, one that comes too late is a rollback.
+
         Guarantee: it isn't handed out again by this stream, nor by another that shares its `Once`, even if
         the broker repeats it because the connection was lost.
         """
@@ -110,6 +112,7 @@ class HandOuts:
         self._calls: set[int] = set()
         self._returned: set[int] = set()
         self._withdrawn: set[int] = set()
+        self._rolled_back = 0
 
     def begin(self) -> None:
         """Forget the messages of the intake before: what of them is under way can't be delivered again."""
@@ -140,12 +143,14 @@ class HandOuts:
     def answered(self, event: HandlerReturned | HandlerRaised, ticket: Ticket) -> None:
         """A delivery was ended by its user."""
         handled = isinstance(event, HandlerReturned)
-        # Known before the machine acts: a copy may be waiting for nothing but this.
-        self._once.answer(ticket.key, ticket.intake, handled=handled)
         if self._close(event.call):
-            if handled and ticket.intake.open:
-                self._returned.add(ticket.decision.delivery)
+            self._rolled_back = 0
             self._feed(event)
+            if handled and ticket.intake.open:
+                handled = self._rolled_back != ticket.decision.unit  # it took longer than a unit may
+            if handled:
+                self._returned.add(ticket.decision.delivery)
+        self._once.answer(ticket.key, ticket.intake, handled=handled)
 
     def settled(self, deliveries: Iterable[int]) -> None:
         """These messages have left for good."""
@@ -161,8 +166,9 @@ class HandOuts:
             self._tally.undeliver(decision.seen)
         self._feed(*(HandlerReturned(call=decision.call) for decision in gone))
 
-    def was_seen(self, unit: int) -> bool:
-        """Say, once, whether somebody has seen what a unit that is rolled back had."""
+    def rolled_back(self, unit: int) -> bool:
+        """Note that a unit is rolled back; say whether somebody has seen what it had."""
+        self._rolled_back = unit
         seen = unit not in self._withdrawn
         self._withdrawn.discard(unit)
         return seen

@@ -257,7 +257,7 @@ class LoopDriver:
             case CommitUnit() | Move() | Delete() | Park():
                 self._settle(self.admission.intake, decision)
             case RollBackUnit(unit=unit):
-                self.tally.rolled_back += self.hand_outs.was_seen(unit)
+                self.tally.rolled_back += self.hand_outs.rolled_back(unit)
             case Log(level=level, text=text):
                 _log.log(_LEVELS[level], "%s: %s", self.settings.name, text)
             case Wait():
@@ -346,14 +346,16 @@ class LoopDriver:
         end = self._loop.time() + within
         self.feed(StopAsked(reason="the stream is closed", within=timedelta(seconds=commit_within)))
         self.hand_outs.end_all()
-        while not self.stopped and (left := end - self._loop.time()) > 0:
-            self.changed.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.changed.wait(), left)
-        self.link.close()
+        try:
+            while not self.stopped and (left := end - self._loop.time()) > 0:
+                self.changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.changed.wait(), left)
+        finally:
+            self.link.close()
+            if self._alarm is not None:
+                self._alarm.cancel()
         await asyncio.wait({self.link.closed}, timeout=max(0.0, end - self._loop.time()))
-        if self._alarm is not None:
-            self._alarm.cancel()
 
 
 def _readable(received: Received) -> JmsMessage | None:

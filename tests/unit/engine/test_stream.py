@@ -299,6 +299,23 @@ def test_a_refused_commit_settles_later_and_the_outcome_stands(site: Site) -> No
     run(work())
 
 
+def test_what_returns_after_the_transaction_timeout_is_rolled_back_w22(site: Site) -> None:
+    async def work() -> None:
+        site.send("a")
+        async with site.streaming(settings(transaction_timeout=timedelta(milliseconds=50))) as stream:
+            late = await one(stream)
+            await asyncio.sleep(0.1)
+            late.returned()
+            again = await one(stream)
+            assert (again.message.body, again.seen) == ("a", 1)
+            again.returned()
+            await until(lambda: site.broker.depth("orders") == 0)
+            await until(lambda: stream.counts.committed == 1)
+            assert stream.counts.rolled_back == 1
+
+    run(work())
+
+
 def test_several_destinations_take_turns_i5(site: Site) -> None:
     async def work() -> None:
         other = Destination.queue("other")

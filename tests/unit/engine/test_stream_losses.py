@@ -323,6 +323,32 @@ def test_a_cancelled_task_is_gone_at_once_and_everything_goes_back(site: Site) -
     run(work())
 
 
+def test_a_second_cancellation_while_closing_hands_back_all_the_same(site: Site) -> None:
+    hang, hangs = threading.Event(), threading.Event()
+
+    def acknowledge(original: Callable[[Any], None], received: Any) -> None:
+        hangs.set()
+        hang.wait(10)
+        original(received)
+
+    async def work() -> None:
+        site.send("a", "b")
+        stream = site.stream(opens=Wrapped(acknowledge=acknowledge))
+        first, _ = await take(stream, 2)
+        first.returned()
+        await until(hangs.is_set)
+        closing = asyncio.create_task(stream.aclose())
+        await asyncio.sleep(0.05)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        hang.set()
+        await until(lambda: site.broker.connections == 0)
+        assert site.bodies() == ["b"]
+
+    run(work())
+
+
 @pytest.mark.parametrize("where", ["connect", "acknowledge", "move"])
 def test_closing_does_not_wait_for_a_broker_that_hangs(site: Site, where: str) -> None:
     hang, hangs = threading.Event(), threading.Event()
