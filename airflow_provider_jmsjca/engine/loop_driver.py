@@ -38,29 +38,26 @@ from airflow_provider_jmsjca.core.delivery.events import (
     ConnectionUp,
     ConsumerOpened,
     Event,
-    MessageArrived,
     Start,
     StopAsked,
     Tick,
 )
 from airflow_provider_jmsjca.core.delivery.refusals import Refusals
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
-from airflow_provider_jmsjca.engine.admission import Admission
 from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.hand_outs import HandOuts
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
+from airflow_provider_jmsjca.engine.loop_admission import LoopAdmission
 from airflow_provider_jmsjca.engine.loop_link import LoopLink
-from airflow_provider_jmsjca.engine.once import Once, Verdict
+from airflow_provider_jmsjca.engine.once import Once
 from airflow_provider_jmsjca.engine.outage import Bearer, Intake
 from airflow_provider_jmsjca.engine.receivers import InDoubt, Receivers
 from airflow_provider_jmsjca.engine.settle import Settler, Settling
-from airflow_provider_jmsjca.engine.settled import Key
 from airflow_provider_jmsjca.engine.statistics import Tally
 from airflow_provider_jmsjca.engine.threads import Lane
 from airflow_provider_jmsjca.engine.workers import Work
-from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
-from airflow_provider_jmsjca.transports.base import Received, UnitOfWork
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.transports.base import UnitOfWork
 
 _log = logging.getLogger(__name__)
 _LEVELS = {
@@ -69,8 +66,6 @@ _LEVELS = {
     Level.WARNING: logging.WARNING,
     Level.ERROR: logging.ERROR,
 }
-# After so many messages in a row other tasks of the loop get a turn.
-_MESSAGES_PER_TURN = 64
 
 
 class LoopDriver:
@@ -121,13 +116,12 @@ class LoopDriver:
         self.link = self._new_link()
         intake = Intake(self.link)
         intake.open = False
-        takes_all = bool(settings.delivery.further)
-        self.admission = Admission(self.settings, self.machine, self.tally, self, intake, takes_all=takes_all)
-        once.again = self._look_again
+        self.admission = LoopAdmission(
+            self.settings, self.machine, self.tally, intake, once=once, feed=self.feed, speak=self.speak
+        )
         self._settler = Settler(self)
         self._events: deque[Event] = deque()
         self._feeding = False
-        self._looking = False
         self._alarm: asyncio.TimerHandle | None = None
         self.hand_outs = HandOuts(self.tally, once, self._loop.time, self.feed, self.changed.set)
 
@@ -190,51 +184,8 @@ class LoopDriver:
             self.arrived(intake)
 
     def arrived(self, intake: Intake) -> None:
-        """Something has come; look at it soon."""
-        if intake is self.admission.intake and not self._looking:
-            self._looking = True
-            self._loop.call_soon(self._look)
-
-    def _look(self) -> None:
-        self._looking = False
-        intake = self.admission.intake
-        for _ in range(_MESSAGES_PER_TURN):
-            if not self.admission.may_take(intake):
-                break
-            if (event := self._take(intake)) is not None:
-                self.feed(event)
-        else:
-            self.arrived(intake)
-        self.speak()
-
-    def _take(self, intake: Intake) -> MessageArrived | None:
-        received = intake.arrivals[0]
-        try:
-            if received.generation != received.consumer.generation:
-                return self.admission.take()
-            message = _readable(received)
-            stable = self.link.connection.capabilities.stable_message_id
-            verdict = self._once.arrived(received, message, self._key(received, message), stable=stable)
-            if verdict is Verdict.TAKE:
-                return self.admission.take()
-        except Exception:  # noqa: BLE001 - an edge: those behind it must not wait for ever
-            name = self.settings.name
-            _log.exception("%s: a message can't be read: it stays until the connection ends", name)
-        else:
-            if verdict is Verdict.SETTLE:
-                self.tally.repeated += 1
-                self.admission.settled.keep(received)
-        if intake.arrivals and intake.arrivals[0] is received:
-            intake.arrivals.popleft()
-        return None
-
-    def _key(self, received: Received, message: JmsMessage | None) -> Key:
-        return self.admission.settled.key(received.consumer.subscription.destination, message)
-
-    def _look_again(self, found: list[Received]) -> None:
-        intake = self.admission.intake
-        intake.arrivals.extendleft(reversed(found))
-        self.arrived(intake)
+        """Something has come."""
+        self.admission.arrived(intake)
 
     def _arm(self) -> None:
         deadline = self.machine.deadline
@@ -268,7 +219,10 @@ class LoopDriver:
                 self.link = self._new_link()
                 self.link.start()
             case OpenConsumer():
-                self._begin_anew()
+                intake = Intake(self.link)
+                self.admission.begin_anew(intake)
+                self.hand_outs.begin()
+                self.link.consume(intake)
             case CloseConsumer():
                 self.admission.intake.open = False
                 self.link.stop_consuming()
@@ -283,18 +237,10 @@ class LoopDriver:
             case _:
                 assert_never(decision)
 
-    def _begin_anew(self) -> None:
-        old, intake = self.admission.intake, Intake(self.link)
-        self.admission.begin_anew(intake)
-        held = [received for received, _ in old.held.values()]
-        self._once.begin(intake, {self._key(received, _readable(received)) for received in held})
-        self.hand_outs.begin()
-        self.link.consume(intake)
-
     def _deliver(self, decision: Deliver) -> None:
         intake = self.admission.intake
         received, _ = intake.held[decision.delivery]
-        self.hand_outs.deliver(decision, intake, self._key(received, _readable(received)))
+        self.hand_outs.deliver(decision, intake, self.admission.key(received))
 
     def _settle(self, intake: Intake, decision: Settling) -> None:
         link = self.link
@@ -311,15 +257,11 @@ class LoopDriver:
             self.hand_outs.settled(settled)
 
     def _leave(self, number: int) -> None:
-        intake = self.admission.intake
-        origin = intake.origin(number)
-        received, _ = intake.held.pop(number)
-        message = _readable(received)
-        self._once.leave(self._key(received, message))
+        message_id, origin = self.admission.leave(number)
         _log.error(
             "%s: message %s stays on %s; %d of %s places for unsettled messages are taken so",
             self.settings.name,
-            None if message is None else message.message_id,
+            message_id,
             origin,
             self._once.left,
             self.settings.subscription.prefetch or "the broker's",
@@ -356,14 +298,6 @@ class LoopDriver:
             if self._alarm is not None:
                 self._alarm.cancel()
         await asyncio.wait({self.link.closed}, timeout=max(0.0, end - self._loop.time()))
-
-
-def _readable(received: Received) -> JmsMessage | None:
-    """Return the message, or what can be kept of it."""
-    try:
-        return received.message
-    except PoisonMessageError:
-        return received.salvaged
 
 
 def refuse_unsupported(settings: ListenerSettings) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
@@ -237,5 +238,41 @@ def test_a_cut_makes_no_second_delivery(request: pytest.FixtureRequest, kind: st
                     await asyncio.wait_for(anext(stream), 2)
             assert sorted(got, key=int) == [str(number) for number in range(200)]
         assert await bodies(broker.settings(), queue_name) == []
+
+    run(work())
+
+
+def test_each_message_of_one_id_is_delivered(rabbitmq: Broker, queue_name: str) -> None:
+    """On RabbitMQ the id is the producer's own word; here it names an order."""
+    settings = rabbitmq.settings()
+    states = ("created", "paid", "cancelled")
+
+    def publish(state: str) -> None:
+        login = f"login:{settings.username}\npasscode:{settings.password}"
+        head = f"destination:/queue/{queue_name}\npersistent:true\namqp-message-id:order-7\nreceipt:1"
+        frames = (
+            f"CONNECT\naccept-version:1.2\nhost:/\n{login}\n\n\0",
+            f"SEND\n{head}\ncontent-type:text/plain\n\n{state}\0",
+        )
+        with socket.create_connection(rabbitmq.address()) as wire:
+            for frame in frames:
+                wire.sendall(frame.encode())
+                assert wire.recv(4096).startswith((b"CONNECTED", b"RECEIPT"))
+
+    async def work() -> None:
+        found = []
+        async with streaming(settings, queue_name) as stream:
+            for state in states:
+                publish(state)
+                (delivery,) = await take(stream, 1)
+                found.append((delivery.message.message_id, delivery.message.body))
+                if state != "paid":  # that one is under way while the next comes
+                    delivery.returned()
+                else:
+                    paid = delivery
+            paid.returned()
+            await until(lambda: stream.counts.committed == 3)
+        assert found == [("order-7", state) for state in states]
+        assert await bodies(settings, queue_name) == []
 
     run(work())
