@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+from typing import Protocol
 
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
@@ -14,10 +15,16 @@ from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.outage import Intake
 from airflow_provider_jmsjca.engine.settled import SettledLately
 from airflow_provider_jmsjca.engine.statistics import Tally
-from airflow_provider_jmsjca.engine.workers import Workers
 from airflow_provider_jmsjca.errors import PoisonMessageError
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
+
+
+class Notified(Protocol):
+    """Who takes in what has come."""
+
+    def arrived(self, intake: Intake) -> None:
+        """Have a message of the intake taken in."""
 
 
 class Admission:
@@ -47,7 +54,7 @@ class Admission:
         settings: ListenerSettings,
         machine: DeliveryMachine,
         tally: Tally,
-        workers: Workers,
+        workers: Notified,
         intake: Intake,
         *,
         takes_all: bool,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 
 from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
 from airflow_provider_jmsjca.engine.pool import ConnectionPool, Lease
@@ -71,15 +72,21 @@ class AsyncConnection:
             if self._failures:
                 await asyncio.sleep(self._wait())
             try:
-                lease = await in_thread(
-                    lambda: self._pool.borrow(self._settings, listening=True), undo=Lease.release
-                )
+                return await self.attempt()
             except TransientBrokerError as error:
                 self.failed(error)
-                continue
-            self._lease = lease
-            self._opened_at = asyncio.get_running_loop().time()
-            log.info("Connected to %s", lease.connection.broker)
+
+    async def attempt(self) -> Connection:
+        """Try once to get a connection, for who has waits and a log of its own; none is held before.
+
+        Raises:
+            JmsError: As the transport says.
+        """
+        lease = await in_thread(lambda: self._pool.borrow(self._settings, listening=True), undo=Lease.release)
+        self._lease = lease
+        self._opened_at = asyncio.get_running_loop().time()
+        log.info("Connected to %s", lease.connection.broker)
+        return lease.connection
 
     def on_lost(self, callback: OnLost) -> None:
         """Call back once if the connection `get` returned last is lost before it is given back."""
@@ -95,6 +102,14 @@ class AsyncConnection:
     def release(self) -> None:
         """Give the connection back. Whoever consumes on it closes the consumer first."""
         self._give_back()
+
+    def relinquish(self) -> Callable[[], None]:
+        """Hand over the right to the connection; return what gives it back, which may block.
+
+        For a thread that closes what it consumes first. From here on this object holds none.
+        """
+        lease, self._lease = self._lease, None
+        return _nothing if lease is None else lease.release
 
     def _note_loss(self) -> None:
         held = asyncio.get_running_loop().time() - self._opened_at
@@ -113,3 +128,7 @@ class AsyncConnection:
 
     def _wait(self) -> float:
         return self._backoff.wait(self._failures, random.random()).total_seconds()  # noqa: S311  # jitter
+
+
+def _nothing() -> None:
+    """There is nothing to give back."""

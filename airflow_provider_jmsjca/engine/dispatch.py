@@ -38,8 +38,8 @@ from airflow_provider_jmsjca.core.delivery.refusals import Refusals
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.engine.admission import Admission
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
+from airflow_provider_jmsjca.engine.outage import Bearer, Intake, Link
 from airflow_provider_jmsjca.engine.outage import Connect as ConnectFunction
-from airflow_provider_jmsjca.engine.outage import Intake, Link
 from airflow_provider_jmsjca.engine.receivers import InDoubt, Receivers
 from airflow_provider_jmsjca.engine.statistics import Tally
 from airflow_provider_jmsjca.engine.workers import Work, Workers
@@ -209,7 +209,7 @@ class Dispatcher:
         if self._ended:
             self.stopped.set()
 
-    def report(self, link: Link, event: Event) -> None:
+    def report(self, link: Bearer, event: Event) -> None:
         """Something happened to a link; only the current one counts."""
         with self.lock:
             if link is not self.link or link.is_lost:

@@ -31,6 +31,25 @@ _log = logging.getLogger(__name__)
 Connect: TypeAlias = Callable[[], Connection]
 
 
+class Bearer(Protocol):
+    """A connection that messages come over, as its user sees it.
+
+    Attributes:
+        fault: Why it could not be used.
+        is_lost: Whether it is gone.
+    """
+
+    fault: JmsError | None
+    is_lost: bool
+
+    @property
+    def connection(self) -> Connection:
+        """The connection, once it is up."""
+
+    def close(self) -> None:
+        """Close it, or give up connecting."""
+
+
 class Intake:
     """What one opening of the consumers has received; stale as soon as they are closed or lost.
 
@@ -47,7 +66,7 @@ class Intake:
 
     __slots__ = ("arrivals", "held", "link", "noticed", "open", "origins", "ready")
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Bearer) -> None:
         self.link = link
         self.open = True
         self.ready = False
@@ -273,14 +292,22 @@ class Link:
 
     def _failed(self, error: JmsError) -> None:
         self.fault = error
-        permanent = isinstance(error, (PermanentBrokerError, ConfigurationError))
-        failure = replace(Failure.of(error), stack_trace="")
-        event = ConnectFailed(
-            failure=failure,
-            permanent=permanent and not self._settings.retry_permanent,
-            standby=isinstance(error, ClientIdInUseError),
-        )
-        self._listener.report(self, event)
+        self._listener.report(self, failed(error, self._settings))
 
     def _lost(self, error: JmsError) -> None:
-        self._listener.report(self, ConnectionLost(failure=replace(Failure.of(error), stack_trace="")))
+        self._listener.report(self, lost(error))
+
+
+def failed(error: JmsError, settings: ListenerSettings) -> ConnectFailed:
+    """Return what the machine is told when connecting, or opening the consumers, failed."""
+    permanent = isinstance(error, (PermanentBrokerError, ConfigurationError))
+    return ConnectFailed(
+        failure=replace(Failure.of(error), stack_trace=""),
+        permanent=permanent and not settings.retry_permanent,
+        standby=isinstance(error, ClientIdInUseError),
+    )
+
+
+def lost(error: JmsError) -> ConnectionLost:
+    """Return what the machine is told when the connection is gone."""
+    return ConnectionLost(failure=replace(Failure.of(error), stack_trace=""))

@@ -10,7 +10,7 @@ from datetime import timedelta
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.stream import MessageStream
+from airflow_provider_jmsjca.engine.message_stream import MessageStream
 from airflow_provider_jmsjca.engine.threads import in_thread
 from airflow_provider_jmsjca.errors import PoisonMessageError, TransientBrokerError
 from airflow_provider_jmsjca.transports.base import Connection, Subscription

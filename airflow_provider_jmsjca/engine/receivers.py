@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from airflow_provider_jmsjca.core.delivery.refusals import Refusals
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
-from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError
+from airflow_provider_jmsjca.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    JmsError,
+    PermanentBrokerError,
+    TransientBrokerError,
+)
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionState, Consumer, OnReceived
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
@@ -77,13 +83,14 @@ class Receivers:
                 in_progress.check(connection, self._settings.name)
                 self._in_doubt.checked = True
             self._consumers.append(connection.consume(in_progress.subscription(connection), on_received))
-        error: JmsError | None = None
         sources = range(len(self._settings.subscriptions))
         for source in sources:
             if connection.state is ConnectionState.UP and self._refusals.may_try(source, self._clock()):
-                error = self._try(source) or error
-        if error is not None and len(self._refusals.reasons) == len(sources):
-            raise error
+                self._try(source)
+        # Also if it was over the connections before this one, which some brokers close with each refusal.
+        if len(self._refusals.reasons) == len(sources):
+            text = "; ".join(dict.fromkeys(self._refusals.reasons.values()))
+            raise PermanentBrokerError(text) if self._refusals.all_final else TransientBrokerError(text)
 
     def close(self) -> None:
         """Close every consumer: what isn't settled goes back.
@@ -117,7 +124,7 @@ class Receivers:
             with contextlib.suppress(ConnectionLostError):  # somebody else tells of it
                 self._try(source)
 
-    def _try(self, source: int) -> JmsError | None:
+    def _try(self, source: int) -> None:
         settings = self._settings
         name, destination = settings.name, settings.subscriptions[source].destination
         try:
@@ -126,7 +133,8 @@ class Receivers:
             # Some brokers close the connection after a refusal: the next destination isn't to blame for it.
             if len(settings.subscriptions) == 1 or isinstance(error, ConnectionLostError):
                 raise
-            pause = self._refusals.refused(source, str(error), self._clock(), self._chance())
+            final = isinstance(error, (PermanentBrokerError, ConfigurationError))
+            pause = self._refusals.refused(source, str(error), self._clock(), self._chance(), final=final)
             _log.warning(
                 "%s: %s is refused: %s; the other destinations go on, this one is tried again in %.1f s",
                 name,
@@ -134,10 +142,9 @@ class Receivers:
                 error,
                 pause.total_seconds(),
             )
-            return error
+            return
         if self._refusals.accepted(source):
             _log.info("%s: %s is no longer refused", name, destination)
-        return None
 
     def _open(self, source: int) -> None:
         if self._connection is None or self._on_received is None:

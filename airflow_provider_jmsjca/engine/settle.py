@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TypeAlias, assert_never
+from typing import Protocol, TypeAlias, assert_never
 
 from airflow_provider_jmsjca.core.dead_letter import Origin, PropertyPrefix, copy_of, redirect_of
+from airflow_provider_jmsjca.core.delivery import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.decisions import CommitUnit, Delete, Move, Park, Stage
 from airflow_provider_jmsjca.core.delivery.events import (
     ConnectionLost,
@@ -22,8 +24,10 @@ from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.parking import parked_copy
-from airflow_provider_jmsjca.engine.dispatch import Dispatcher
-from airflow_provider_jmsjca.engine.outage import Intake
+from airflow_provider_jmsjca.engine.admission import Admission
+from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
+from airflow_provider_jmsjca.engine.outage import Bearer, Intake
+from airflow_provider_jmsjca.engine.statistics import Tally
 from airflow_provider_jmsjca.engine.workers import Work
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
@@ -43,6 +47,42 @@ Settling: TypeAlias = CommitUnit | TakeOut
 _COME_BACK = {Park, Stage}
 
 
+class Driver(Protocol):
+    """Who has the machine: decisions come from there, and how they came out is told there.
+
+    Attributes:
+        settings: How it consumes.
+        machine: Asked which units are open.
+        tally: What has happened.
+        units: The broker's side of units of work, where it is begun.
+    """
+
+    settings: ListenerSettings
+    machine: DeliveryMachine
+    tally: Tally
+    units: dict[int, UnitOfWork]
+
+    @property
+    def admission(self) -> Admission:
+        """What it has taken in hand."""
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Guards all of it."""
+
+    def handle(self, events: tuple[Event, ...]) -> list[Work]:
+        """Tell the machine; return what is to be done next by whoever asks. Under the lock."""
+
+    def report(self, link: Bearer, event: Event) -> None:
+        """Something happened to a connection."""
+
+    def speak(self) -> None:
+        """Say what there is to say; not under the lock."""
+
+    def leave_unit(self, unit: int) -> int:
+        """A unit is over; return for how many messages its handler was called. Under the lock."""
+
+
 class Settler:
     """Settles messages, and tells the machine how that went.
 
@@ -51,7 +91,7 @@ class Settler:
         prefix: How the properties of a dead letter are spelled.
     """
 
-    def __init__(self, dispatcher: Dispatcher, prefix: PropertyPrefix = PropertyPrefix.DOCUMENTED) -> None:
+    def __init__(self, dispatcher: Driver, prefix: PropertyPrefix = PropertyPrefix.DOCUMENTED) -> None:
         settings = dispatcher.settings
         self._dispatcher = dispatcher
         self._tally = dispatcher.tally
@@ -65,7 +105,11 @@ class Settler:
         )
 
     def settle(self, intake: Intake, decision: Settling) -> list[Work]:
-        """Carry out a decision; return what is to be done next.
+        """Carry out a decision; return what is to be done next."""
+        return self.conclude(intake, decision, self.attempt(intake, decision))
+
+    def attempt(self, intake: Intake, decision: Settling) -> Exception | None:
+        """Do at the broker what a decision says, and tell nobody; return why it could not be done.
 
         Guarantee: see `UnitOfWork`. A commit of nothing but acknowledgements is pipelined unless the listener
         confirms each: a crash brings those back that were under way, and nothing else is done twice.
@@ -76,6 +120,12 @@ class Settler:
             else:
                 self._take_out(intake, decision)
         except Exception as error:  # noqa: BLE001 - a worker's edge: the message must not slip out of hand
+            return error
+        return None
+
+    def conclude(self, intake: Intake, decision: Settling, error: Exception | None) -> list[Work]:
+        """Tell the machine how an attempt came out; return what is to be done next."""
+        if error is not None:
             return self.failed(intake, decision, error)
         return self._conclude(intake, decision, UnitCommitted(unit=decision.unit))
 

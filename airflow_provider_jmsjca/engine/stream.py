@@ -1,209 +1,141 @@
-"""Messages for an event loop: an endless stream that outlives its connections."""
+"""Deliveries for an event loop: the delivery machine, driven without a thread or a connection of its own.
+
+| what happens | what becomes of the message |
+|---|---|
+| `returned()` | settled |
+| `raised(error)` | kept in hand; the redelivery handling delays, moves or deletes it |
+| `raised(PoisonMessageError(...))` | moved to the dead-letter destination |
+| the connection is lost before the end of the attempt | the broker repeats it; the copy waits for that end |
+| it is lost after `returned()` | the broker repeats it; the copy is settled and not delivered |
+| the stream is closed or its task cancelled | goes back to the broker, unless `returned()` was called |
+| the process is killed | comes again, to this or another process |
+"""
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import logging
-from collections import deque
-from collections.abc import Iterable
+import random
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
 
 from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.threads import in_thread
-from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, TransientBrokerError
-from airflow_provider_jmsjca.transports.base import (
-    Capabilities,
-    Connection,
-    Consumer,
-    Outgoing,
-    Received,
-    Subscription,
-)
+from airflow_provider_jmsjca.engine.hand_outs import StreamDelivery
+from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
+from airflow_provider_jmsjca.engine.loop_driver import LoopDriver, refuse_unsupported
+from airflow_provider_jmsjca.engine.once import Once
+from airflow_provider_jmsjca.engine.statistics import Counts
 
-log = logging.getLogger(__name__)
+__all__ = ["DeliveryStream", "StreamDelivery"]
 
-# After so many messages in a row without waiting, other tasks of the loop get a turn.
-_MESSAGES_PER_TURN = 64
+# After so many deliveries in a row without waiting, other tasks of the loop get a turn.
+_DELIVERIES_PER_TURN = 64
 
-# How long closing is waited for. A cancelled trigger has to be gone soon; the thread closes on.
+# How long closing is waited for, and what is being settled then. A cancelled trigger has to be gone soon.
 _CLOSE_SECONDS = 0.4
+_COMMIT_SECONDS = 0.25
 
 
-class _Link:
-    """What arrives over one consumer; its callbacks run on the connection's thread."""
+class DeliveryStream:
+    """An endless asynchronous iterator over deliveries, under the rules of a listener.
 
-    def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
-        self.connection = connection
-        self.consumer: Consumer | None = None
-        self.arrived: deque[Received] = deque()
-        self.changed = asyncio.Event()
-        self.lost: JmsError | None = None
-        self._loop = loop
-        self._told = False
+    At most `concurrency` deliveries are under way at once; they may end in any order. Those of a message
+    group (JMSXGroupID) come one by one, in order. Reconnects by itself.
 
-    def on_received(self, received: Received) -> None:
-        self.arrived.append(received)
-        # One call into the loop for all that arrives before the loop gets to it.
-        if not self._told:
-            self._told = True
-            self._tell()
+    Deliveries are for the event loop in which the stream is iterated, by one task. Nothing in here blocks it.
 
-    def on_lost(self, error: JmsError) -> None:
-        self.lost = error
-        self._tell()
+    A message is known by its id: one that comes under the id of a message that was returned is settled and
+    not delivered, as with duplicate event elimination.
 
-    def _tell(self) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._wake)
-        except RuntimeError:
-            log.debug("The event loop is closed; the broker has the messages back")
+    Guarantee: nothing is settled before `StreamDelivery.returned`, unless the redelivery handling says so in
+    so many words. A crash between that and the broker's confirmation delivers it once more. After a
+    cancellation call `aclose`, or use the stream as a context manager.
 
-    def _wake(self) -> None:
-        self._told = False
-        self.changed.set()
+    Args:
+        settings: How to consume; `listener_settings` reads them from a spec.
+        connection: Lends connections; nobody else uses it.
+        once: Which messages have an outcome, if a stream before this one knew some.
+        chance: A random number, 0 up to but not including 1.
 
+    Raises:
+        ConfigurationError: The settings ask for what only a listener does: stored attempts, batches,
+            hold-until-ack, an in-progress queue, deletion of the durable subscription.
 
-class MessageStream:
-    """An endless asynchronous iterator over what arrives on one subscription.
-
-    The subscription's prefetch bounds how many messages are held here. Reconnects by itself; then whatever
-    was not settled arrives again, as a new `Received` with the same message id where the broker keeps it.
-
-    For one task of one event loop; `acknowledge`, `move` and `recover` may come from other tasks of it.
-
-    Guarantee: nothing is settled unless asked. On cancellation and on `aclose` unsettled messages go back.
+    Source: J81-J84, J128-J148, J167.
     """
 
-    def __init__(self, connection: AsyncConnection, subscription: Subscription) -> None:
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        connection: AsyncConnection,
+        *,
+        once: Once | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        refuse_unsupported(settings)
+        self._settings = settings
         self._connection = connection
-        self._subscription = subscription
-        self._link: _Link | None = None
+        self._once = Once() if once is None else once
+        self._chance = chance
+        self._driver: LoopDriver | None = None
+        self._closed = False
         self._turn = 0
 
-    def __aiter__(self) -> MessageStream:
+    def __aiter__(self) -> Self:
         """Return itself."""
         return self
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """What the broker in use can do; nothing while there is none."""
-        return Capabilities() if self._link is None else self._link.connection.capabilities
+    async def __aenter__(self) -> Self:
+        """Return itself; it connects when the first delivery is asked for."""
+        return self
 
-    async def __anext__(self) -> Received:
-        """Wait for the next message; connect first where needed, for as long as it takes.
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        await self.aclose()
+
+    @property
+    def counts(self) -> Counts:
+        """What became of messages so far."""
+        return Counts() if self._driver is None else self._driver.tally.counts()
+
+    async def __anext__(self) -> StreamDelivery:
+        """Wait for the next delivery; connect first where needed, for as long as it takes.
 
         Raises:
             PermanentBrokerError: The broker refuses the connection or the subscription.
             ConfigurationError: The settings or the subscription can't work on this broker.
+            StopAsyncIteration: The stream is closed.
         """
-        while True:
-            link = self._link
-            if link is None or link.lost is not None:
-                self._link = link = await self._open()
-            if link.arrived:
-                self._turn += 1
-                if self._turn % _MESSAGES_PER_TURN == 0:
-                    await asyncio.sleep(0)
-                received = link.arrived.popleft()
-                if received.generation == received.consumer.generation:
-                    return received
-                continue  # handed back meanwhile: it arrives again
-            link.changed.clear()
-            if not link.arrived and link.lost is None:
-                await link.changed.wait()
-
-    async def acknowledge(self, received: Iterable[Received]) -> int:
-        """Settle messages.
-
-        Stale ones, of a connection that is gone, are left out: the broker delivers them again.
-
-        Returns:
-            How many were handed to the broker.
-        """
-        link = self._link
-        if link is None or link.consumer is None:
-            return 0
-        consumer = link.consumer
-        live = [item for item in received if item.consumer is consumer]
-        if not live:
-            return 0
-        try:
-            await in_thread(lambda: consumer.acknowledge(live))
-        except ConnectionLostError as error:
-            log.info(
-                "%d acknowledgements came too late, the messages will be redelivered: %s", len(live), error
-            )
-            return 0
-        return len(live)
-
-    async def move(self, received: Received, outgoing: Outgoing) -> bool:
-        """Send a message and settle another, as one unit of work.
-
-        Returns:
-            Whether it happened for certain; if not, the broker delivers the message again.
-
-        Raises:
-            PermanentBrokerError: The broker refused; the message stays unsettled.
-        """
-        link = self._link
-        if link is None or received.consumer is not link.consumer:
-            return False
-        connection = link.connection
-
-        def work() -> None:
-            unit = connection.unit()
-            unit.send(outgoing)
-            unit.acknowledge(received)
-            unit.commit()
-
-        try:
-            await in_thread(work)
-        except TransientBrokerError as error:
-            log.warning("The message could not be moved for certain, it will be redelivered: %s", error)
-            return False
-        return True
-
-    async def recover(self) -> None:
-        """Hand every unsettled message back to the broker, which delivers them again."""
-        link = self._link
-        if link is None or link.consumer is None:
-            return
-        consumer = link.consumer
-        try:
-            await in_thread(consumer.recover)
-        except ConnectionLostError as error:
-            log.info("Nothing to hand back, the connection is gone: %s", error)
+        driver = self._driver
+        if driver is None and not self._closed:
+            driver = self._driver = LoopDriver(self._settings, self._connection, self._once, self._chance)
+            driver.start()
+        while driver is not None and not self._closed:
+            self._turn += 1
+            if self._turn % _DELIVERIES_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if (delivery := driver.hand_outs.next()) is not None:
+                return delivery
+            if driver.fault is not None:
+                raise driver.fault
+            if driver.stopped:
+                break
+            driver.changed.clear()
+            await driver.changed.wait()
+        raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """End the stream; unsettled messages go back.
+        """End the stream: what was returned is settled, the rest goes back.
 
         Guarantee: returns within half a second; a broker that doesn't answer is left to a thread.
         """
-        link, self._link = self._link, None
-        try:
-            if link is not None and link.consumer is not None and link.lost is None:
-                closing = asyncio.ensure_future(in_thread(link.consumer.close))
-                closing.add_done_callback(_log_failure)
-                await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
-        finally:
-            self._connection.release()
-
-    async def _open(self) -> _Link:
-        while True:
-            connection = await self._connection.get()
-            link = _Link(connection, asyncio.get_running_loop())
-            self._connection.on_lost(link.on_lost)
-            try:
-                link.consumer = await in_thread(
-                    functools.partial(connection.consume, self._subscription, link.on_received),
-                    undo=lambda consumer: consumer.close(),
-                )
-            except TransientBrokerError as error:
-                self._connection.failed(error)
-                continue
-            return link
-
-
-def _log_failure(closing: asyncio.Future[None]) -> None:
-    if not closing.cancelled() and (error := closing.exception()) is not None:
-        log.warning("Closing the consumer failed; its messages go back when the connection ends: %s", error)
+        if self._closed:
+            return
+        self._closed = True
+        if self._driver is not None:
+            await self._driver.close(commit_within=_COMMIT_SECONDS, within=_CLOSE_SECONDS)

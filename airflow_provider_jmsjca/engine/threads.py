@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -68,6 +69,41 @@ def leave_to_thread(function: Callable[[], object]) -> None:
     _start(lambda: _run_out(function))
 
 
+class Lane:
+    """Runs functions one after the other, in a thread that exists only while there are any.
+
+    From any thread. What a function raises is logged, and the next one runs.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._running = False
+
+    def submit(self, function: Callable[[], object]) -> None:
+        """Run the function after those submitted before."""
+        with self._lock:
+            self._waiting.append(function)
+            if self._running:
+                return
+            self._running = True
+        try:
+            _start(self._run)
+        except RuntimeError:  # the process has no thread left: the next one that comes tries again
+            with self._lock:
+                self._running = False
+            log.exception("No thread could be started; the work waits for the next")
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._running = False
+                    return
+                function = self._waiting.popleft()
+            _run_out(function)
+
+
 def _start(work: Callable[[], None]) -> None:
     threading.Thread(target=work, name="jms-engine", daemon=True).start()
 
@@ -85,4 +121,4 @@ def _run_out(function: Callable[[], object]) -> None:
     try:
         function()
     except Exception:  # the outermost edge of this thread: nobody waits for it any more
-        log.exception("Clearing up failed")
+        log.exception("Work that nobody waits for failed")

@@ -10,12 +10,15 @@ from typing import Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow.triggers.shared_stream import SharedStreamProducer, reject_shared_stream_event
 
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
-from airflow_provider_jmsjca.triggers.options import ActivationOptions, EventMode
+from airflow_provider_jmsjca.triggers.options import (
+    DEFAULT_REDELIVERY_HANDLING,
+    ActivationOptions,
+    EventMode,
+)
 from airflow_provider_jmsjca.triggers.payload import Payload, body_exceeds, message_event, ready_event
-from airflow_provider_jmsjca.triggers.producers import MessageProducer, ReadyProducer, closing
+from airflow_provider_jmsjca.triggers.producers import Handed, MessageProducer, ReadyProducer, closing
 
 log = logging.getLogger(__name__)
 
@@ -68,9 +71,14 @@ class JmsActivationTrigger(BaseEventTrigger):
             is then gone when the message is acknowledged.
         max_body_bytes: A message whose body is larger as JSON is refused, unless `payload` is `"headers"`.
         dead_letter_destination: Where refused messages are moved to; `None` leaves them unsettled on the
-            broker, with an error in the log.
+            broker, with an error in the log. Where the redelivery handling ends with a move, they go there
+            then.
+        redelivery_handling: What happens to a message whose event Airflow didn't store, or that the broker
+            repeats before that, by how often it came: `"3:5000; 10:move(queue:$.dead)"` waits 5 s from the
+            third time on and moves it at the tenth. The default waits 1, 2, 5, 10 and 30 seconds, then 30 for
+            ever, and never moves or deletes.
 
-    Source: J46-J64; JMS 2.0 section 8.7.
+    Source: J46-J64, J128-J148; JMS 2.0 section 8.7.
     """
 
     def __init__(
@@ -86,6 +94,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         payload: str = Payload.MESSAGE,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
         dead_letter_destination: str | None = None,
+        redelivery_handling: str = DEFAULT_REDELIVERY_HANDLING,
     ) -> None:
         # Nothing is checked here: whatever a constructor raises stops the whole triggerer.
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's own is untyped
@@ -100,6 +109,7 @@ class JmsActivationTrigger(BaseEventTrigger):
             "payload": _plain(payload),
             "max_body_bytes": max_body_bytes,
             "dead_letter_destination": dead_letter_destination,
+            "redelivery_handling": redelivery_handling,
         }
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -129,7 +139,11 @@ class JmsActivationTrigger(BaseEventTrigger):
             if event is None:
                 reject_shared_stream_event()
                 continue
+            if raw is not None:
+                raw.open += 1
             yield event
+            if raw is not None:  # not reached if we are cancelled before Airflow has taken the event
+                raw.open -= 1
             if self.task_instance is not None:
                 # A deferred task takes one event. To go on would lose messages, to return would lose the
                 # acknowledgement: Airflow cancels us when it has stored the event.
@@ -150,24 +164,25 @@ class JmsActivationTrigger(BaseEventTrigger):
                 yield event
                 await asyncio.Event().wait()
 
-    def _event(self, raw: JmsMessage | None) -> TriggerEvent | None:
+    def _event(self, raw: Handed | None) -> TriggerEvent | None:
         """Return the event, or `None` if the message is refused."""
         conn_id = str(self._arguments["jms_conn_id"])
         destination = find_destination(self._arguments["destination"], variables=False)
         if raw is None:
             return TriggerEvent(ready_event(conn_id, destination))
+        message = raw.message
         form = Payload(self._arguments["payload"])
         limit = int(self._arguments["max_body_bytes"])
-        if form is Payload.MESSAGE and body_exceeds(raw, limit):
+        if form is Payload.MESSAGE and body_exceeds(message, limit):
             log.error(
                 "The body of message %s on %s exceeds max_body_bytes (%d); payload='headers' would leave it "
                 "out, event='ready' leaves the message to a task",
-                raw.message_id,
+                message.message_id,
                 destination,
                 limit,
             )
             return None
-        return TriggerEvent(message_event(conn_id, destination, raw, form))
+        return TriggerEvent(message_event(conn_id, destination, message, form))
 
 
 _STREAM_ARGUMENTS = (
@@ -179,6 +194,7 @@ _STREAM_ARGUMENTS = (
     "event",
     "interval",
     "dead_letter_destination",
+    "redelivery_handling",
 )
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from airflow_provider_jmsjca.core.administered import LOOKUP
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.destination_options import prefetch_of
+from airflow_provider_jmsjca.core.redelivery import Move, RedeliveryHandling
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.triggers.payload import Payload
@@ -17,6 +19,9 @@ from airflow_provider_jmsjca.triggers.payload import Payload
 # Airflow gives a watcher that lags this many events behind up, so no more may be under way.
 _MOST_IN_FLIGHT = 1000
 _LONGEST_INTERVAL = 86_400
+
+DEFAULT_REDELIVERY_HANDLING = "1:1000; 2:2000; 3:5000; 4:10000; 5:30000"
+"""Pauses of 1, 2, 5, 10 and 30 seconds, then 30 for ever: nothing is moved or deleted unless that is said."""
 
 
 class EventMode(enum.StrEnum):
@@ -35,7 +40,8 @@ class EventMode(enum.StrEnum):
 class ActivationOptions:
     """What decides which stream of events a trigger shares with others.
 
-    Attributes are those of `JmsActivationTrigger`.
+    Attributes are those of `JmsActivationTrigger`, and:
+        quiet: Say the first failed attempt to connect, not the others; the connection says that.
     """
 
     jms_conn_id: str
@@ -46,6 +52,8 @@ class ActivationOptions:
     event: EventMode
     interval: timedelta
     dead_letter_destination: Destination | None
+    redelivery_handling: RedeliveryHandling
+    quiet: bool = False
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> ActivationOptions:
@@ -79,6 +87,10 @@ class ActivationOptions:
         dead = _destination("dead_letter_destination", dead_letter, faults) if dead_letter else None
         if dead is not None and dead == destination:
             faults.append(f"dead_letter_destination is the destination itself, {dead}")
+        text = given["redelivery_handling"]
+        handling = _handling(text, destination, faults)
+        if event is EventMode.READY and text != DEFAULT_REDELIVERY_HANDLING:
+            faults.append("redelivery_handling is for event='message': with 'ready' nothing is consumed")
         if faults or destination is None:
             raise ConfigurationError(f"JmsActivationTrigger: {fault}" for fault in faults)
         return cls(
@@ -90,6 +102,7 @@ class ActivationOptions:
             event=event,
             interval=timedelta(seconds=interval),
             dead_letter_destination=dead,
+            redelivery_handling=handling,
         )
 
 
@@ -110,6 +123,29 @@ def _destination(name: str, value: object, faults: list[str]) -> Destination | N
     except ConfigurationError as error:
         faults.extend(f"{name} is {value!r}: {fault}" for fault in error.faults)
         return None
+
+
+def _handling(given: object, destination: Destination | None, faults: list[str]) -> RedeliveryHandling:
+    if not isinstance(given, str):
+        faults.append(
+            f"redelivery_handling is {given!r}; expected a string such as '3:1000; 10:move(queue:$.dead)'"
+        )
+        return RedeliveryHandling()
+    try:
+        handling = RedeliveryHandling.parse(given)
+        last = handling.actions[-1] if handling.actions else None
+        targets = last.targets(destination) if isinstance(last, Move) and destination is not None else ()
+    except ConfigurationError as error:
+        faults.extend(f"redelivery_handling is {given!r}: {fault}" for fault in error.faults)
+        return RedeliveryHandling()
+    if destination in targets:
+        faults.append(f"redelivery_handling is {given!r}: it moves to the destination itself, {destination}")
+    if looked_up := [str(target) for target in targets if target.name.startswith(LOOKUP)]:
+        faults.append(
+            f"redelivery_handling is {given!r}: {', '.join(looked_up)} would have to be looked up; expected "
+            "the name itself"
+        )
+    return handling
 
 
 def _prefetch(given: Any, destination: Destination | None, faults: list[str]) -> int:

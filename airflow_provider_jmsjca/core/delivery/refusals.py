@@ -22,8 +22,11 @@ class Refusals:
         self._counts: dict[int, int] = {}
         self._due: dict[int, float] = {}
         self._reasons: dict[int, str] = {}
+        self._final: dict[int, bool] = {}
 
-    def refused(self, source: int, reason: str, now: float, chance: float) -> timedelta:
+    def refused(
+        self, source: int, reason: str, now: float, chance: float, *, final: bool = True
+    ) -> timedelta:
         """Note a refusal and return the pause before the next attempt.
 
         Args:
@@ -31,11 +34,13 @@ class Refusals:
             reason: What the broker said.
             now: Seconds of a clock that never goes back.
             chance: A random number, 0 up to but not including 1, for jitter.
+            final: Asking again is to give the same answer.
         """
         count = self._counts.get(source, 0) + 1
         pause = self._retry.wait(count, chance)
         self._counts[source] = count
         self._reasons[source] = reason
+        self._final[source] = final
         self._due[source] = now + pause.total_seconds()
         return pause
 
@@ -43,6 +48,7 @@ class Refusals:
         """Note that a destination is consumed; say whether it had been refused."""
         self._due.pop(source, None)
         self._reasons.pop(source, None)
+        self._final.pop(source, None)
         return self._counts.pop(source, None) is not None
 
     def may_try(self, source: int, now: float) -> bool:
@@ -57,6 +63,11 @@ class Refusals:
     def next_due(self) -> float | None:
         """When the next one is to be tried again; `None` if none is refused."""
         return min(self._due.values(), default=None)
+
+    @property
+    def all_final(self) -> bool:
+        """Whether asking again is to give the same answer for each that is refused."""
+        return all(self._final.values())
 
     @property
     def reasons(self) -> dict[int, str]:

@@ -1,294 +1,414 @@
+"""The stream of deliveries over a broker of this process: what becomes of each message."""
+
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import threading
 import time
-import uuid
-from collections.abc import AsyncIterator, Coroutine
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.backoff import Backoff
+from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.delivery import DeliverySettings
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
+from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.stream import MessageStream
-from airflow_provider_jmsjca.errors import AuthenticationError, TransientBrokerError
+from airflow_provider_jmsjca.engine.stream import DeliveryStream, StreamDelivery
+from airflow_provider_jmsjca.errors import AuthenticationError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import (
-    Connection,
-    ConnectionSettings,
-    ConnectionState,
-    Outgoing,
-    Received,
-    Subscription,
+from airflow_provider_jmsjca.transports.base import Received, Subscription
+from tests.unit.engine.streaming import (
+    DEAD,
+    ORDERS,
+    Site,
+    nothing_comes,
+    one,
+    run,
+    settings,
+    take,
+    until,
 )
-from airflow_provider_jmsjca.transports.memory import Broker, broker
-from airflow_provider_jmsjca.transports.memory.consumer import MemoryConsumer
-
-ORDERS = Destination.queue("orders")
-QUICK = Backoff(steps=(timedelta(milliseconds=10), timedelta(milliseconds=40)))
 
 
 @pytest.fixture
-def server() -> Broker:
-    return broker(uuid.uuid4().hex)
+def site() -> Site:
+    return Site()
 
 
-def settings(server: Broker) -> ConnectionSettings:
-    return ConnectionSettings(scheme="vm", hosts=((server.name, None),))
+def bodies(deliveries: list[StreamDelivery]) -> list[object]:
+    return [delivery.message.body for delivery in deliveries]
 
 
-def publish(server: Broker, *bodies: str) -> None:
-    connection = connect(settings(server))
-    connection.send(
-        Outgoing(destination=ORDERS, message=JmsMessage(body_kind=BodyKind.TEXT, body=body))
-        for body in bodies
-    )
-    connection.close()
-
-
-@contextlib.asynccontextmanager
-async def streaming(server: Broker, prefetch: int = 10) -> AsyncIterator[MessageStream]:
-    stream = MessageStream(
-        AsyncConnection(settings(server), pool=ConnectionPool(idle_timeout=timedelta(0)), backoff=QUICK),
-        Subscription(destination=ORDERS, prefetch=prefetch),
-    )
-    try:
-        yield stream
-    finally:
-        await stream.aclose()
-
-
-async def take(stream: MessageStream, count: int) -> list[Received]:
-    return [await asyncio.wait_for(anext(stream), 5) for _ in range(count)]
-
-
-def bodies(received: list[Received]) -> list[object]:
-    return [item.message.body for item in received]
-
-
-async def until(condition: object, seconds: float = 5) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]  # a callable
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.005)
-
-
-def run(work: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 20))
-
-
-def test_messages_arrive_in_order_and_stay_on_the_broker_until_acknowledged(server: Broker) -> None:
+def test_a_delivery_is_settled_when_it_returned_and_not_before(site: Site) -> None:
     async def work() -> None:
-        async with streaming(server) as stream:
-            publish(server, "a", "b", "c")
-            received = await take(stream, 3)
-            assert bodies(received) == ["a", "b", "c"]
-            assert server.depth("orders") == 3
-            assert await stream.acknowledge(received[:2]) == 2
-            assert [message.body for message in server.messages("orders")] == ["c"]
-        await until(lambda: server.connections == 0)
-        async with streaming(server) as stream:
-            assert bodies(await take(stream, 1)) == ["c"]
+        site.send("a", "b", "c")
+        async with site.streaming() as stream:
+            found = await take(stream, 3)
+            assert bodies(found) == ["a", "b", "c"]
+            assert [(each.seen, each.destination) for each in found] == [(0, ORDERS)] * 3
+            await asyncio.sleep(0.05)
+            assert site.broker.depth("orders") == 3
+            found[2].returned()
+            found[0].returned()
+            await until(lambda: site.broker.depth("orders") == 1)
+            assert (stream.counts.delivered, stream.counts.rolled_back) == (3, 0)
+        assert site.bodies() == ["b"]
 
     run(work())
 
 
-def test_what_is_not_acknowledged_arrives_again_after_the_connection_was_lost(server: Broker) -> None:
+def test_what_raised_is_delivered_again_after_the_delays_of_the_handling_j130_j137(site: Site) -> None:
+    """J129, J130, J137: kept in hand, counted from the second sighting."""
+
     async def work() -> None:
-        async with streaming(server) as stream:
-            publish(server, "a", "b")
-            first = await take(stream, 2)
-            server.restart()
-            second = await take(stream, 2)
-            assert bodies(second) == ["a", "b"]
-            assert [item.message.message_id for item in second] == [item.message.message_id for item in first]
-            assert await stream.acknowledge(first) == 0, "stale acknowledgements are left out"
-            assert server.depth("orders") == 2
-            assert await stream.acknowledge(second) == 2
-            assert server.depth("orders") == 0
+        site.send("a", "b")
+        async with site.streaming(settings("1:60; 2:120")) as stream:
+            first, second = await take(stream, 2)
+            second.returned()
+            seen, moments = [first.seen], [time.monotonic()]
+            delivery = first
+            for _ in range(2):
+                delivery.raised(ValueError("no stock"))
+                delivery = await one(stream)
+                seen.append(delivery.seen)
+                moments.append(time.monotonic())
+                assert delivery.failure is not None
+                assert delivery.failure.message == "no stock"
+            assert seen == [0, 1, 2]
+            gaps = [after - before for before, after in itertools.pairwise(moments)]
+            assert gaps[0] >= 0.055
+            assert gaps[1] >= 0.115
+            delivery.returned()
+            await until(lambda: site.broker.depth("orders") == 0)
+            await until(lambda: stream.counts.committed == 2)
+            assert (stream.counts.delivered, stream.counts.redelivered, stream.counts.rolled_back) == (
+                4,
+                2,
+                2,
+            )
 
     run(work())
 
 
-def test_it_waits_for_a_broker_that_is_down_and_goes_on_when_it_is_back(server: Broker) -> None:
+def test_it_is_moved_after_so_many_attempts_with_where_it_came_from_and_why_j149(site: Site) -> None:
+    """J133, J145, J149-J164."""
+
     async def work() -> None:
-        publish(server, "a")
-        server.kill()
-        async with streaming(server) as stream:
-            waiting = asyncio.create_task(anext(stream))
+        site.send("a", region="eu")
+        async with site.streaming(settings("3:move(queue:$.dlq)")) as stream:
+            for seen in range(3):
+                delivery = await one(stream)
+                assert delivery.seen == seen
+                delivery.raised(ValueError("no stock"))
+            await until(lambda: stream.counts.moved == 1)
+            assert site.broker.depth("orders") == 0
+        (message,) = site.broker.messages("orders.dlq")
+        letter = original_of(message)
+        assert letter is not None
+        assert (letter.message.body, letter.message.properties["region"]) == ("a", "eu")
+        assert letter.origin.destination == ORDERS
+        assert letter.state.seen == 3
+        assert letter.state.failure is not None
+        assert (letter.state.failure.class_name, letter.state.failure.message) == ("ValueError", "no stock")
+
+    run(work())
+
+
+def test_it_is_deleted_if_the_handling_says_so_j133(site: Site) -> None:
+    async def work() -> None:
+        site.send("a", "b")
+        async with site.streaming(settings("1:delete")) as stream:
+            first, second = await take(stream, 2)
+            first.raised(ValueError())
+            await until(lambda: stream.counts.deleted == 1)
+            second.returned()
+            await until(lambda: site.broker.depth("orders") == 0)
+
+    run(work())
+
+
+def test_a_move_that_is_refused_leaves_the_message_to_be_delivered_j142(site: Site) -> None:
+    async def work() -> None:
+        site.broker.forbid(DEAD)
+        site.send("a")
+        async with site.streaming(settings("1:30; 2:move(queue:dead)")) as stream:
+            for _ in range(2):
+                (await one(stream)).raised(ValueError())
+            last = await one(stream)
+            assert (last.seen, stream.counts.moved, stream.counts.failed) == (2, 0, 2)
+            last.returned()
+            await until(lambda: site.broker.depth("orders") == 0)
+
+    run(work())
+
+
+def test_poison_goes_straight_to_the_dead_letter_destination(site: Site) -> None:
+    async def work() -> None:
+        site.send("a")
+        rules = settings("1:60000", dead_letter=DEAD)
+        async with site.streaming(rules) as stream:
+            (await one(stream)).raised(PoisonMessageError("not for us"))
+            await until(lambda: stream.counts.moved == 1)
+        assert (site.bodies("dead"), site.bodies()) == (["a"], [])
+
+    run(work())
+
+
+def test_poison_that_has_nowhere_to_go_stays_and_takes_a_place_only(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also when the broker repeats it over another connection: nobody gets it a second time."""
+
+    async def work() -> None:
+        site.send("bad", "good")
+        async with site.streaming(settings("1:60000", keep_poison=True, prefetch=10)) as stream:
+            bad, good = await take(stream, 2)
+            bad.raised(PoisonMessageError("not for us"))
+            good.returned()
+            await until(lambda: site.broker.depth("orders") == 1)
+            site.broker.restart()
+            site.send("more")
+            more = await one(stream)
+            assert more.message.body == "more"
+            more.returned()
+            await until(lambda: site.broker.depth("orders") == 1)
+            assert await nothing_comes(stream)
+        assert site.bodies() == ["bad"]
+
+    run(work())
+    assert sum("stays on queue://orders; 1 of 10 places" in each.getMessage() for each in caplog.records) == 1
+
+
+@pytest.mark.parametrize("dead_letter", [DEAD, None])
+def test_what_cannot_be_decoded_is_never_delivered(site: Site, dead_letter: Destination | None) -> None:
+    async def work() -> None:
+        site.send("bad", "good")
+        rules = settings(dead_letter=dead_letter, keep_poison=True)
+        async with site.streaming(rules, opens=undecodable("bad")) as stream:
+            good = await one(stream)
+            assert good.message.body == "good"
+            good.returned()
+            await until(lambda: site.broker.depth("orders") == (dead_letter is None))
+            assert await nothing_comes(stream)
+        assert site.bodies("dead") == ([] if dead_letter is None else ["bad"])
+
+    run(work())
+
+
+def undecodable(body: str) -> Any:
+    """Return a function that opens connections over which one message can't be decoded."""
+
+    def opens(to: Any) -> Any:
+        connection: Any = connect(to)
+        consume = connection.consume
+
+        def consuming(subscription: Subscription, on_received: Any) -> Any:
+            def spoil(received: Received) -> None:
+                message = received.message
+                if message.body == body:
+
+                    def refuse() -> JmsMessage:
+                        raise PoisonMessageError("not Unicode")
+
+                    received = Received(
+                        received.consumer, received.token, received.generation, refuse, lambda: message
+                    )
+                on_received(received)
+
+            return consume(subscription, spoil)
+
+        connection.consume = consuming
+        return connection
+
+    return opens
+
+
+def test_no_more_than_the_concurrency_are_under_way(site: Site) -> None:
+    """J82."""
+
+    async def work() -> None:
+        site.send(*"abcdefgh")
+        async with site.streaming(settings(concurrency=3)) as stream:
+            found = await take(stream, 3)
+            assert await nothing_comes(stream)
+            found[1].returned()
+            assert (await one(stream)).message.body == "d"
+            assert await nothing_comes(stream)
+
+    run(work())
+
+
+def test_a_group_is_delivered_one_by_one_in_order(site: Site) -> None:
+    async def work() -> None:
+        site.send("a1", "a2", "a3", JMSXGroupID="a")
+        site.send("b1", JMSXGroupID="b")
+        site.send("x")
+        async with site.streaming(settings("1:30")) as stream:
+            found = await take(stream, 3)
+            assert bodies(found) == ["a1", "b1", "x"]
+            assert await nothing_comes(stream)
+            found[0].raised(ValueError())
+            again = await one(stream)
+            assert (again.message.body, again.seen) == ("a1", 1)
+            assert await nothing_comes(stream)
+            for expected in ("a2", "a3"):
+                again.returned()
+                again = await one(stream)
+                assert again.message.body == expected
+
+    run(work())
+
+
+def test_the_second_end_of_a_delivery_is_ignored(site: Site) -> None:
+    async def work() -> None:
+        site.send("a")
+        async with site.streaming() as stream:
+            delivery = await one(stream)
+            delivery.returned()
+            delivery.raised(ValueError())
+            delivery.returned()
+            await until(lambda: stream.counts.committed == 1)
+            assert stream.counts.rolled_back == 0
+            assert await nothing_comes(stream)
+
+    run(work())
+
+
+def test_a_refused_commit_settles_later_and_the_outcome_stands(site: Site) -> None:
+    """Its archive is refused at first: the delivery isn't handed out a second time for that."""
+
+    async def work() -> None:
+        archive = Destination.queue("archive")
+        site.broker.forbid(archive)
+        site.send("a")
+        async with site.streaming(replace(settings("1:100"), archive=archive)) as stream:
+            (await one(stream)).returned()
+            await until(lambda: stream.counts.failed >= 1)
+            site.broker.permit(archive)
+            await until(lambda: stream.counts.committed == 1)
+            assert stream.counts.delivered == 1
+            assert await nothing_comes(stream)
+        assert (site.bodies("archive"), site.bodies()) == (["a"], [])
+
+    run(work())
+
+
+def test_what_returns_after_the_transaction_timeout_is_rolled_back_w22(site: Site) -> None:
+    async def work() -> None:
+        site.send("a")
+        async with site.streaming(settings(transaction_timeout=timedelta(milliseconds=50))) as stream:
+            late = await one(stream)
             await asyncio.sleep(0.1)
-            assert not waiting.done()
-            server.restart()
-            received = await asyncio.wait_for(waiting, 5)
-            assert received.message.body == "a"
+            late.returned()
+            again = await one(stream)
+            assert (again.message.body, again.seen) == ("a", 1)
+            again.returned()
+            await until(lambda: site.broker.depth("orders") == 0)
+            await until(lambda: stream.counts.committed == 1)
+            assert stream.counts.rolled_back == 1
 
     run(work())
 
 
-def test_a_refused_login_is_raised_and_not_tried_for_ever(server: Broker) -> None:
+def test_several_destinations_take_turns_i5(site: Site) -> None:
     async def work() -> None:
-        server.require_login("app", "right")
-        async with streaming(server) as stream:
-            with pytest.raises(AuthenticationError):
-                await asyncio.wait_for(anext(stream), 5)
-
-    run(work())
-
-
-def test_recover_hands_back_what_is_unsettled(server: Broker) -> None:
-    async def work() -> None:
-        async with streaming(server) as stream:
-            publish(server, "a", "b")
-            first = await take(stream, 2)
-            await stream.recover()
-            second = await take(stream, 2)
-            assert bodies(second) == ["a", "b"]
-            await stream.acknowledge(first)
-            assert server.depth("orders") == 2, "what was handed back can't be acknowledged any more"
-
-    run(work())
-
-
-def test_a_move_sends_and_acknowledges(server: Broker) -> None:
-    async def work() -> None:
-        async with streaming(server) as stream:
-            publish(server, "bad")
-            (received,) = await take(stream, 1)
-            dead = Outgoing(destination=Destination.queue("dead"), message=received.message)
-            assert await stream.move(received, dead)
-            assert (server.depth("orders"), server.depth("dead")) == (0, 1)
-            assert not await stream.move(Received(object(), None, 0, lambda: received.message), dead)  # type: ignore[arg-type]  # a consumer long gone
-
-    run(work())
-
-
-def test_the_prefetch_bounds_what_is_held(server: Broker) -> None:
-    async def work() -> None:
-        async with streaming(server, prefetch=3) as stream:
-            publish(server, *"abcdefgh")
-            received = await take(stream, 3)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(anext(stream), 0.1)
-            await stream.acknowledge(received[:1])
-            assert bodies(await take(stream, 1)) == ["d"]
-
-    run(work())
-
-
-def test_cancelling_is_quick_even_when_the_broker_hangs_and_the_late_connection_is_closed(
-    server: Broker,
-) -> None:
-    hang = threading.Event()
-    connecting = threading.Event()
-    opened: list[Connection] = []
-
-    def slow(to: ConnectionSettings) -> Connection:
-        connecting.set()
-        hang.wait(10)
-        opened.append(connect(to))
-        return opened[0]
-
-    pool = ConnectionPool(idle_timeout=timedelta(0), connect=slow)
-
-    async def work() -> None:
-        stream = MessageStream(AsyncConnection(settings(server), pool=pool), Subscription(destination=ORDERS))
-        waiting = asyncio.create_task(anext(stream))
-        await until(connecting.is_set)
-        begin = time.monotonic()
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        await stream.aclose()
-        assert time.monotonic() - begin < 0.5
-        hang.set()
-        await until(lambda: bool(opened))
-        await until(lambda: opened[0].state is ConnectionState.CLOSED)
-
-    run(work())
-
-
-async def worst_pause_while_streaming(server: Broker) -> float:
-    """4,000 messages, acknowledged in groups, with a loss in the middle."""
-    worst = 0.0
-
-    async def watch() -> None:
-        nonlocal worst
-        while True:
-            begin = time.monotonic()
-            await asyncio.sleep(0.001)
-            worst = max(worst, time.monotonic() - begin - 0.001)
-
-    publish(server, *(str(number) for number in range(4000)))
-    async with streaming(server, prefetch=200) as stream:
-        watching = asyncio.create_task(watch())
-        seen: set[object] = set()
-        while len(seen) < 4000:
-            group = await take(stream, 100 if len(seen) <= 3900 else 1)
-            seen.update(bodies(group))
-            await stream.acknowledge(group)
-            if len(seen) == 2000:
-                server.restart()
-        watching.cancel()
-    return worst
-
-
-def test_the_loop_is_not_blocked_for_50_ms(server: Broker) -> None:
-    # The best of three: the machine may be busy with other things, our own pauses come back each time.
-    pauses = [asyncio.run(worst_pause_while_streaming(server)) for _ in range(3)]
-    assert min(pauses) < 0.05, pauses
-
-
-def test_a_connection_that_keeps_breaking_is_not_tried_in_a_hot_loop(server: Broker) -> None:
-    attempts: list[float] = []
-
-    def breaking(_settings: ConnectionSettings) -> Connection:
-        attempts.append(time.monotonic())
-        raise TransientBrokerError("vm://x is down")
-
-    async def work() -> None:
-        steps = (timedelta(seconds=0.05), timedelta(seconds=0.1), timedelta(seconds=0.2))
-        connection = AsyncConnection(
-            settings(server), pool=ConnectionPool(connect=breaking), backoff=Backoff(steps=steps, jitter=0)
+        other = Destination.queue("other")
+        site.send("a1", "a2")
+        site.send("b1", "b2", to=other)
+        rules = ListenerSettings(
+            delivery=DeliverySettings(
+                destination=ORDERS, further=(other,), concurrency=1, transaction_timeout=None
+            ),
+            subscription=Subscription(destination=ORDERS),
+            further=(Subscription(destination=other),),
         )
-        waiting = asyncio.create_task(connection.get())
-        await until(lambda: len(attempts) == 4)
-        waiting.cancel()
+        async with site.streaming(rules) as stream:
+            found = []
+            for _ in range(4):
+                delivery = await one(stream)
+                await asyncio.sleep(0.03)  # until those of both have come
+                found.append((delivery.message.body, delivery.destination))
+                delivery.returned()
+            assert found == [("a1", ORDERS), ("b1", other), ("a2", ORDERS), ("b2", other)]
+            await until(lambda: stream.counts.committed == 4)
 
     run(work())
-    gaps = [later - earlier for earlier, later in itertools.pairwise(attempts)]
-    assert [gap >= expected for gap, expected in zip(gaps, (0.05, 0.1, 0.2), strict=True)] == [True] * 3
 
 
-def test_a_close_that_is_cancelled_gives_the_connection_back(
-    server: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As at the end of `asyncio.run`, while the broker still owes its answer."""
-    closing, go_on = threading.Event(), threading.Event()
-    close = MemoryConsumer.close
-
-    def slow(consumer: MemoryConsumer) -> None:
-        closing.set()
-        assert go_on.wait(5)
-        close(consumer)
-
-    monkeypatch.setattr(MemoryConsumer, "close", slow)
-
+def test_a_delay_above_5_seconds_may_be_left_to_the_broker(site: Site) -> None:
     async def work() -> None:
-        async with streaming(server) as stream:
-            publish(server, "a")
-            await take(stream, 1)
-            ending = asyncio.ensure_future(stream.aclose())
-            await until(closing.is_set)
-            ending.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await ending
-            go_on.set()
-            await until(lambda: server.connections == 0)
+        site.send("a")
+        async with site.streaming(settings("1:6000", park=True)) as stream:
+            (await one(stream)).raised(ValueError())
+            await until(lambda: stream.counts.parked == 1)
+            site.broker.advance(timedelta(seconds=7))
+            again = await one(stream)
+            assert (again.message.body, again.seen) == ("a", 1)
+            again.returned()
+            await until(lambda: stream.counts.committed == 1)
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"record_attempts": True}, "record_attempts"),
+        ({"batch_size": 2}, "batch_size"),
+        ({"hold_until_ack": True}, "hold_until_ack"),
+        ({"in_progress": True}, "in_progress_destination"),
+    ],
+)
+def test_what_only_a_listener_does_is_refused(site: Site, changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        site.stream(settings(**changes))
+
+
+def test_a_refused_login_is_raised_and_not_tried_for_ever(site: Site) -> None:
+    async def work() -> None:
+        site.broker.require_login("app", "right")
+        stream = site.stream()
+        for _ in range(2):
+            with pytest.raises(AuthenticationError):
+                await one(stream)
+        await stream.aclose()
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+
+    run(work())
+
+
+def test_many_streams_share_one_connection_and_need_no_thread_each(site: Site) -> None:
+    async def work() -> None:
+        pool = ConnectionPool()
+        before = threading.active_count()
+        queues = [Destination.queue(f"q{number}") for number in range(200)]
+        streams = [
+            DeliveryStream(
+                ListenerSettings(
+                    delivery=DeliverySettings(destination=each, transaction_timeout=None),
+                    subscription=Subscription(destination=each),
+                ),
+                AsyncConnection(site.settings, pool=pool),
+            )
+            for each in queues
+        ]
+        waiting = [asyncio.ensure_future(anext(stream)) for stream in streams]
+        for queue in queues:
+            site.send("a", to=queue)
+        found = await asyncio.wait_for(asyncio.gather(*waiting), 20)
+        assert site.broker.connections == 1
+        await until(lambda: threading.active_count() <= before + 3)
+        for delivery in found:
+            delivery.returned()
+        await until(lambda: all(site.broker.depth(queue.name) == 0 for queue in queues))
+        await asyncio.gather(*(stream.aclose() for stream in streams))
+        pool.close()
 
     run(work())

@@ -21,9 +21,11 @@ def test_a_result_that_comes_as_its_caller_is_cancelled_is_undone(monkeypatch: p
         task = asyncio.ensure_future(in_thread(lambda: "opened", undo=undone.put))
 
         def and_cancel(loop: asyncio.AbstractEventLoop, callback: Any, value: Any) -> bool:
-            done = hand_over(loop, callback, value)
-            loop.call_soon_threadsafe(task.cancel)
-            return done
+            def both(result: Any) -> None:
+                callback(result)
+                task.cancel()
+
+            return hand_over(loop, both, value)
 
         monkeypatch.setattr(threads, "_in_loop", and_cancel)
         with pytest.raises(asyncio.CancelledError):

@@ -1,0 +1,201 @@
+"""What becomes of messages whose events Airflow doesn't store; Airflow's part is played by the test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome, SharedStreamProducer
+
+from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+
+Publish = Callable[..., None]
+
+STORED = AdvanceOutcome(acked=1, failed=0)
+NOT_STORED = AdvanceOutcome(acked=0, failed=1)
+REFUSED = AdvanceOutcome(acked=0, failed=0, rejected=1)
+
+
+class Events:
+    """A producer, and what it has yielded and nobody has settled."""
+
+    def __init__(self, producer: SharedStreamProducer) -> None:
+        self.producer = producer
+        self.bodies: list[Any] = []
+        self._payloads: list[tuple[Any, Any]] = []
+
+    async def collect(self) -> None:
+        async for raw, payload in self.producer.open_stream():
+            self.bodies.append(raw.message.body)
+            self._payloads.append((raw.message.body, payload))
+
+    async def settle(self, body: str, outcome: AdvanceOutcome) -> None:
+        """Settle the oldest unsettled event with this body."""
+        index = next(number for number, (each, _) in enumerate(self._payloads) if each == body)
+        _, payload = self._payloads.pop(index)
+        await self.producer.advance([AdvanceItem(payload, outcome)])
+
+
+@contextlib.asynccontextmanager
+async def events(**arguments: Any) -> AsyncIterator[Events]:
+    _, kwargs = JmsActivationTrigger("jms_test", "queue://orders", **arguments).serialize()
+    found = Events(JmsActivationTrigger.create_shared_stream_producer(kwargs))
+    task = asyncio.create_task(found.collect())
+    try:
+        yield found
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await found.producer.aclose()
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.01)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 30))
+
+
+def test_a_message_whose_event_is_never_stored_is_moved_when_the_handling_says_so_j133(
+    server: Broker, publish: Publish
+) -> None:
+    """J130, J133, J149: those stored in between are not touched by it."""
+
+    async def work() -> None:
+        async with events(redelivery_handling="2:move(queue:$.dead)") as found:
+            publish("bad", "good")
+            await until(lambda: len(found.bodies) == 2)
+            await found.settle("bad", NOT_STORED)
+            await found.settle("good", STORED)
+            await until(lambda: len(found.bodies) == 3)
+            await found.settle("bad", NOT_STORED)
+            await until(lambda: server.depth("orders.dead") == 1)
+            await until(lambda: server.depth("orders") == 0)
+            assert found.bodies == ["bad", "good", "bad"]
+        (message,) = server.messages("orders.dead")
+        letter = original_of(message)
+        assert letter is not None
+        assert (letter.message.body, letter.state.seen) == ("bad", 2)
+        assert letter.origin.destination == Destination.queue("orders")
+        assert letter.state.failure is not None
+        assert "did not store its event" in letter.state.failure.message
+
+    run(work())
+
+
+def test_the_default_waits_a_second_then_two_and_neither_moves_nor_deletes(
+    server: Broker, publish: Publish
+) -> None:
+    async def work() -> None:
+        async with events() as found:
+            publish("a")
+            moments = []
+            for attempt in range(1, 4):
+                await until(lambda attempt=attempt: len(found.bodies) == attempt)
+                moments.append(time.monotonic())
+                if attempt < 3:
+                    await found.settle("a", NOT_STORED)
+            assert moments[1] - moments[0] >= 0.95
+            assert moments[2] - moments[1] >= 1.95
+            assert server.depth("orders") == 1
+            await found.settle("a", STORED)
+            await until(lambda: server.depth("orders") == 0)
+
+    run(work())
+
+
+def test_what_is_given_back_while_another_waits_comes_again_too(server: Broker, publish: Publish) -> None:
+    async def work() -> None:
+        async with events(redelivery_handling="1:300") as found:
+            publish("a", "b", "c")
+            await until(lambda: len(found.bodies) == 3)
+            for body in ("a", "b", "c"):
+                await found.settle(body, NOT_STORED)
+                await asyncio.sleep(0.1)
+            await until(lambda: found.bodies == ["a", "b", "c", "a", "b", "c"])
+            for body in ("c", "a", "b"):
+                await found.settle(body, STORED)
+            await until(lambda: server.depth("orders") == 0)
+
+    run(work())
+
+
+def test_a_refused_message_goes_where_the_handling_ends_if_nothing_else_is_said(
+    server: Broker, publish: Publish
+) -> None:
+    async def work() -> None:
+        async with events(redelivery_handling="10:move(queue:$.dead)") as found:
+            publish("a")
+            await until(lambda: len(found.bodies) == 1)
+            await found.settle("a", REFUSED)
+            await until(lambda: server.depth("orders.dead") == 1)
+            await until(lambda: server.depth("orders") == 0)
+
+    run(work())
+
+
+def test_events_of_a_group_wait_for_each_other(server: Broker) -> None:
+    connection = connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),)))
+    connection.send(
+        Outgoing(
+            destination=Destination.queue("orders"),
+            message=JmsMessage.text(body, {} if group is None else {"JMSXGroupID": group}),
+        )
+        for body, group in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("x", None))
+    )
+    connection.close()
+
+    async def work() -> None:
+        async with events() as found:
+            await until(lambda: found.bodies == ["a1", "b1", "x"])
+            await asyncio.sleep(0.1)
+            assert len(found.bodies) == 3
+            await found.settle("a1", STORED)
+            await until(lambda: found.bodies == ["a1", "b1", "x", "a2"])
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"redelivery_handling": 5}, "redelivery_handling is 5; expected a string such as"),
+        ({"redelivery_handling": "3:explode"}, "redelivery_handling is '3:explode': "),
+        ({"redelivery_handling": "3:move(queue:orders)"}, "moves to the destination itself, queue://orders"),
+        ({"redelivery_handling": "3:move(queue:lookup://x)"}, "would have to be looked up"),
+        ({"redelivery_handling": "3:delete", "event": "ready"}, "redelivery_handling is for event='message'"),
+    ],
+)
+@pytest.mark.usefixtures("server")
+def test_a_wrong_handling_is_said(
+    caplog: pytest.LogCaptureFixture, arguments: dict[str, Any], said: str
+) -> None:
+    async def work() -> None:
+        async with events(**arguments):
+            await until(lambda: any(said in record.getMessage() for record in caplog.records))
+
+    with caplog.at_level(logging.ERROR):
+        run(work())
+
+
+def test_triggers_that_differ_in_their_handling_share_no_stream() -> None:
+    one, other = (
+        JmsActivationTrigger("jms_test", "orders", redelivery_handling=handling)
+        for handling in ("3:delete", "4:delete")
+    )
+    assert one.shared_stream_key() != other.shared_stream_key()

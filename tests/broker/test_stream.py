@@ -1,0 +1,278 @@
+"""The stream of deliveries over each transport: what the unit tests show in memory must hold here too."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.backoff import Backoff
+from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.pool import ConnectionPool
+from airflow_provider_jmsjca.engine.stream import DeliveryStream, StreamDelivery
+from airflow_provider_jmsjca.errors import PoisonMessageError
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from tests.servers.broker import Broker
+from tests.servers.catalogue import BROKERS
+from tests.servers.proxy import TcpProxy
+
+BEAT = timedelta(seconds=1)
+
+
+@pytest.fixture(params=["memory", *sorted(BROKERS)])
+def settings(request: pytest.FixtureRequest, queue_name: str) -> ConnectionSettings:
+    if request.param == "memory":
+        return ConnectionSettings(scheme="vm", hosts=((queue_name, None),))
+    found: Broker = request.getfixturevalue(request.param)
+    return found.settings()
+
+
+def send(settings: ConnectionSettings, queue: str, *bodies: str, **properties: Any) -> None:
+    connection = connect(settings)
+    target = Destination.queue(queue)
+    connection.send(
+        Outgoing(destination=target, message=JmsMessage.text(body, properties)) for body in bodies
+    )
+    connection.close()
+
+
+@contextlib.asynccontextmanager
+async def streaming(
+    settings: ConnectionSettings, queue: str, *, concurrency: int = 10, **spec: Any
+) -> AsyncIterator[DeliveryStream]:
+    rules = listener_settings(
+        ActivationSpec(
+            destination=f"queue://{queue}",
+            concurrency_mode="cc",
+            endpoint_pool_max_size=concurrency,
+            transaction_timeout=0,
+            **spec,
+        )
+    )
+    quick = replace(rules.delivery.outage, backoff=Backoff(steps=(timedelta(seconds=0.1),)))
+    rules = replace(rules, delivery=replace(rules.delivery, outage=quick, transaction_timeout=None))
+    with ConnectionPool() as pool:
+        async with DeliveryStream(rules, AsyncConnection(settings, pool=pool)) as stream:
+            yield stream
+
+
+async def take(stream: DeliveryStream, count: int) -> list[StreamDelivery]:
+    return [await asyncio.wait_for(anext(stream), 20) for _ in range(count)]
+
+
+async def drained(settings: ConnectionSettings, queue: str) -> list[JmsMessage]:
+    """Take everything out of a queue."""
+    found: list[JmsMessage] = []
+    async with streaming(settings, queue) as stream:
+        with contextlib.suppress(TimeoutError):
+            while True:
+                delivery = await asyncio.wait_for(anext(stream), 0.8)
+                found.append(delivery.message)
+                delivery.returned()
+    return found
+
+
+async def bodies(settings: ConnectionSettings, queue: str) -> list[Any]:
+    return sorted(str(message.body) for message in await drained(settings, queue))
+
+
+async def until(condition: Callable[[], object], *, within: float = 20) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "it didn't happen in time"
+        await asyncio.sleep(0.01)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 120))
+
+
+def test_commit_and_rollback_in_any_order(settings: ConnectionSettings, queue_name: str) -> None:
+    """J82, J123, J129, J130."""
+
+    async def work() -> None:
+        send(settings, queue_name, *map(str, range(60)))
+        attempts: list[tuple[str, int]] = []
+        async with streaming(settings, queue_name) as stream:
+            held: list[StreamDelivery] = []
+            while len(attempts) < 72:
+                (delivery,) = await take(stream, 1)
+                body = str(delivery.message.body)
+                attempts.append((body, delivery.seen))
+                if int(body) % 10 == 5 and delivery.seen < 2:
+                    delivery.raised(ValueError("not yet"))
+                    continue
+                held.append(delivery)
+                if len(held) > 4 or len(attempts) > 64:
+                    held.pop().returned()
+            for delivery in held:
+                delivery.returned()
+            await until(lambda: stream.counts.committed == 60)
+            counts = stream.counts
+        assert (counts.rolled_back, counts.delivered) == (12, 72)
+        assert sorted(attempts) == sorted(
+            [(str(number), 0) for number in range(60)]
+            + [(str(number), count) for number in range(5, 60, 10) for count in (1, 2)]
+        )
+        assert await bodies(settings, queue_name) == []
+
+    run(work())
+
+
+def test_published_vector_of_delays_j137b(settings: ConnectionSettings, queue_name: str) -> None:
+    """J137b: 1 x 10 + 4 x 15 + 5 x 30 ms, then the move at 15; one that is done with isn't touched by it."""
+
+    async def work() -> None:
+        send(settings, queue_name, "bad", "good", region="eu")
+        began: list[float] = []
+        seen: list[int] = []
+        handling = "5:10; 6:15; 10:30; 15:move(queue:$.dlq)"
+        async with streaming(settings, queue_name, redelivery_handling=handling) as stream:
+            while len(began) < 15:
+                (delivery,) = await take(stream, 1)
+                if delivery.message.body == "good":
+                    delivery.returned()
+                    continue
+                began.append(time.monotonic())
+                seen.append(delivery.seen)
+                delivery.raised(ValueError("no stock"))
+            await until(lambda: stream.counts.moved == 1)
+            await until(lambda: stream.counts.committed == 1)
+        assert seen == list(range(15))
+        assert began[-1] - began[4] >= 0.215
+        (message,) = await drained(settings, f"{queue_name}.dlq")
+        letter = original_of(message)
+        assert letter is not None
+        assert (letter.message.body, letter.message.properties["region"]) == ("bad", "eu")
+        assert letter.origin.destination == Destination.queue(queue_name)
+        assert letter.state.seen == 15
+        assert letter.state.failure is not None
+        assert (letter.state.failure.class_name, letter.state.failure.message) == ("ValueError", "no stock")
+        assert await bodies(settings, queue_name) == []
+
+    run(work())
+
+
+def test_poison_is_moved_and_the_deleted_are_gone(settings: ConnectionSettings, queue_name: str) -> None:
+    """J133; poison first."""
+
+    async def work() -> None:
+        send(settings, queue_name, "poison", "failing", "good")
+        dead = f"{queue_name}.dead"
+        async with streaming(
+            settings,
+            queue_name,
+            redelivery_handling="1:delete",
+            dead_letter_destination=f"queue://{dead}",
+            non_retryable=["builtins.KeyError"],
+        ) as stream:
+            for delivery in await take(stream, 3):
+                match delivery.message.body:
+                    case "poison":
+                        delivery.raised(PoisonMessageError("not for us"))
+                    case "failing":
+                        delivery.raised(ValueError())
+                    case _:
+                        delivery.returned()
+            await until(lambda: stream.counts.settled == 3)
+            assert (stream.counts.moved, stream.counts.deleted, stream.counts.committed) == (1, 1, 1)
+        assert await bodies(settings, dead) == ["poison"]
+        assert await bodies(settings, queue_name) == []
+
+    run(work())
+
+
+def test_what_is_not_returned_goes_back_within_half_a_second(
+    settings: ConnectionSettings, queue_name: str
+) -> None:
+    async def work() -> None:
+        send(settings, queue_name, *"abcdef")
+        async with streaming(settings, queue_name, concurrency=4, redelivery_handling="1:60000") as stream:
+            found = {str(delivery.message.body): delivery for delivery in await take(stream, 4)}
+            found["a"].returned()
+            found["b"].raised(ValueError())
+            begin = time.monotonic()
+            await stream.aclose()
+            assert time.monotonic() - begin < 0.5
+        assert await bodies(settings, queue_name) == list("bcdef")
+
+    run(work())
+
+
+@pytest.mark.parametrize("kind", sorted(BROKERS))
+def test_a_cut_makes_no_second_delivery(request: pytest.FixtureRequest, kind: str, queue_name: str) -> None:
+    """Some are under way when the connection is cut, some returned a moment before."""
+    broker: Broker = request.getfixturevalue(kind)
+
+    async def work() -> None:
+        send(broker.settings(), queue_name, *map(str, range(200)))
+        with TcpProxy(broker.address()) as proxy:
+            through = replace(broker.settings(), hosts=(proxy.address,), heart_beat=BEAT)
+            got: list[str] = []
+            async with streaming(through, queue_name, concurrency=20) as stream:
+                under_way: list[StreamDelivery] = []
+                for number in range(200):
+                    (delivery,) = await take(stream, 1)
+                    got.append(str(delivery.message.body))
+                    under_way.append(delivery)
+                    if len(under_way) > 10:
+                        under_way.pop(0).returned()
+                    if number % 50 == 25:
+                        proxy.cut()
+                for delivery in under_way:
+                    delivery.returned()
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(anext(stream), 2)
+            assert sorted(got, key=int) == [str(number) for number in range(200)]
+        assert await bodies(broker.settings(), queue_name) == []
+
+    run(work())
+
+
+def test_each_message_of_one_id_is_delivered(rabbitmq: Broker, queue_name: str) -> None:
+    """On RabbitMQ the id is the producer's own word; here it names an order."""
+    settings = rabbitmq.settings()
+    states = ("created", "paid", "cancelled")
+
+    def publish(state: str) -> None:
+        login = f"login:{settings.username}\npasscode:{settings.password}"
+        head = f"destination:/queue/{queue_name}\npersistent:true\namqp-message-id:order-7\nreceipt:1"
+        frames = (
+            f"CONNECT\naccept-version:1.2\nhost:/\n{login}\n\n\0",
+            f"SEND\n{head}\ncontent-type:text/plain\n\n{state}\0",
+        )
+        with socket.create_connection(rabbitmq.address()) as wire:
+            for frame in frames:
+                wire.sendall(frame.encode())
+                assert wire.recv(4096).startswith((b"CONNECTED", b"RECEIPT"))
+
+    async def work() -> None:
+        found = []
+        async with streaming(settings, queue_name) as stream:
+            for state in states:
+                publish(state)
+                (delivery,) = await take(stream, 1)
+                found.append((delivery.message.message_id, delivery.message.body))
+                if state != "paid":  # that one is under way while the next comes
+                    delivery.returned()
+                else:
+                    paid = delivery
+            paid.returned()
+            await until(lambda: stream.counts.committed == 3)
+        assert found == [("order-7", state) for state in states]
+        assert await bodies(settings, queue_name) == []
+
+    run(work())
