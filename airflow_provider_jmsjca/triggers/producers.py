@@ -33,7 +33,7 @@ from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.hooks.settings import settings_for
 from airflow_provider_jmsjca.transports.base import Subscription
-from airflow_provider_jmsjca.triggers.options import ActivationOptions
+from airflow_provider_jmsjca.triggers.options import ActivationOptions, EventMode
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +77,9 @@ class _Producer(SharedStreamProducer):
                 settings = with_client_id(
                     settings_for(options.jms_conn_id, resolved), options.subscription_name
                 )
+                if options.event is EventMode.READY:
+                    # Whoever only looks has no identity: the client id is for the consumer.
+                    settings = replace(settings, client_id=None)
                 connection = AsyncConnection(settings, minimal_logging=quiet)
                 async for event in self._events(options, connection):
                     faults, reported = 0, ""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -13,6 +14,8 @@ from airflow.triggers.shared_stream import SharedStreamManager
 
 from airflow_provider_jmsjca.core.dead_letter import original_of
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 
@@ -334,6 +337,23 @@ def test_ready_says_that_messages_are_there_and_takes_none(server: Broker, publi
             expected = {"event": "ready", "jms_conn_id": "jms_test", "destination": "queue://orders"}
             assert watcher.events[0].payload == expected
             assert [message.redelivered for message in server.messages("orders")] == [False, False]
+
+    run(work())
+
+
+def test_ready_leaves_the_client_id_to_the_consumer(
+    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of the DAG consumes over the same connection."""
+    document = {"conn_type": "jms", "host": f"vm://{server.name}", "extra": {"client_id": "risk"}}
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps(document))
+    publish("a")
+
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = running.watch(event="ready", interval=0.1)
+            await until(lambda: len(watcher.events) >= 1)
+            connect(JmsHook("jms_test").settings()).close()
 
     run(work())
 
