@@ -168,7 +168,8 @@ def test_moved_with_what_a_dead_letter_says(site: Site, mode: dict[str, Any]) ->
     assert site.broker.depth("orders") == 0
 
 
-def test_published_vector_of_delays(site: Site) -> None:
+@every_mode
+def test_published_vector_of_delays(site: Site, mode: dict[str, Any]) -> None:
     """J137b: 1 x 10 + 4 x 15 + 5 x 30 ms, then the move at 15."""
     site.send("a")
     began: list[float] = []
@@ -178,21 +179,24 @@ def test_published_vector_of_delays(site: Site) -> None:
         began.append(time.monotonic())
         raise ValueError("always")
 
-    site.activation(timed, redelivery_handling="5:10; 6:15; 10:30; 15:move(queue:a)").run(max_messages=1)
+    handling = "5:10; 6:15; 10:30; 15:move(queue:a)"
+    site.activation(timed, redelivery_handling=handling, **mode).run(max_messages=1)
     assert len(began) == 15
     assert began[-1] - began[4] >= 0.220
     assert site.bodies("a") == ["a"]
 
 
-def test_deleted_because_the_handling_says_so(site: Site) -> None:
+@every_mode
+def test_deleted_because_the_handling_says_so(site: Site, mode: dict[str, Any]) -> None:
     """J133."""
     site.send("a")
-    counts = site.activation(fail, redelivery_handling="1:delete").run(idle_for=QUICK)
+    counts = site.activation(fail, redelivery_handling="1:delete", **mode).run(idle_for=QUICK)
     assert (counts.delivered, counts.deleted) == (1, 1)
     assert site.broker.depth("orders") == 0
 
 
-def test_non_retryable_goes_at_once(site: Site) -> None:
+@every_mode
+def test_non_retryable_goes_at_once(site: Site, mode: dict[str, Any]) -> None:
     """Issue 5: poison means the dead-letter destination, without another attempt."""
     site.send("a", "b")
 
@@ -201,14 +205,15 @@ def test_non_retryable_goes_at_once(site: Site) -> None:
             raise KeyError("unknown customer")
         raise PoisonMessageError("nonsense")
 
-    site.activation(poisoned, non_retryable=["LookupError"], dead_letter_destination="queue://dead").run(
-        idle_for=QUICK
-    )
-    assert site.attempts == [("a", 0), ("b", 0)]
-    assert site.bodies("dead") == ["a", "b"]
+    site.activation(
+        poisoned, non_retryable=["LookupError"], dead_letter_destination="queue://dead", **mode
+    ).run(idle_for=QUICK)
+    assert sorted(site.attempts) == [("a", 0), ("b", 0)]
+    assert sorted(site.bodies("dead")) == ["a", "b"]
 
 
-def test_a_move_that_fails_leaves_the_message_to_be_delivered(site: Site) -> None:
+@every_mode
+def test_a_move_that_fails_leaves_the_message_to_be_delivered(site: Site, mode: dict[str, Any]) -> None:
     """J142, J167: copied, redirected, and at last delivered."""
     site.broker.forbid(Destination.queue("dlq"))
     site.send("a")
@@ -217,22 +222,23 @@ def test_a_move_that_fails_leaves_the_message_to_be_delivered(site: Site) -> Non
         if delivery.redelivery_count < 2:
             raise ValueError("not yet")
 
-    counts = site.activation(fail_twice, redelivery_handling="2:move(queue:dlq)").run(idle_for=QUICK)
+    counts = site.activation(fail_twice, redelivery_handling="2:move(queue:dlq)", **mode).run(idle_for=QUICK)
     assert site.attempts == [("a", 0), ("a", 1), ("a", 2)]
     assert (counts.moved, counts.committed, counts.failed) == (0, 1, 2)
 
 
-def test_redirected_unchanged(site: Site) -> None:
+@every_mode
+def test_redirected_unchanged(site: Site, mode: dict[str, Any]) -> None:
     """J94, J149."""
     site.send("a", region="eu")
-    site.activation(fail, redelivery_handling="1:move(queue:dlq)", redelivery_redirect=True).run(
-        idle_for=QUICK
-    )
+    handling = "1:move(queue:dlq)"
+    site.activation(fail, redelivery_handling=handling, redelivery_redirect=True, **mode).run(idle_for=QUICK)
     (letter,) = site.broker.messages("dlq")
     assert dict(letter.properties) == {"region": "eu"}
 
 
-def test_what_the_handler_leaves_is_there_the_next_time(site: Site) -> None:
+@every_mode
+def test_what_the_handler_leaves_is_there_the_next_time(site: Site, mode: dict[str, Any]) -> None:
     """J169, J173."""
     site.send("a")
     read: list[tuple[str | None, str | None]] = []
@@ -243,11 +249,12 @@ def test_what_the_handler_leaves_is_there_the_next_time(site: Site) -> None:
         if delivery.redelivery_count == 0:
             raise ValueError("once")
 
-    site.activation(leave).run(idle_for=QUICK)
+    site.activation(leave, **mode).run(idle_for=QUICK)
     assert read == [(None, None), ("2", "once")]
 
 
-def test_handling_for_one_message(site: Site) -> None:
+@every_mode
+def test_handling_for_one_message(site: Site, mode: dict[str, Any]) -> None:
     """J171: the others keep that of the activation."""
     site.send("a", "b")
 
@@ -258,8 +265,8 @@ def test_handling_for_one_message(site: Site) -> None:
         if delivery.redelivery_count < 2:
             raise ValueError("usual")
 
-    site.activation(choose).run(idle_for=QUICK)
-    assert site.attempts == [("a", 0), ("b", 0), ("b", 1), ("b", 2)]
+    site.activation(choose, **mode).run(idle_for=QUICK)
+    assert sorted(site.attempts) == [("a", 0), ("b", 0), ("b", 1), ("b", 2)]
     assert site.bodies("special") == ["a"]
 
 
@@ -353,7 +360,8 @@ def test_the_pool_grows_with_work_and_shrinks_when_idle(site: Site) -> None:
     until(lambda: activation.counts.committed == 5)
 
 
-def test_transaction_timeout_rolls_back(site: Site) -> None:
+@every_mode
+def test_transaction_timeout_rolls_back(site: Site, mode: dict[str, Any]) -> None:
     """W22."""
     site.send("a")
 
@@ -361,7 +369,8 @@ def test_transaction_timeout_rolls_back(site: Site) -> None:
         if delivery.redelivery_count == 0:
             threading.Event().wait(0.2)
 
-    activation = site.activation(slow_once, changes={"transaction_timeout": timedelta(seconds=0.1)})
+    changes = {"transaction_timeout": timedelta(seconds=0.1)}
+    activation = site.activation(slow_once, changes=changes, **mode)
     counts = activation.run(idle_for=QUICK)
     assert site.attempts == [("a", 0), ("a", 1)]
     assert (counts.rolled_back, counts.committed) == (1, 1)
