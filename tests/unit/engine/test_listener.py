@@ -388,6 +388,43 @@ def test_context_name_is_on_every_line(site: Site, caplog: pytest.LogCaptureFixt
     assert [line for line in lines if line[1]] == wanted
 
 
+def test_context_name_is_on_the_lines_about_a_delivery(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """J62: whoever writes them; not on those about the connection."""
+    site.broker.forbid(Destination.queue("dlq"))
+    site.send("a")
+    caplog.handler.addFilter(ContextFilter())
+    caplog.set_level(logging.INFO)
+
+    def said(text: str) -> bool:
+        return any(text in record.getMessage() for record in caplog.records)
+
+    def handle(delivery: Delivery) -> None:
+        match delivery.redelivery_count:
+            case 0:
+                until(lambda: said("took too long"))
+            case 1:
+                delivery.redelivery_handling = "1:move(queue:dlq)"
+                raise ValueError("move it")
+            case 2:
+                delivery.send("queue://dlq", JmsMessage.text("x"))
+                delivery.redelivery_handling = "3:5000"
+
+    changes = {"transaction_timeout": timedelta(seconds=0.1)}
+    activation = site.activation(handle, context_name="Billing", changes=changes)
+    activation.start()
+    until(lambda: said("delayed for 5000 ms"))
+    activation.stop()
+    lines = {record.getMessage(): record.ContextName for record in caplog.records}  # type: ignore[attr-defined]
+    of_delivery = (
+        "took too long", "the handler raised", "it could not be copied", "move failed",
+        "could not be committed", "delayed for",
+    )  # fmt: skip
+    for text in of_delivery:
+        assert [name for line, name in lines.items() if text in line] == ["Billing"], text
+    others = [line.partition(" ")[2] for line, name in lines.items() if not name]
+    assert others == [f"is connected to memory at {site.broker.name}", "message delivery stops: told to stop"]
+
+
 def test_context_tells_who_where_and_how_often(site: Site) -> None:
     """W38."""
     site.send("a")
