@@ -7,17 +7,27 @@ import threading
 import time
 from collections import Counter, defaultdict
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.dead_letter import original_of
-from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.listener import Activation
+from airflow_provider_jmsjca.engine.listener_settings import listener_settings
 from airflow_provider_jmsjca.errors import PoisonMessageError
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from airflow_provider_jmsjca.transports.base import (
+    Connection,
+    ConnectionSettings,
+    Consumer,
+    OnReceived,
+    Outgoing,
+    Subscription,
+)
 from tests.broker.test_listener import activation, bodies, drained, send, until
 from tests.servers.broker import Broker
 
@@ -243,6 +253,47 @@ def test_held_batches(broker: Broker, queue_name: str, mode: dict[str, Any]) -> 
     until(lambda: listener.counts.committed == 3)
     assert listener.stop(timedelta(seconds=10))
     assert sorted(bodies(settings, queue_name)) == sorted(delivery.body for delivery in second[:3])
+
+
+@pytest.mark.parametrize(("kind", "receivers"), [("queue", 3), ("topic", 1)])
+def test_sync_has_receivers_of_its_own(broker: Broker, queue_name: str, kind: str, receivers: int) -> None:
+    """J83, J84: several on a queue; on a topic each would get every message."""
+    settings = broker.settings()
+    opened: list[Subscription] = []
+
+    class Counting:
+        def __init__(self) -> None:
+            self._inner = connect(settings)
+
+        def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
+            consumer = self._inner.consume(subscription, on_received)
+            opened.append(subscription)
+            return consumer
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
+    destination = Destination(name=queue_name, kind=DestinationKind(kind))
+    got: list[str] = []
+    listener = Activation(
+        listener_settings(ActivationSpec(destination=str(destination), **MODES[2])),
+        lambda: cast("Connection", Counting()),
+        lambda delivery: got.append(delivery.body),
+    )
+    listener.start()
+    until(lambda: len(opened) == receivers)
+    connection = connect(settings)
+    connection.synchronize()
+    if kind == "queue" and connection.capabilities.backlog:
+        assert connection.backlog(destination).consumers == receivers
+    connection.send(
+        Outgoing(destination=destination, message=JmsMessage.text(str(number))) for number in range(30)
+    )
+    connection.close()
+    until(lambda: listener.counts.committed == 30)
+    assert listener.stop(timedelta(seconds=10))
+    assert sorted(map(int, got)) == list(range(30))
+    assert len(opened) == receivers
 
 
 @every_mode

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.delivered import DeliveredMessage
-from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivery import ContextFilter, Delivery
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
+from tests.unit.engine.brokers import ConfirmingConnection, LesserConnection
 from tests.unit.engine.listening import MODES, QUICK, Site, until
 
 every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
@@ -149,6 +150,33 @@ def test_acknowledge_modes_differ_in_waiting_for_the_broker() -> None:
     assert not Site.listener_settings(transaction_type="bean", acknowledge_mode="dups_ok_acknowledge").confirm
     assert not Site.listener_settings().confirm
     assert Site.listener_settings(confirm=True).confirm
+
+
+@every_mode
+@pytest.mark.parametrize(
+    ("spec", "confirms"),
+    [
+        ({"confirm": True}, True),
+        ({"transaction_type": "bean", "acknowledge_mode": "auto_acknowledge"}, True),
+        ({"transaction_type": "bean", "acknowledge_mode": "dups_ok_acknowledge"}, False),
+        ({}, False),
+    ],
+    ids=["confirm", "auto", "dups_ok", "container"],
+)
+def test_who_confirms_waits_for_the_broker_each_time(
+    site: Site, mode: dict[str, Any], spec: dict[str, Any], confirms: bool
+) -> None:
+    """W23: so that a crash repeats no more than the message in hand."""
+    site.send(*"abcd")
+    connection = ConfirmingConnection(site.broker)
+    confirmed: list[int] = []
+    activation = site.activation(
+        lambda _: confirmed.append(connection.confirmed), connect_with=lambda: connection, **spec, **mode
+    )
+    assert activation.run(max_messages=4).committed == 4
+    assert connection.confirmed == (4 if confirms else 0)
+    if mode["concurrency_mode"] == "serial":
+        assert confirmed == ([0, 1, 2, 3] if confirms else [0, 0, 0, 0])
 
 
 @every_mode
@@ -317,10 +345,21 @@ def test_serial_and_topics_run_one_at_a_time() -> None:
     assert (topic.delivery.concurrency, topic.receivers) == (1, 1)
 
 
-def test_sync_has_receivers_of_its_own() -> None:
-    """J83, J84."""
-    settings = Site.listener_settings(concurrency_mode="sync", endpoint_pool_max_size=4)
-    assert (settings.receivers, settings.delivery.concurrency, settings.subscription.prefetch) == (4, 4, 25)
+@pytest.mark.parametrize(("kind", "receivers"), [("queue", 4), ("topic", 1)])
+def test_sync_has_receivers_of_its_own(site: Site, kind: str, receivers: int) -> None:
+    """J83, J84: on a topic each would get every message."""
+    spec = {"destination_type": kind, "concurrency_mode": "sync", "endpoint_pool_max_size": 4}
+    connection = LesserConnection(site.broker)
+    activation = site.activation(nothing, connect_with=lambda: connection, **spec)
+    activation.start()
+    until(lambda: len(connection.subscribed) == receivers)
+    site.send("a", "b", to=Destination(name="orders", kind=DestinationKind(kind)))
+    until(lambda: activation.counts.committed == 2)
+    assert len(connection.subscribed) == receivers
+    assert sorted(site.got) == ["a", "b"]
+    settings = activation.settings
+    assert (settings.receivers, settings.delivery.concurrency) == (receivers, receivers)
+    assert settings.subscription.prefetch == {"queue": 25, "topic": None}[kind]
 
 
 def test_a_slow_handler_does_not_hold_up_the_others(site: Site) -> None:
