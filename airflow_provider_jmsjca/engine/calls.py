@@ -28,7 +28,6 @@ from airflow_provider_jmsjca.engine.delivery import (
     EXIT_LOGGER,
     Delivery,
     HandlerEngine,
-    context_name,
 )
 from airflow_provider_jmsjca.engine.dispatch import Dispatcher
 from airflow_provider_jmsjca.engine.outage import Intake
@@ -164,10 +163,8 @@ class Caller:
     def call_directly(self, delivery: Delivery) -> tuple[Event, ...] | None:
         """Do the same, but return `None` if the handler has returned and left the delivery as it was."""
         end: Event | None = None
-        token = None
         name = self._context_name
         if name is not None:
-            token = context_name.set(name)
             _enter.info("%s", name)
         try:
             result = self._handler(delivery)
@@ -185,9 +182,8 @@ class Caller:
             )
             end = HandlerRaised(call=delivery.call, failure=Failure.of(error))
         finally:
-            if token is not None:
+            if name is not None:
                 _exit.info("%s", name)
-                context_name.reset(token)
         try:
             if not delivery.is_untouched:
                 return (*self._wishes(delivery), end or HandlerReturned(call=delivery.call))

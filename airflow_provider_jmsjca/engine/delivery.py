@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -22,7 +23,17 @@ ENTER_LOGGER = "com.stc.EnterContext"
 EXIT_LOGGER = "com.stc.ExitContext"
 
 context_name: contextvars.ContextVar[str | None] = contextvars.ContextVar("jms_context_name", default=None)
-"""The context name of the delivery being handled; `None` outside. Source: J62."""
+"""The context name of the delivery that log lines are about; `None` outside. Source: J62."""
+
+
+@contextlib.contextmanager
+def in_context(name: str | None) -> Iterator[None]:
+    """Write log lines with this context name meanwhile, or with none."""
+    token = context_name.set(name)
+    try:
+        yield
+    finally:
+        context_name.reset(token)
 
 
 class ContextFilter(logging.Filter):

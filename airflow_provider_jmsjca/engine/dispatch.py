@@ -37,6 +37,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
 from airflow_provider_jmsjca.core.delivery.refusals import Refusals
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.engine.admission import Admission
+from airflow_provider_jmsjca.engine.delivery import in_context
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.outage import Bearer, Intake, Link
 from airflow_provider_jmsjca.engine.outage import Connect as ConnectFunction
@@ -203,7 +204,8 @@ class Dispatcher:
                 line = self._lines.popleft()
             except IndexError:  # another thread was quicker
                 break
-            _log.log(_LEVELS[line.level], "%s: %s", self.settings.name, line.text)
+            with in_context(self.settings.context_name if line.of_delivery else None):
+                _log.log(_LEVELS[line.level], "%s: %s", self.settings.name, line.text)
         if self.settled.has_repeated:
             self.settled.settle_again(self.settings.name)
         if self._ended:

@@ -44,8 +44,8 @@ class DeliveryStream:
 
     Deliveries are for the event loop in which the stream is iterated, by one task. Nothing in here blocks it.
 
-    A message is known by its id: one that comes under the id of a message that was returned is settled and
-    not delivered, as with duplicate event elimination.
+    What the broker repeats after a connection was lost is known by its id and its text, as `Once` says: it is
+    settled and not delivered if it was returned.
 
     Guarantee: nothing is settled before `StreamDelivery.returned`, unless the redelivery handling says so in
     so many words. A crash between that and the broker's confirmation delivers it once more. After a

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from airflow_provider_jmsjca.core.delivery.decisions import Decision, Deliver, DeliverEndOfBatch
+from airflow_provider_jmsjca.engine.delivery import context_name
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.outage import Intake
 
@@ -25,7 +26,7 @@ class Workers:
     Any thread does any work, except that all handler calls of a batch happen in one (J190, J203): it waits
     for them at a mailbox of its own. Threads are added while all are busy, up to the limit, and end when they
     were idle for long, down to the initial number. They run in the context (`contextvars`) of whoever made
-    them.
+    them, and with the context name: what they write is about deliveries.
 
     Args:
         settings: Sizes and names.
@@ -48,6 +49,7 @@ class Workers:
         self._admit = admit
         self._perform = perform
         self._context = contextvars.copy_context()
+        self._context.run(context_name.set, settings.context_name)
         self._queue: queue.SimpleQueue[Work | Intake | None] = queue.SimpleQueue()
         self._mailboxes: dict[int, queue.SimpleQueue[Work | None]] = {}
         self._lock = threading.Lock()

@@ -204,10 +204,15 @@ class Level(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """Write a line to the log."""
+    """Write a line to the log.
+
+    Attributes:
+        of_delivery: It is about a delivery, and so it gets the context name. Source: J62.
+    """
 
     level: Level
     text: str
+    of_delivery: bool = False
 
 
 Decision: TypeAlias = (

@@ -399,4 +399,4 @@ class Deliveries:
         self._log(Level.WARNING, f"message {message.name}: {what}")
 
     def _log(self, level: Level, text: str) -> None:
-        self._decide(Log(level=level, text=text))
+        self._decide(Log(level=level, text=text, of_delivery=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -90,3 +91,25 @@ class LesserConnection:
 
     def close(self) -> None:
         self._inner.close()
+
+
+class ConfirmingConnection(LesserConnection):
+    """A connection that counts the units of work whose commit the broker has confirmed."""
+
+    confirmed = 0
+
+    def unit(self) -> UnitOfWork:
+        return cast("UnitOfWork", _CountedUnit(super().unit(), self))
+
+
+class _CountedUnit:
+    def __init__(self, inner: UnitOfWork, connection: ConfirmingConnection) -> None:
+        self._inner = inner
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def commit(self) -> None:
+        self._inner.commit()
+        self._connection.confirmed += 1

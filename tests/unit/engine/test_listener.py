@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.delivered import DeliveredMessage
-from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivery import ContextFilter, Delivery
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
+from tests.unit.engine.brokers import ConfirmingConnection, LesserConnection
 from tests.unit.engine.listening import MODES, QUICK, Site, until
 
 every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
@@ -152,6 +153,33 @@ def test_acknowledge_modes_differ_in_waiting_for_the_broker() -> None:
 
 
 @every_mode
+@pytest.mark.parametrize(
+    ("spec", "confirms"),
+    [
+        ({"confirm": True}, True),
+        ({"transaction_type": "bean", "acknowledge_mode": "auto_acknowledge"}, True),
+        ({"transaction_type": "bean", "acknowledge_mode": "dups_ok_acknowledge"}, False),
+        ({}, False),
+    ],
+    ids=["confirm", "auto", "dups_ok", "container"],
+)
+def test_who_confirms_waits_for_the_broker_each_time(
+    site: Site, mode: dict[str, Any], spec: dict[str, Any], confirms: bool
+) -> None:
+    """W23: so that a crash repeats no more than the message in hand."""
+    site.send(*"abcd")
+    connection = ConfirmingConnection(site.broker)
+    confirmed: list[int] = []
+    activation = site.activation(
+        lambda _: confirmed.append(connection.confirmed), connect_with=lambda: connection, **spec, **mode
+    )
+    assert activation.run(max_messages=4).committed == 4
+    assert connection.confirmed == (4 if confirms else 0)
+    if mode["concurrency_mode"] == "serial":
+        assert confirmed == ([0, 1, 2, 3] if confirms else [0, 0, 0, 0])
+
+
+@every_mode
 def test_moved_with_what_a_dead_letter_says(site: Site, mode: dict[str, Any]) -> None:
     """J145, J149-J165, and J134: the count at which it acts."""
     site.send("a", region="eu")
@@ -168,7 +196,8 @@ def test_moved_with_what_a_dead_letter_says(site: Site, mode: dict[str, Any]) ->
     assert site.broker.depth("orders") == 0
 
 
-def test_published_vector_of_delays(site: Site) -> None:
+@every_mode
+def test_published_vector_of_delays(site: Site, mode: dict[str, Any]) -> None:
     """J137b: 1 x 10 + 4 x 15 + 5 x 30 ms, then the move at 15."""
     site.send("a")
     began: list[float] = []
@@ -178,21 +207,24 @@ def test_published_vector_of_delays(site: Site) -> None:
         began.append(time.monotonic())
         raise ValueError("always")
 
-    site.activation(timed, redelivery_handling="5:10; 6:15; 10:30; 15:move(queue:a)").run(max_messages=1)
+    handling = "5:10; 6:15; 10:30; 15:move(queue:a)"
+    site.activation(timed, redelivery_handling=handling, **mode).run(max_messages=1)
     assert len(began) == 15
     assert began[-1] - began[4] >= 0.220
     assert site.bodies("a") == ["a"]
 
 
-def test_deleted_because_the_handling_says_so(site: Site) -> None:
+@every_mode
+def test_deleted_because_the_handling_says_so(site: Site, mode: dict[str, Any]) -> None:
     """J133."""
     site.send("a")
-    counts = site.activation(fail, redelivery_handling="1:delete").run(idle_for=QUICK)
+    counts = site.activation(fail, redelivery_handling="1:delete", **mode).run(idle_for=QUICK)
     assert (counts.delivered, counts.deleted) == (1, 1)
     assert site.broker.depth("orders") == 0
 
 
-def test_non_retryable_goes_at_once(site: Site) -> None:
+@every_mode
+def test_non_retryable_goes_at_once(site: Site, mode: dict[str, Any]) -> None:
     """Issue 5: poison means the dead-letter destination, without another attempt."""
     site.send("a", "b")
 
@@ -201,14 +233,15 @@ def test_non_retryable_goes_at_once(site: Site) -> None:
             raise KeyError("unknown customer")
         raise PoisonMessageError("nonsense")
 
-    site.activation(poisoned, non_retryable=["LookupError"], dead_letter_destination="queue://dead").run(
-        idle_for=QUICK
-    )
-    assert site.attempts == [("a", 0), ("b", 0)]
-    assert site.bodies("dead") == ["a", "b"]
+    site.activation(
+        poisoned, non_retryable=["LookupError"], dead_letter_destination="queue://dead", **mode
+    ).run(idle_for=QUICK)
+    assert sorted(site.attempts) == [("a", 0), ("b", 0)]
+    assert sorted(site.bodies("dead")) == ["a", "b"]
 
 
-def test_a_move_that_fails_leaves_the_message_to_be_delivered(site: Site) -> None:
+@every_mode
+def test_a_move_that_fails_leaves_the_message_to_be_delivered(site: Site, mode: dict[str, Any]) -> None:
     """J142, J167: copied, redirected, and at last delivered."""
     site.broker.forbid(Destination.queue("dlq"))
     site.send("a")
@@ -217,22 +250,23 @@ def test_a_move_that_fails_leaves_the_message_to_be_delivered(site: Site) -> Non
         if delivery.redelivery_count < 2:
             raise ValueError("not yet")
 
-    counts = site.activation(fail_twice, redelivery_handling="2:move(queue:dlq)").run(idle_for=QUICK)
+    counts = site.activation(fail_twice, redelivery_handling="2:move(queue:dlq)", **mode).run(idle_for=QUICK)
     assert site.attempts == [("a", 0), ("a", 1), ("a", 2)]
     assert (counts.moved, counts.committed, counts.failed) == (0, 1, 2)
 
 
-def test_redirected_unchanged(site: Site) -> None:
+@every_mode
+def test_redirected_unchanged(site: Site, mode: dict[str, Any]) -> None:
     """J94, J149."""
     site.send("a", region="eu")
-    site.activation(fail, redelivery_handling="1:move(queue:dlq)", redelivery_redirect=True).run(
-        idle_for=QUICK
-    )
+    handling = "1:move(queue:dlq)"
+    site.activation(fail, redelivery_handling=handling, redelivery_redirect=True, **mode).run(idle_for=QUICK)
     (letter,) = site.broker.messages("dlq")
     assert dict(letter.properties) == {"region": "eu"}
 
 
-def test_what_the_handler_leaves_is_there_the_next_time(site: Site) -> None:
+@every_mode
+def test_what_the_handler_leaves_is_there_the_next_time(site: Site, mode: dict[str, Any]) -> None:
     """J169, J173."""
     site.send("a")
     read: list[tuple[str | None, str | None]] = []
@@ -243,11 +277,12 @@ def test_what_the_handler_leaves_is_there_the_next_time(site: Site) -> None:
         if delivery.redelivery_count == 0:
             raise ValueError("once")
 
-    site.activation(leave).run(idle_for=QUICK)
+    site.activation(leave, **mode).run(idle_for=QUICK)
     assert read == [(None, None), ("2", "once")]
 
 
-def test_handling_for_one_message(site: Site) -> None:
+@every_mode
+def test_handling_for_one_message(site: Site, mode: dict[str, Any]) -> None:
     """J171: the others keep that of the activation."""
     site.send("a", "b")
 
@@ -258,8 +293,8 @@ def test_handling_for_one_message(site: Site) -> None:
         if delivery.redelivery_count < 2:
             raise ValueError("usual")
 
-    site.activation(choose).run(idle_for=QUICK)
-    assert site.attempts == [("a", 0), ("b", 0), ("b", 1), ("b", 2)]
+    site.activation(choose, **mode).run(idle_for=QUICK)
+    assert sorted(site.attempts) == [("a", 0), ("b", 0), ("b", 1), ("b", 2)]
     assert site.bodies("special") == ["a"]
 
 
@@ -310,10 +345,21 @@ def test_serial_and_topics_run_one_at_a_time() -> None:
     assert (topic.delivery.concurrency, topic.receivers) == (1, 1)
 
 
-def test_sync_has_receivers_of_its_own() -> None:
-    """J83, J84."""
-    settings = Site.listener_settings(concurrency_mode="sync", endpoint_pool_max_size=4)
-    assert (settings.receivers, settings.delivery.concurrency, settings.subscription.prefetch) == (4, 4, 25)
+@pytest.mark.parametrize(("kind", "receivers"), [("queue", 4), ("topic", 1)])
+def test_sync_has_receivers_of_its_own(site: Site, kind: str, receivers: int) -> None:
+    """J83, J84: on a topic each would get every message."""
+    spec = {"destination_type": kind, "concurrency_mode": "sync", "endpoint_pool_max_size": 4}
+    connection = LesserConnection(site.broker)
+    activation = site.activation(nothing, connect_with=lambda: connection, **spec)
+    activation.start()
+    until(lambda: len(connection.subscribed) == receivers)
+    site.send("a", "b", to=Destination(name="orders", kind=DestinationKind(kind)))
+    until(lambda: activation.counts.committed == 2)
+    assert len(connection.subscribed) == receivers
+    assert sorted(site.got) == ["a", "b"]
+    settings = activation.settings
+    assert (settings.receivers, settings.delivery.concurrency) == (receivers, receivers)
+    assert settings.subscription.prefetch == {"queue": 25, "topic": None}[kind]
 
 
 def test_a_slow_handler_does_not_hold_up_the_others(site: Site) -> None:
@@ -353,7 +399,8 @@ def test_the_pool_grows_with_work_and_shrinks_when_idle(site: Site) -> None:
     until(lambda: activation.counts.committed == 5)
 
 
-def test_transaction_timeout_rolls_back(site: Site) -> None:
+@every_mode
+def test_transaction_timeout_rolls_back(site: Site, mode: dict[str, Any]) -> None:
     """W22."""
     site.send("a")
 
@@ -361,7 +408,8 @@ def test_transaction_timeout_rolls_back(site: Site) -> None:
         if delivery.redelivery_count == 0:
             threading.Event().wait(0.2)
 
-    activation = site.activation(slow_once, changes={"transaction_timeout": timedelta(seconds=0.1)})
+    changes = {"transaction_timeout": timedelta(seconds=0.1)}
+    activation = site.activation(slow_once, changes=changes, **mode)
     counts = activation.run(idle_for=QUICK)
     assert site.attempts == [("a", 0), ("a", 1)]
     assert (counts.rolled_back, counts.committed) == (1, 1)
@@ -377,6 +425,43 @@ def test_context_name_is_on_every_line(site: Site, caplog: pytest.LogCaptureFixt
     lines = [(record.name, record.ContextName) for record in caplog.records]  # type: ignore[attr-defined]
     wanted = [("com.stc.EnterContext", "Billing"), ("shop", "Billing"), ("com.stc.ExitContext", "Billing")]
     assert [line for line in lines if line[1]] == wanted
+
+
+def test_context_name_is_on_the_lines_about_a_delivery(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """J62: whoever writes them; not on those about the connection."""
+    site.broker.forbid(Destination.queue("dlq"))
+    site.send("a")
+    caplog.handler.addFilter(ContextFilter())
+    caplog.set_level(logging.INFO)
+
+    def said(text: str) -> bool:
+        return any(text in record.getMessage() for record in caplog.records)
+
+    def handle(delivery: Delivery) -> None:
+        match delivery.redelivery_count:
+            case 0:
+                until(lambda: said("took too long"))
+            case 1:
+                delivery.redelivery_handling = "1:move(queue:dlq)"
+                raise ValueError("move it")
+            case 2:
+                delivery.send("queue://dlq", JmsMessage.text("x"))
+                delivery.redelivery_handling = "3:5000"
+
+    changes = {"transaction_timeout": timedelta(seconds=0.1)}
+    activation = site.activation(handle, context_name="Billing", changes=changes)
+    activation.start()
+    until(lambda: said("delayed for 5000 ms"))
+    activation.stop()
+    lines = {record.getMessage(): record.ContextName for record in caplog.records}  # type: ignore[attr-defined]
+    of_delivery = (
+        "took too long", "the handler raised", "it could not be copied", "move failed",
+        "could not be committed", "delayed for",
+    )  # fmt: skip
+    for text in of_delivery:
+        assert [name for line, name in lines.items() if text in line] == ["Billing"], text
+    others = [line.partition(" ")[2] for line, name in lines.items() if not name]
+    assert others == [f"is connected to memory at {site.broker.name}", "message delivery stops: told to stop"]
 
 
 def test_context_tells_who_where_and_how_often(site: Site) -> None:

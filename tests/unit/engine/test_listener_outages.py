@@ -227,10 +227,18 @@ def test_suspension_after_an_outage(site: Site) -> None:
     assert time.monotonic() - began >= 0.15
 
 
-def test_stop_does_not_wait_for_a_delay(site: Site) -> None:
-    """Issue 5: a delay of 5 s; the message goes back."""
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *MODES,
+        *(mode | unit for mode in MODES[1:] for unit in ({"batch_size": 2}, {"hold_until_ack": True})),
+    ],
+    ids=lambda spec: " ".join(map(str, spec.values())),
+)
+def test_stop_does_not_wait_for_a_delay(site: Site, spec: dict[str, Any]) -> None:
+    """Issue 5: a delay of 5 s, alone, in batches, in hold-until-ack; the message goes back."""
     site.send("a")
-    activation = site.activation(fail, redelivery_handling="1:5000")
+    activation = site.activation(fail, redelivery_handling="1:5000", **spec)
     activation.start()
     until(lambda: activation.counts.rolled_back == 1)
     assert stop_seconds(activation) < HALF_A_SECOND

@@ -142,7 +142,7 @@ def test_j147_whole_seconds_are_logged(milliseconds: int, logged: bool) -> None:
     run = Run(handling=f"1:{milliseconds}")
     decisions = run.machine.handle(run.message("m", redelivered=True), run.now)
     text = f"message 'm' was seen 1 times: delayed for {milliseconds} ms"
-    assert (d.Log(level=d.Level.INFO, text=text) in decisions) is logged
+    assert (d.Log(level=d.Level.INFO, text=text, of_delivery=True) in decisions) is logged
 
 
 def test_p15_a_move_is_a_unit_of_its_own() -> None:

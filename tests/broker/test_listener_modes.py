@@ -1,0 +1,315 @@
+"""The listener over each broker in each mode: delays, moves, deletion, batches, hold-until-ack, stops."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import Counter, defaultdict
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.listener import Activation
+from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.errors import PoisonMessageError
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import (
+    Connection,
+    ConnectionSettings,
+    Consumer,
+    OnReceived,
+    Outgoing,
+    Subscription,
+)
+from tests.broker.test_listener import activation, bodies, drained, send, until
+from tests.servers.broker import Broker
+
+MODES: tuple[dict[str, Any], ...] = (
+    {"concurrency_mode": "serial"},
+    {"concurrency_mode": "cc", "endpoint_pool_max_size": 3},
+    {"concurrency_mode": "sync", "endpoint_pool_max_size": 3},
+)
+every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
+pooled_modes = pytest.mark.parametrize("mode", MODES[1:], ids=lambda mode: mode["concurrency_mode"])
+PATIENCE = timedelta(seconds=30)
+HALF_A_SECOND = 0.5
+
+
+def fail(_: Delivery) -> None:
+    raise ValueError("no stock")
+
+
+def send_expiring(settings: ConnectionSettings, name: str) -> int:
+    """Send a message that expires in an hour, and return when that is."""
+    expiration = int((time.time() + 3600) * 1000)
+    connection = connect(settings)
+    message = JmsMessage.text("a", {"region": "eu"}, correlation_id="c1", expiration=expiration)
+    connection.send([Outgoing(destination=Destination.queue(name), message=message)])
+    connection.close()
+    return expiration
+
+
+@every_mode
+def test_published_vector_of_delays(broker: Broker, queue_name: str, mode: dict[str, Any]) -> None:
+    """J137b, J149-J168: then a move that keeps what the message was, and until when."""
+    settings = broker.settings()
+    expiration = send_expiring(settings, queue_name)
+    began: list[float] = []
+
+    def timed(delivery: Delivery) -> None:
+        began.append(time.monotonic())
+        fail(delivery)
+
+    handling = "5:10; 6:15; 10:30; 15:move(queue:$.a)"
+    counts = activation(settings, queue_name, timed, redelivery_handling=handling, **mode).run(
+        max_messages=1, run_for=PATIENCE
+    )
+    assert (counts.delivered, counts.moved) == (15, 1)
+    assert began[-1] - began[4] >= 0.220
+    (message,) = drained(settings, f"{queue_name}.a")
+    letter = original_of(message)
+    assert letter is not None
+    assert (letter.message.body, dict(letter.message.properties)) == ("a", {"region": "eu"})
+    assert (message.correlation_id, letter.state.seen) == ("c1", 15)
+    assert abs(message.expiration - expiration) < 2000
+    assert bodies(settings, queue_name) == []
+
+
+@every_mode
+def test_redirected_unchanged(broker: Broker, queue_name: str, mode: dict[str, Any]) -> None:
+    """J94, J149, J168."""
+    settings = broker.settings()
+    expiration = send_expiring(settings, queue_name)
+    spec = {"redelivery_handling": "1:move(queue:$.dlq)", "redelivery_redirect": True} | mode
+    counts = activation(settings, queue_name, fail, **spec).run(max_messages=1, run_for=PATIENCE)
+    assert (counts.delivered, counts.moved) == (1, 1)
+    (message,) = drained(settings, f"{queue_name}.dlq")
+    assert (message.body, message.correlation_id, dict(message.properties)) == ("a", "c1", {"region": "eu"})
+    assert abs(message.expiration - expiration) < 2000
+
+
+@every_mode
+def test_to_each_message_its_own(broker: Broker, queue_name: str, mode: dict[str, Any]) -> None:
+    """J133, J169-J171, J173 and poison: deleted, moved by its own handling, dead at once, and the others."""
+    settings = broker.settings()
+    send(settings, queue_name, "deleted", "special", "poison", "late", *map(str, range(20)))
+    attempts: Counter[str] = Counter()
+    read: list[tuple[str | None, str | None]] = []
+
+    def handle(delivery: Delivery) -> None:
+        attempts[delivery.body] += 1
+        match delivery.body:
+            case "special":
+                delivery.redelivery_handling = "1:move(queue:$.special)"
+                raise ValueError("special")
+            case "poison":
+                raise PoisonMessageError("nonsense")
+            case "late":
+                read.append((delivery.get_string("_JMSJCA_UserRollbackDatastep"), delivery.exception_message))
+                delivery.set_property("JMS_Sun_JMSJCA_UserRollbackData.step", "2")
+                if delivery.redelivery_count == 0:
+                    raise ValueError("once")
+            case "deleted":
+                raise ValueError("always")
+
+    counts = activation(
+        settings,
+        queue_name,
+        handle,
+        redelivery_handling="3:delete",
+        dead_letter_destination=f"queue://{queue_name}.dead",
+        **mode,
+    ).run(max_messages=24, run_for=PATIENCE)
+    assert (counts.committed, counts.moved, counts.deleted) == (21, 2, 1)
+    wanted = {"deleted": 3, "special": 1, "poison": 1, "late": 2}
+    assert attempts == wanted | {str(number): 1 for number in range(20)}
+    assert read == [(None, None), ("2", "once")]
+    assert bodies(settings, f"{queue_name}.special") == ["special"]
+    assert bodies(settings, f"{queue_name}.dead") == ["poison"]
+    assert bodies(settings, queue_name) == []
+
+
+@pytest.mark.xfail(
+    strict=True, reason="the refusal ends the connection, and the move is tried anew on the next"
+)
+@pytest.mark.parametrize(
+    ("broker", "refused"),
+    [("artemis", "forbidden.queue"), ("rabbitmq", "amq.forbidden")],
+    indirect=["broker"],
+)
+def test_a_refused_move_leaves_the_message_to_be_delivered(
+    broker: Broker, refused: str, queue_name: str
+) -> None:
+    """J142, J167: where a broker refuses its user a queue; ours of ActiveMQ doesn't."""
+    settings = broker.settings()
+    send(settings, queue_name, "a")
+    attempts: list[int] = []
+
+    def fail_twice(delivery: Delivery) -> None:
+        attempts.append(delivery.redelivery_count)
+        if len(attempts) < 3:
+            raise ValueError("not yet")
+
+    listener = activation(settings, queue_name, fail_twice, redelivery_handling=f"2:move(queue:{refused})")
+    counts = listener.run(max_messages=1, run_for=timedelta(seconds=4))
+    assert (len(attempts), counts.committed, counts.moved) == (3, 1, 0)
+    assert bodies(settings, queue_name) == []
+
+
+@pooled_modes
+def test_batches_side_by_side(broker: Broker, queue_name: str, mode: dict[str, Any]) -> None:
+    """J183-J191: each in one thread and one transaction; the one that fails ends too, and comes again."""
+    settings = broker.settings()
+    send(settings, queue_name, *map(str, range(95)))
+    threads: dict[int, set[int]] = defaultdict(set)
+    members: dict[int, list[str]] = defaultdict(list)
+    ends: dict[int, tuple[int | None, bool]] = {}
+    failed: list[int] = []
+    lock = threading.Lock()
+
+    def handle(delivery: Delivery) -> None:
+        with lock:
+            threads[delivery.unit].add(threading.get_ident())
+            if delivery.end_of_batch:
+                ends[delivery.unit] = delivery.batch_index, delivery.rollback_only
+                return
+            members[delivery.unit].append(delivery.body)
+        delivery.send(f"queue://{queue_name}.out", JmsMessage.text(delivery.body))
+        if delivery.body == "57" and not failed:
+            failed.append(delivery.unit)
+            raise ValueError("57")
+
+    counts = activation(settings, queue_name, handle, batch_size=10, **mode).run(
+        max_messages=95, run_for=PATIENCE
+    )
+    lost = len(members[failed[0]])
+    assert (counts.committed, counts.rolled_back, counts.delivered) == (95, lost, 95 + lost)
+    assert ends == {unit: (len(those), unit in failed) for unit, those in members.items()}
+    assert max(map(len, members.values())) == 10
+    assert {len(those) for those in threads.values()} == {1}
+    assert sorted(map(int, bodies(settings, f"{queue_name}.out"))) == list(range(95))
+    assert bodies(settings, queue_name) == []
+
+
+@pooled_modes
+def test_held_until_acknowledged(broker: Broker, queue_name: str, mode: dict[str, Any]) -> None:
+    """J192-J198: one that raises and one that wishes for it come again; at a stop the rest stays."""
+    settings = broker.settings()
+    send(settings, queue_name, "a", "b", "c")
+    held: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
+
+    def hold(delivery: Delivery) -> None:
+        if delivery.body == "a" and delivery.redelivery_count == 0:
+            raise ValueError("a")
+        held.put(delivery)
+
+    listener = activation(settings, queue_name, hold, hold_until_ack=True, **mode)
+    listener.start()
+    found = {delivery.body: delivery for delivery in (held.get(timeout=10) for _ in range(3))}
+    assert found["a"].redelivery_count == 1
+    found["b"].set_rollback_only()
+    found["b"].acknowledge()
+    again = held.get(timeout=10)
+    assert (again.body, again.redelivery_count) == ("b", 1)
+    for delivery in (found["a"], again):
+        delivery.send(f"queue://{queue_name}.out", JmsMessage.text(delivery.body))
+        delivery.acknowledge()
+    until(lambda: listener.counts.committed == 2)
+    found["c"].send(f"queue://{queue_name}.out", JmsMessage.text("never"))
+    assert listener.stop(timedelta(seconds=10))
+    assert bodies(settings, queue_name) == ["c"]
+    assert sorted(bodies(settings, f"{queue_name}.out")) == ["a", "b"]
+
+
+@pooled_modes
+def test_held_batches(broker: Broker, queue_name: str, mode: dict[str, Any]) -> None:
+    """J200-J203: each waits for all of its own; what isn't acknowledged at the stop goes back whole."""
+    settings = broker.settings()
+    send(settings, queue_name, *"abcdef")
+    held: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
+    # Artemis counts bytes: it gives one receiver what the other has room for, unless both have room enough.
+    spec = mode | {"endpoint_pool_max_size": 2, "hold_until_ack": True, "prefetch": 6}
+    listener = activation(settings, queue_name, held.put, batch_size=3, batch_idle_timeout=30, **spec)
+    listener.start()
+    units: dict[int, list[Delivery]] = defaultdict(list)
+    for _ in range(8):
+        delivery = held.get(timeout=10)
+        units[delivery.unit].append(delivery)
+    first, second = units.values()
+    for unit in (first, second):
+        assert [delivery.end_of_batch for delivery in unit] == [False, False, False, True]
+    for delivery in reversed(first[1:]):
+        delivery.acknowledge()
+    second[0].acknowledge()
+    assert listener.counts.committed == 0
+    first[0].acknowledge()
+    until(lambda: listener.counts.committed == 3)
+    assert listener.stop(timedelta(seconds=10))
+    assert sorted(bodies(settings, queue_name)) == sorted(delivery.body for delivery in second[:3])
+
+
+@pytest.mark.parametrize(("kind", "receivers"), [("queue", 3), ("topic", 1)])
+def test_sync_has_receivers_of_its_own(broker: Broker, queue_name: str, kind: str, receivers: int) -> None:
+    """J83, J84: several on a queue; on a topic each would get every message."""
+    settings = broker.settings()
+    opened: list[Subscription] = []
+
+    class Counting:
+        def __init__(self) -> None:
+            self._inner = connect(settings)
+
+        def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
+            consumer = self._inner.consume(subscription, on_received)
+            opened.append(subscription)
+            return consumer
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
+    destination = Destination(name=queue_name, kind=DestinationKind(kind))
+    got: list[str] = []
+    listener = Activation(
+        listener_settings(ActivationSpec(destination=str(destination), **MODES[2])),
+        lambda: cast("Connection", Counting()),
+        lambda delivery: got.append(delivery.body),
+    )
+    listener.start()
+    until(lambda: len(opened) == receivers)
+    connection = connect(settings)
+    connection.synchronize()
+    if kind == "queue" and connection.capabilities.backlog:
+        assert connection.backlog(destination).consumers == receivers
+    connection.send(
+        Outgoing(destination=destination, message=JmsMessage.text(str(number))) for number in range(30)
+    )
+    connection.close()
+    until(lambda: listener.counts.committed == 30)
+    assert listener.stop(timedelta(seconds=10))
+    assert sorted(map(int, got)) == list(range(30))
+    assert len(opened) == receivers
+
+
+@every_mode
+def test_stop_in_a_delay(broker: Broker, queue_name: str, mode: dict[str, Any]) -> None:
+    """Issue 5: a delay of 5 s never delays a stop by more than half a second, whatever waits behind."""
+    settings = broker.settings()
+    send(settings, queue_name, "first", *["x"] * 300)
+
+    def fail_first(delivery: Delivery) -> None:
+        if delivery.body == "first":
+            fail(delivery)
+
+    listener = activation(settings, queue_name, fail_first, redelivery_handling="1:5000", **mode)
+    listener.start()
+    until(lambda: listener.counts.rolled_back == 1)
+    began = time.monotonic()
+    assert listener.stop(timedelta(seconds=10))
+    assert time.monotonic() - began < HALF_A_SECOND
+    assert "first" in bodies(settings, queue_name)
