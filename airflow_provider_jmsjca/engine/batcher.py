@@ -41,7 +41,7 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
 )
 from airflow_provider_jmsjca.spark.known_ids import message_key
-from airflow_provider_jmsjca.spark.row_writer import Row
+from airflow_provider_jmsjca.spark.row_writer import Row, raw_body
 from airflow_provider_jmsjca.spark.spool import SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, Received, Subscription, UnitOfWork
 
@@ -253,7 +253,7 @@ class _Collection:
                 return
             message, undecodable = salvaged, str(fault)
             self._undecodable += 1
-        if (trusted_ids or message.redelivered) and self._is_known(message):
+        if (trusted_ids or message.redelivered) and self._is_known(message, trusted_ids=trusted_ids):
             self._duplicates += 1
         else:
             body = message.body
@@ -262,13 +262,16 @@ class _Collection:
         unit.acknowledge(received)
         self._in_unit += 1
 
-    def _is_known(self, message: JmsMessage) -> bool:
+    def _is_known(self, message: JmsMessage, *, trusted_ids: bool) -> bool:
         if message.message_id is None:
             return False
         place = message.destination
         if place not in self._places:
             self._places[place] = str(place)
-        return self._batch.knows(message_key(message.message_id, self._places[place]))
+        key = message_key(message.message_id, self._places[place])
+        if not self._batch.knows(key):
+            return False
+        return trusted_ids or self._batch.knows(key, raw_body(message))
 
     def _is_full(self) -> bool:
         count = len(self._rows)

@@ -214,7 +214,9 @@ class Dispatcher:
     def report(self, link: Bearer, event: Event) -> None:
         """Something happened to a link; only the current one counts."""
         with self.lock:
-            if link is not self.link or link.is_lost:
+            told = link.is_lost
+            # A broker that closes the connection with a refusal may be heard to close it first.
+            if link is not self.link or (told and not (isinstance(event, ConnectFailed) and event.permanent)):
                 return
             self.answered = True
             if isinstance(event, ConnectionUp):
@@ -230,6 +232,8 @@ class Dispatcher:
                     self.refusal = link.fault
                     self.fault = link.fault if self.gives_up() else None
                     event = replace(event, permanent=self.fault is not None)
+                    if told and self.fault is None:
+                        return
             todo = self.handle((event,))
         for work in todo:
             self.workers.post(work)

@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.spark.sealing import numbered
+
+Saying: TypeAlias = tuple[str, int]
 
 BATCH = "batch.json"
 SEGMENT_STEM = "segment"
@@ -35,8 +38,10 @@ class Horizon:
     age: timedelta = timedelta(days=7)
 
 
-def recent_ids(spool: Path, batch_id: str, activation: str, horizon: Horizon, *, now: float) -> Iterator[str]:
-    """Yield message ids in the newest segments of an activation's other batches, the newest first.
+def recent_segments(
+    spool: Path, batch_id: str, activation: str, horizon: Horizon, *, now: float
+) -> Iterator[tuple[Path, list[str]]]:
+    """Yield the newest segments of an activation's other batches with the ids in them, the newest first.
 
     Args:
         spool: The folder of the batches.
@@ -57,7 +62,7 @@ def recent_ids(spool: Path, batch_id: str, activation: str, horizon: Horizon, *,
                 break
             ids = read_ids(segment)
             left -= len(ids)
-            yield from ids
+            yield segment, ids
 
 
 def read_ids(segment: Path) -> list[str]:
@@ -71,6 +76,27 @@ def read_ids(segment: Path) -> list[str]:
             return table_keys(file.read(columns=["message_id", "destination"]))
     except (pa.ArrowException, OSError) as error:
         raise SpoolError(f"{segment}: the ids can't be read: {error}") from error
+
+
+def read_sayings(segment: Path) -> Iterator[Saying]:
+    """Yield the keys of the messages in a segment, each with what tells the message's body from others.
+
+    Raises:
+        SpoolError: It can't be read.
+    """
+    try:
+        with pq.ParquetFile(segment, page_checksum_verification=True) as file:
+            yield from table_sayings(file.read(columns=["message_id", "destination", "body"]))
+    except (pa.ArrowException, OSError) as error:
+        raise SpoolError(f"{segment}: the bodies can't be read: {error}") from error
+
+
+def table_sayings(table: pa.Table) -> Iterator[Saying]:
+    """Yield the same of a table."""
+    columns = (table.column(name).to_pylist() for name in ("message_id", "destination", "body"))
+    for message_id, destination, body in zip(*columns, strict=True):
+        if message_id is not None:
+            yield message_key(message_id, destination), hash(body or b"")
 
 
 def table_keys(table: pa.Table) -> list[str]:

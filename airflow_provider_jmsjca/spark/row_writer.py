@@ -72,7 +72,7 @@ def _salvaged(message: JmsMessage) -> JmsMessage:
 
     return JmsMessage(
         body_kind=BodyKind.BYTES,
-        body=_raw_body(message),
+        body=raw_body(message),
         properties={
             clean(name) or "": clean(value if isinstance(value, str) else repr(value))
             for name, value in message.properties.items()
@@ -95,7 +95,8 @@ def _is_instant(milliseconds: int | None) -> bool:
     return milliseconds is None or _FIRST_MILLISECOND <= milliseconds <= _LAST_MILLISECOND
 
 
-def _raw_body(message: JmsMessage) -> bytes:
+def raw_body(message: JmsMessage) -> bytes:
+    """Return what the column `body` holds of a message, also of one that the schema can't hold."""
     try:
         return encode_body(message) or b""
     except _UNFIT:

@@ -23,7 +23,16 @@ import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.errors import BatchInUseError, SpoolError
 from airflow_provider_jmsjca.spark.batch_id import check_batch_id
-from airflow_provider_jmsjca.spark.known_ids import BATCH, SEGMENT_STEM, Horizon, recent_ids, table_keys
+from airflow_provider_jmsjca.spark.known_ids import (
+    BATCH,
+    SEGMENT_STEM,
+    Horizon,
+    Saying,
+    read_sayings,
+    recent_segments,
+    table_keys,
+    table_sayings,
+)
 from airflow_provider_jmsjca.spark.manifest import MANIFEST, Manifest, Segment, segment_faults
 from airflow_provider_jmsjca.spark.row_writer import Row, rows_to_table
 from airflow_provider_jmsjca.spark.schema import FORMAT_VERSION, SCHEMA_VERSION
@@ -94,6 +103,8 @@ class SpoolBatch:
         self.rows = 0
         self._clock = clock
         self._known: set[str] = set()
+        self._known_from: list[Path] = []
+        self._said: set[Saying] | None = None
         self._lock: int | None = None
         if self._find_manifest():
             return
@@ -110,7 +121,11 @@ class SpoolBatch:
                 synchronize_folder(self.folder.parent)
                 remove_temporary(self.folder)
                 self._write_or_check_header()
-                self._known.update(recent_ids(spool, batch_id, activation, horizon or Horizon(), now=clock()))
+                for path, ids in recent_segments(
+                    spool, batch_id, activation, horizon or Horizon(), now=clock()
+                ):
+                    self._known.update(ids)
+                    self._known_from.append(path)
                 self._recover()
         except BaseException:
             self.close()
@@ -188,14 +203,31 @@ class SpoolBatch:
     def _add(self, name: str, table: pa.Table, content: bytes | memoryview) -> Segment:
         digest = hashlib.sha256(content).hexdigest()
         segment = Segment(file=name, rows=table.num_rows, bytes=len(content), sha256=digest)
+        self._known_from.append(self.folder / name)
+        if self._said is not None:
+            self._said.update(table_sayings(table))
         self._known.update(table_keys(table))
         self.segments.append(segment)
         self.rows += segment.rows
         return segment
 
-    def knows(self, key: str) -> bool:
-        """Tell whether a message of that key (`known_ids.message_key`) is in a sealed segment."""
-        return key in self._known
+    def knows(self, key: str, body: bytes | None = None) -> bool:
+        """Tell whether a message is in a sealed segment.
+
+        Args:
+            key: What `known_ids.message_key` makes of it.
+            body: Where its id is the producer's word, which may give several messages the same: its body, as
+                the column holds it. The first time this reads the bodies of all segments within the horizon.
+
+        Raises:
+            SpoolError: A segment can't be read.
+        """
+        if body is None or key not in self._known:
+            return key in self._known
+        if self._said is None:
+            said = {saying for path in self._known_from for saying in read_sayings(path)}
+            self._said = said
+        return (key, hash(body)) in self._said
 
     def seal(self, rows: Sequence[Row]) -> Segment:
         """Make rows durable as the next segment.

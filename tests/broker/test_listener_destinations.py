@@ -107,6 +107,27 @@ def test_all_are_consumed_over_one_connection(broker: Broker, queue_name: str, m
         assert bodies(settings, name) == []
 
 
+def test_rabbitmq_closes_the_connection_with_each_refusal(rabbitmq: Broker, queue_name: str) -> None:
+    """I5, W15: the others go on; if there are none, that is a fault at last."""
+    settings = rabbitmq.settings()
+    good, *bad = (f"{queue_name}.{letter}" for letter in "ABC")
+    for name in (good, *bad):
+        send(settings, name, "x")
+    # They are there, and not as these options say.
+    refused = [f"jmsjca://?name=queue://{name}&x-max-length=5" for name in bad]
+    got: list[str] = []
+    listener = activation(
+        settings, lambda delivery: got.append(delivery.body), destination=[refused[0], f"queue://{good}"]
+    )
+    listener.start()
+    until(lambda: got == ["x"])
+    assert listener.running
+    assert all(each.startswith(f"queue://{bad[0]}: ") for each in listener.statistics().refused)
+    assert listener.stop()
+    with pytest.raises(PermanentBrokerError, match="precondition_failed"):
+        activation(settings, lambda _: None, destination=refused).run(run_for=timedelta(seconds=30))
+
+
 def test_archive_error_and_unsubscribed(broker: Broker, queue_name: str) -> None:
     """I26-I30: each message is in one place and the successes also in the archive."""
     settings = broker.settings()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,8 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
 )
 from airflow_provider_jmsjca.transports.memory import Broker, MemoryTransport, broker
+from airflow_provider_jmsjca.transports.memory.connection import CAPABILITIES
+from tests.unit.engine.brokers import LesserConnection
 
 ORDERS = Destination.queue("orders")
 QUICK = RetryPolicy(backoff=Backoff(steps=(timedelta(milliseconds=20),)))
@@ -324,6 +327,30 @@ def test_the_next_batch_of_the_activation_drops_them_too(orders: Broker, tmp_pat
     result = run(tmp_path, spec(), name="b2")
     assert (result.duplicates, result.stored) == (5, 0)
     assert orders.depth("orders") == 0
+
+
+def test_another_message_under_an_id_that_the_producer_repeats_is_stored(
+    orders: Broker, tmp_path: Path
+) -> None:
+    """As on RabbitMQ, where a message that was handed back once is flagged ever after."""
+    send(range(2))
+    transport = MemoryTransport()
+    connection = transport.connect(SETTINGS)
+    first, second = connection.browse(ORDERS)
+    seen: list[Received] = []
+    consumer = connection.consume(Subscription(destination=ORDERS), seen.append)
+    wait_for(lambda: len(seen) == 2)
+    consumer.close()
+    connection.close()
+    with open_batch(tmp_path) as batch:
+        batch.seal([Row(first, 0), Row(replace(second, body="another"), 0)])
+
+    def open_one(**_: object) -> Connection:
+        return LesserConnection(orders, replace(CAPABILITIES, stable_message_id=False))
+
+    result = run(tmp_path, spec(), connect=open_one)
+    assert (result.received, result.duplicates, result.stored) == (2, 1, 1)
+    assert [item.message.body for item in stored(tmp_path)] == ["0", "another", "1"]
 
 
 def test_nothing_is_acknowledged_when_sealing_fails(orders: Broker, tmp_path: Path) -> None:

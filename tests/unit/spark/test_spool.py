@@ -331,3 +331,20 @@ def test_killed_at_any_step_a_batch_keeps_what_was_acknowledged_and_nothing_in_p
     assert ids(manifest.folder) == [f"ID:{n}" for n in range(20)]
     # A finished batch isn't touched any more; the leftover is a second name of its manifest.
     assert was_complete or not list(manifest.folder.glob(".tmp-*"))
+
+
+def test_where_ids_are_the_producers_word_the_body_has_to_agree(
+    open_batch: OpenBatch, rows: MakeRows
+) -> None:
+    (row, later) = rows([1, 2])
+    body = str(row.message.body).encode()
+    with open_batch("b1") as batch:
+        batch.seal([row])
+        assert batch.knows(key(1), body)
+        assert not batch.knows(key(1), b"another")
+        batch.seal([later])
+        assert batch.knows(key(2), str(later.message.body).encode()), "sealed after the first question"
+    with open_batch("b2") as batch:
+        assert batch.knows(key(1), body)
+        assert not batch.knows(key(1), b"another")
+        assert not batch.knows(key(3), body)
