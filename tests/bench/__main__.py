@@ -51,7 +51,9 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--broker", action="append", choices=list(BROKERS), dest="brokers")
-    parser.add_argument("--soak", type=int, metavar="MESSAGES", help="watch the memory instead")
+    parser.add_argument(
+        "--soak", type=int, metavar="MESSAGES", help="watch the memory instead; fails if it grows"
+    )
     asked = parser.parse_args()
     print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} processors")
     if asked.soak:
@@ -67,7 +69,9 @@ def main() -> int:
     )
 
 
-def _on_brokers(names: list[str], work: Callable[[Broker], None]) -> int:
+def _on_brokers(names: list[str], work: Callable[[Broker], object]) -> int:
+    """Do the work on each broker; return the exit code, which is 1 where the work said `False`."""
+    code = 0
     try:
         for name in names:
             broker = _fresh(name)
@@ -79,13 +83,14 @@ def _on_brokers(names: list[str], work: Callable[[Broker], None]) -> int:
                 continue
             broker.start()
             try:
-                work(broker)
+                if work(broker) is False:
+                    code = 1
             finally:
                 broker.stop()
     except ServerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    return 0
+    return code
 
 
 def _fresh(name: str) -> Broker:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 
@@ -24,6 +25,8 @@ from tests.bench.rival import new_queue
 
 BACKLOG = 5_000
 """How many messages wait at most; more would be memory of the broker's, which `vm://` shares with us."""
+MOST_GROWTH_MEBIBYTES = 5.0
+"""What a long run may grow by after its first tenth: ten bytes left behind by each of a million are more."""
 _BULK = 500
 _FAIL_EVERY = 1_000
 _MIB = 1024 * 1024
@@ -49,10 +52,19 @@ class Sample:
         return self.resident / _MIB
 
 
-def run(settings: ConnectionSettings, messages: int, every: int) -> Iterator[Sample]:
+def run(
+    settings: ConnectionSettings, messages: int, every: int, *, sends: bool = False, **mode: Any
+) -> Iterator[Sample]:
     """Send and consume that many messages; yield a sample after each `every`.
 
     One message in a thousand is rolled back once, so that what redelivery handling remembers counts too.
+
+    Args:
+        settings: The broker.
+        messages: How many.
+        every: How many for a sample.
+        sends: The handler sends each message on, to a topic that keeps nothing.
+        mode: Further fields of the spec.
 
     Raises:
         AssertionError: A message was lost, or the listener stopped.
@@ -69,6 +81,8 @@ def run(settings: ConnectionSettings, messages: int, every: int) -> Iterator[Sam
         if number % _FAIL_EVERY == 0 and delivery.redelivery_count == 0:
             delivery.set_rollback_only()
             return
+        if sends:
+            delivery.send(f"topic://{queue}", delivery.message)
         with progress:
             done += 1
             if done % _BULK == 0 or done == messages:
@@ -78,7 +92,8 @@ def run(settings: ConnectionSettings, messages: int, every: int) -> Iterator[Sam
         with progress:
             assert progress.wait_for(condition, PATIENCE), f"{done} of {messages} messages came"
 
-    spec = ActivationSpec(destination=f"queue://{queue}", redelivery_handling="3:10; 5:move(queue:$.dlq)")
+    handling = "3:10; 5:move(queue:$.dlq)"
+    spec = ActivationSpec(destination=f"queue://{queue}", redelivery_handling=handling, **mode)
     listener = Activation(listener_settings(spec), functools.partial(connect, settings), handle)
     publisher = connect(settings)
     target = Destination.queue(queue)
@@ -104,8 +119,8 @@ def run(settings: ConnectionSettings, messages: int, every: int) -> Iterator[Sam
     assert done == messages, f"{done} of {messages} messages came"
 
 
-def report(settings: ConnectionSettings, messages: int) -> None:
-    """Print a line for each tenth, and what the memory did after the first."""
+def report(settings: ConnectionSettings, messages: int) -> bool:
+    """Print a line for each tenth, and what the memory did after the first; return whether it stayed flat."""
     samples = []
     for sample in run(settings, messages, max(_BULK, messages // 10)):
         samples.append(sample)
@@ -114,4 +129,8 @@ def report(settings: ConnectionSettings, messages: int) -> None:
             f"{sample.messages / sample.seconds:>8,.0f}/s",
             flush=True,
         )
-    print(f"  grown by {samples[-1].mebibytes - samples[0].mebibytes:+.1f} MiB since the first line")
+    grown = samples[-1].mebibytes - samples[0].mebibytes
+    flat = grown <= MOST_GROWTH_MEBIBYTES
+    verdict = "flat" if flat else "NOT FLAT"
+    print(f"  grown by {grown:+.1f} MiB since the first line, at most {MOST_GROWTH_MEBIBYTES:.0f}: {verdict}")
+    return flat

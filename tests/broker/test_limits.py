@@ -137,6 +137,34 @@ def test_properties_of_50_000_characters(broker: Broker, queue_name: str, tmp_pa
         assert {name: got[name] for name in properties} == properties
 
 
+@pytest.mark.parametrize(
+    ("passes", "body", "refusal"),
+    [
+        (240_000, 10, "takes 500800 in a message, .* as its journal-buffer-size allows"),
+        (45_000, 200_000, "takes 101700 beside a body of 100 KiB .* stompMinLargeMessageSize"),
+    ],
+    ids=["small body", "large body"],
+)
+def test_all_properties_of_a_message_on_artemis(
+    artemis: Broker, queue_name: str, passes: int, body: int, refusal: str
+) -> None:
+    """Issue 5: past the limit for all together a clear error before anything is sent."""
+    settings = artemis.settings()
+
+    def message(characters: int) -> JmsMessage:
+        properties = {f"p{number}": "e" * (characters // 6) for number in range(6)}
+        return JmsMessage.text("x" * body, properties)
+
+    with JmsConnection(connect(settings)) as connection, connection.session(transacted=True) as session:
+        with pytest.raises(ConfigurationError, match=rf"properties take .*{refusal}"):
+            session.send(f"queue://{queue_name}", message(passes + 20_000))
+        session.send(f"queue://{queue_name}", message(passes))
+        session.commit()
+    got = receive(settings, queue_name)
+    wanted = message(passes).properties
+    assert (len(str(got.body)), {name: got.properties[name] for name in wanted}) == (body, dict(wanted))
+
+
 class SmallActiveMQ(ActiveMQClassic):
     """Takes bodies up to 1 MiB."""
 

@@ -163,6 +163,21 @@ def test_a_refused_move_leaves_the_message_to_be_delivered(
     assert bodies(settings, queue_name) == []
 
 
+@pytest.mark.parametrize(
+    "broker",
+    [
+        pytest.param(
+            "activemq",
+            marks=pytest.mark.xfail(
+                reason="a commit on the connection takes in what other transactions have acknowledged; rolled"
+                " back, those messages can't be acknowledged again, and come round and round"
+            ),
+        ),
+        "artemis",
+        "rabbitmq",
+    ],
+    indirect=True,
+)
 @pooled_modes
 def test_batches_side_by_side(broker: Broker, queue_name: str, mode: dict[str, Any]) -> None:
     """J183-J191: each in one thread and one transaction; the one that fails ends too, and comes again."""
@@ -171,7 +186,8 @@ def test_batches_side_by_side(broker: Broker, queue_name: str, mode: dict[str, A
     threads: dict[int, set[int]] = defaultdict(set)
     members: dict[int, list[str]] = defaultdict(list)
     ends: dict[int, tuple[int | None, bool]] = {}
-    failed: list[int] = []
+    raised: set[str] = set()
+    failed: set[int] = set()
     lock = threading.Lock()
 
     def handle(delivery: Delivery) -> None:
@@ -182,14 +198,15 @@ def test_batches_side_by_side(broker: Broker, queue_name: str, mode: dict[str, A
                 return
             members[delivery.unit].append(delivery.body)
         delivery.send(f"queue://{queue_name}.out", JmsMessage.text(delivery.body))
-        if delivery.body == "57" and not failed:
-            failed.append(delivery.unit)
-            raise ValueError("57")
+        if int(delivery.body) % 10 == 7 and delivery.body not in raised:
+            raised.add(delivery.body)
+            failed.add(delivery.unit)
+            raise ValueError(delivery.body)
 
     counts = activation(settings, queue_name, handle, batch_size=10, **mode).run(
-        max_messages=95, run_for=PATIENCE
+        max_messages=95, run_for=timedelta(seconds=6)
     )
-    lost = len(members[failed[0]])
+    lost = sum(len(members[unit]) for unit in failed)
     assert (counts.committed, counts.rolled_back, counts.delivered) == (95, lost, 95 + lost)
     assert ends == {unit: (len(those), unit in failed) for unit, those in members.items()}
     assert max(map(len, members.values())) == 10

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import queue
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -18,6 +20,28 @@ from airflow_provider_jmsjca.transports.base import Received, Subscription
 from tests.servers.broker import Broker
 
 ROOT = Path(__file__).parents[2]
+_PATIENCE = 120.0
+
+
+class Work(enum.StrEnum):
+    """What a process does with its messages."""
+
+    FORWARD = "forward"
+    BATCHES = "batches"
+    HELD = "held until acknowledged"
+    DELAYED = "delayed"
+    PLAIN = "plain"
+    CONFIRMED = "plain, confirmed"
+
+    @property
+    def is_plain(self) -> bool:
+        """Its handler sends nothing."""
+        return self in {Work.PLAIN, Work.CONFIRMED}
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The modes that have it."""
+        return ("cc", "sync") if self in {Work.BATCHES, Work.HELD} else ("serial", "cc", "sync")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +60,14 @@ class Ended:
 
 
 class ListenerProcess:
-    """`tests.chaos.listening` on one queue: it ends when nothing came for a while.
+    """`tests.chaos.listening` on one queue: it ends when nothing came for a while, or when it is told to.
 
     Args:
         broker: For user and password.
         address: Where to connect, which may be a proxy.
         source: The queue.
+        work: What to do.
+        done: File where a plain handler writes what it did.
         mode: `serial`, `cc` or `sync`.
         prefetch: At most so many unsettled.
         idle_for: When to end, in seconds.
@@ -54,6 +80,8 @@ class ListenerProcess:
         address: tuple[str, int],
         source: str,
         *,
+        work: Work,
+        done: Path,
         mode: str,
         prefetch: int,
         idle_for: float,
@@ -70,7 +98,7 @@ class ListenerProcess:
         asked = {
             "host": address[0], "port": address[1], "username": broker.username,
             "password": broker.password, "queue": source, "mode": mode, "prefetch": prefetch,
-            "idle_for": idle_for,
+            "idle_for": idle_for, "work": work, "done": str(done),
         }  # fmt: skip
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asked) + "\n")
@@ -83,15 +111,22 @@ class ListenerProcess:
             assert self._process.stdout.read(1) == ".", f"it ended before: {self._log.read_text()}"
             self._seen += 1
 
+    def tell_to_stop(self) -> None:
+        """Have it stop; harmless if it has ended."""
+        self._process.terminate()
+
     def kill(self) -> None:
         """Kill -9 it; harmless if it has ended."""
         self._process.kill()
 
     def end(self) -> Ended:
-        """Wait until it has ended, by itself or not."""
+        """Wait until it has ended, by itself or not; one that doesn't is killed."""
         assert self._process.stdout is not None
+        patience = threading.Timer(_PATIENCE, self._process.kill)
+        patience.start()
         with self._process.stdout as output:
             said = output.read()
+        patience.cancel()
         self._process.wait(timeout=60)
         dots, brace, counts = said.partition("{")
         return Ended(

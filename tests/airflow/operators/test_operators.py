@@ -12,25 +12,30 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.state import DagRunState, TaskInstanceState
 
 from airflow_provider_jmsjca.core.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.operators import publish
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
 from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator, spark_submit_hook
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.spark.manifest import uri_to_path
+from airflow_provider_jmsjca.transports.base import Capabilities
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.task_runs import run_task
+from tests.unit.engine.brokers import LesserConnection
 
 Publish = Callable[..., None]
 pytestmark = [
@@ -75,6 +80,28 @@ def test_a_transacted_publish_that_is_refused_sends_nothing_and_is_not_tried_aga
     assert outcome.state == TaskInstanceState.FAILED
     assert outcome.run.get_task_instance("publish").try_number == 1
     assert server.depth("closed") == 0
+
+
+def test_a_transacted_publish_needs_a_broker_that_commits_all_or_nothing(
+    server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish, "connect", lambda _: LesserConnection(server, Capabilities()))
+    context: Any = {"ti": SimpleNamespace(dag_id="d", run_id="r", task_id="publish", map_index=-1)}
+
+    def send(*messages: str) -> None:
+        JmsPublishOperator(
+            task_id="publish",
+            jms_conn_id="jms_test",
+            destination="orders",
+            messages=list(messages),
+            transacted=True,
+        ).execute(context)
+
+    with pytest.raises(AirflowFailException, match="transacted=True needs the capability 'atomic_commit'"):
+        send("a", "b")
+    assert server.depth("orders") == 0
+    send("a")
+    assert server.depth("orders") == 1
 
 
 def test_publishing_the_same_again_is_dropped_where_asked(server: Broker) -> None:

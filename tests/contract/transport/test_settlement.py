@@ -259,3 +259,56 @@ def test_a_refused_unit_acknowledges_nothing(lab: Lab, connect: Connect, queue: 
         unit.commit()
     connection.close()
     assert_left(connect, queue, ["0"])
+
+
+def test_a_unit_happens_at_once_or_its_sends_come_first(
+    lab: Lab, connect: Connect, queue: Destination, name: str
+) -> None:
+    """What `atomic_commit` says: where it is off, a send that is there is no proof of the acknowledgement."""
+    forbidden = lab.forbidden()
+    if forbidden is None:
+        pytest.skip("this broker refuses its user nothing")
+    target = Destination.queue(f"{name}.target")
+    connection = connect()
+    publish(connection, queue, 1)
+    collector = Collector()
+    connection.consume(Subscription(destination=queue), collector)
+    (received,) = collector.wait(1)
+    unit = connection.unit()
+    for destination in (target, forbidden):
+        unit.send(Outgoing(destination=destination, message=JmsMessage.text("x")))
+    unit.acknowledge(received)
+    with pytest.raises(JmsError):
+        unit.commit()
+    atomic = connection.capabilities.atomic_commit
+    connection.close()
+    assert_left(connect, target, [] if atomic else ["x"])
+    assert_left(connect, queue, ["0"])
+
+
+def test_what_a_unit_acknowledges_makes_room_where_it_says_so(
+    lab: Lab, connection: Connection, connect: Connect, queue: Destination
+) -> None:
+    """What `unit_frees_prefetch` says."""
+    # Of a usual size: some brokers bound it in bytes.
+    connection.send(Outgoing(destination=queue, message=JmsMessage.text(f"{n:1400}")) for n in range(20))
+    unit = connection.unit()
+    taken: list[Received] = []
+
+    def take(received: Received) -> None:
+        if not full.is_set():
+            unit.acknowledge(received)
+            taken.append(received)
+
+    full = threading.Event()
+    collector = Collector(take)
+    consumer = connection.consume(Subscription(destination=queue, prefetch=5), collector)
+    collector.wait(5)
+    collector.settle_down()
+    full.set()
+    unit.commit()
+    consumer.close()
+    # The one of this process makes room too, without saying so.
+    makes_room = connection.capabilities.unit_frees_prefetch or lab.name == "memory"
+    assert len(taken) == (20 if makes_room else 5)
+    assert_left(connect, queue, [f"{n:1400}" for n in range(len(taken), 20)])
