@@ -111,7 +111,7 @@ class Caller:
             raise AssertionError("an undecodable message is never delivered")
         if self._batch_size is not None:
             try:
-                # At once: some brokers hand out no more while too much is unacknowledged.
+                # At once: the transport may have to acknowledge before the commit, to get more.
                 self._settler.unit_of(intake, decision.unit).acknowledge(received)
             except ConnectionLostError:
                 self._dispatcher.not_delivered(decision.unit, decision.seen)

@@ -163,21 +163,6 @@ def test_a_refused_move_leaves_the_message_to_be_delivered(
     assert bodies(settings, queue_name) == []
 
 
-@pytest.mark.parametrize(
-    "broker",
-    [
-        pytest.param(
-            "activemq",
-            marks=pytest.mark.xfail(
-                reason="a commit on the connection takes in what other transactions have acknowledged; rolled"
-                " back, those messages can't be acknowledged again, and come round and round"
-            ),
-        ),
-        "artemis",
-        "rabbitmq",
-    ],
-    indirect=True,
-)
 @pooled_modes
 def test_batches_side_by_side(broker: Broker, queue_name: str, mode: dict[str, Any]) -> None:
     """J183-J191: each in one thread and one transaction; the one that fails ends too, and comes again."""
@@ -204,7 +189,7 @@ def test_batches_side_by_side(broker: Broker, queue_name: str, mode: dict[str, A
             raise ValueError(delivery.body)
 
     counts = activation(settings, queue_name, handle, batch_size=10, **mode).run(
-        max_messages=95, run_for=timedelta(seconds=6)
+        max_messages=95, run_for=PATIENCE
     )
     lost = sum(len(members[unit]) for unit in failed)
     assert (counts.committed, counts.rolled_back, counts.delivered) == (95, lost, 95 + lost)

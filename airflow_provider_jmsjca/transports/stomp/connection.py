@@ -39,6 +39,7 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
     UnitOfWork,
 )
+from airflow_provider_jmsjca.transports.stomp.allowance import Allowance
 from airflow_provider_jmsjca.transports.stomp.browsing import browse
 from airflow_provider_jmsjca.transports.stomp.channel import Channel
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
@@ -109,6 +110,7 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
         self.dialect: Dialect = GENERIC
         self.replies = Replies()
         self.client_id = settings.client_id
+        self.late = Allowance()
         self.wire = Wire(
             channel,
             host,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,16 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 
 _MOST_UNSENT: Final = 100
+_MOST_LATE: Final = 100
+"""On a connection. A broker that pages in 200 messages at a time stalls if all are unacknowledged."""
+
+
+class Claim(enum.Enum):
+    """What became of a message that a unit of work asked for."""
+
+    NONE = enum.auto()  # it isn't there to be had
+    DONE = enum.auto()  # reserved, and acknowledged if that goes message by message
+    LATE = enum.auto()  # reserved; the unit acknowledges it together with its COMMIT
 
 
 class StompConsumer:
@@ -59,6 +70,9 @@ class StompConsumer:
         self._unsent = 0
         # A broker that waits for acknowledgements before it sends more must not wait in vain.
         self._most_unsent = max(1, min(_MOST_UNSENT, connection.dialect.prefetch(subscription) // 4))
+        # Were all of the prefetch waiting for a commit, nothing more would come for the unit.
+        self._most_late = connection.dialect.prefetch(subscription) - 1
+        self._late = 0
         self._waiting: deque[tuple[Frame, bool]] = deque()
         self._limit = None if connection.dialect.counts_messages else subscription.prefetch
 
@@ -175,27 +189,42 @@ class StompConsumer:
         self._unsent = 0
         return True
 
-    def claim(self, received: Received, headers: bytes | None) -> bool:
+    def claim(self, received: Received, headers: bytes | None) -> Claim:
         """Reserve a message for a unit of work, and if `headers` are given acknowledge it with them.
 
-        Where acknowledgements are cumulative, `acknowledgement_of` makes one for all of them.
-
-        Returns:
-            Whether it was there to be had.
+        Where acknowledgements are cumulative, `acknowledgement_of` makes one for all of them. Otherwise the
+        unit sends them together with its COMMIT (see there why), except where so much is unsettled that the
+        broker needs them to go on.
 
         Raises:
             ConfigurationError: A unit of work has reserved it already; to go on would lose the settlement.
         """
         with self._lock:
             if not self._unsettled.reserve(received, headers):
-                return False
+                return Claim.NONE
             if headers is None or self._in_order:
-                return True
+                return Claim.DONE
+            if self._late < self._most_late and self._connection.late.take(_MOST_LATE):
+                self._late += 1
+                return Claim.LATE
             self._wire.append_lazily(ack(received.token, headers))
             full = self._are_many(1)
         if full:
             self._wire.nudge(full=True)
-        return True
+        return Claim.DONE
+
+    def late_is_over(self, count: int) -> None:
+        """Note that so many messages don't wait for their unit's COMMIT any more."""
+        with self._lock:
+            self._late -= count
+        self._connection.late.give_back(count)
+
+    def acknowledge_early(self) -> None:
+        """Let units acknowledge at once from now on, and so ask whether that went well.
+
+        A transaction that was undone had acknowledged messages, and the broker may have forgotten them.
+        """
+        self._most_late = 0
 
     def acknowledgement_of(self, headers: bytes) -> bytes:
         """Return the frame that acknowledges what a unit of work reserved; none if each has been sent.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,8 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
 )
 from airflow_provider_jmsjca.transports.base import Outgoing, Received
-from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
+from airflow_provider_jmsjca.transports.stomp.acknowledging import ack
+from airflow_provider_jmsjca.transports.stomp.consumer import Claim, StompConsumer
 from airflow_provider_jmsjca.transports.stomp.frames import encode
 from airflow_provider_jmsjca.transports.stomp.replies import Receipts
 
@@ -66,9 +68,12 @@ class _Unit:
 class TransactionUnit(_Unit):
     """A transaction of the broker.
 
-    Acknowledgements go out as they come, inside the transaction: a broker that pages in 200 messages at a
-    time would otherwise stall. Before COMMIT a receipt makes sure that everything before it went well, for
-    the broker reports an acknowledgement it didn't like, and would commit the rest all the same.
+    Acknowledgements go out together with COMMIT: any COMMIT or ABORT on the connection makes ActiveMQ forget
+    what was acknowledged before it in whichever transaction, and if that one is undone its messages can't be
+    acknowledged again. Only where much is unsettled they go out as they come, for a broker that pages in 200
+    messages at a time would otherwise stall; then a receipt makes sure before COMMIT that everything went
+    well, for the broker reports an acknowledgement it didn't like, and would commit the rest all the same.
+    A message that it has forgotten ends the connection, and so comes again.
 
     Consumers that promised to settle in order acknowledge with one frame, together with COMMIT. It names the
     last message, which the broker has delivered to that subscription and knows until it is settled. Where
@@ -86,6 +91,8 @@ class TransactionUnit(_Unit):
         self._largest = 0
         self._fault: JmsError | None = None
         self._consumers: set[StompConsumer] = set()
+        self._early: set[StompConsumer] = set()
+        self._late: list[Received] = []
         self._acknowledgements = b""
         self._reply: Receipts | None = None
 
@@ -142,10 +149,16 @@ class TransactionUnit(_Unit):
         with self._lock:
             self._check_open()
             self._begin()
-            self._to_check |= not consumer.settles_in_order
-            if consumer.claim(received, self._header):
-                self._received.append(received)
-                self._consumers.add(consumer)
+            claim = consumer.claim(received, self._header)
+            if claim is Claim.NONE:
+                return
+            self._received.append(received)
+            self._consumers.add(consumer)
+            if claim is Claim.LATE:
+                self._late.append(received)
+            elif not consumer.settles_in_order:
+                self._early.add(consumer)
+                self._to_check = True
 
     def _begin(self) -> None:
         if not self._begun:
@@ -178,7 +191,14 @@ class TransactionUnit(_Unit):
             return
         with self._undone_if_refused():
             self._acknowledgements = b"".join(
-                [consumer.acknowledgement_of(self._header) for consumer in self._consumers]
+                [
+                    *(consumer.acknowledgement_of(self._header) for consumer in self._consumers),
+                    *(
+                        ack(each.token, self._header)
+                        for each in self._late
+                        if each.generation == each.consumer.generation
+                    ),
+                ]
             )
             if self._to_check:
                 self._reply = self._connection.ask()
@@ -191,6 +211,7 @@ class TransactionUnit(_Unit):
             if self._reply is not None:
                 self._connection.wait(self._reply)
                 if self._fault is not None:
+                    self._give_up_if_forgotten(str(self._fault))
                     raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
         self._connection.unwatch(self)
         self._reply = self._connection.replies.receipts()
@@ -201,6 +222,13 @@ class TransactionUnit(_Unit):
             raise _in_doubt(error) from error
         with contextlib.suppress(ConnectionLostError):  # `conclude` hears why
             self._wire.flush()
+
+    def _give_up_if_forgotten(self, fault: str) -> None:
+        """Close a connection whose broker has forgotten a message: it comes again over another."""
+        if self._connection.dialect.forgotten in fault:
+            loss = ConnectionLostError(f"closed, for a message can't be settled over it any more: {fault}")
+            self._connection.give_up(loss)
+            raise loss
 
     def conclude(self) -> None:
         """Wait until the broker has committed."""
@@ -215,6 +243,12 @@ class TransactionUnit(_Unit):
             raise _in_doubt(error) from error
         for consumer in self._consumers:
             consumer.settled(each for each in self._received if each.consumer is consumer)
+        self._end_late()
+
+    def _end_late(self) -> None:
+        late, self._late = self._late, []
+        for consumer, count in Counter(_consumer_of(each) for each in late).items():
+            consumer.late_is_over(count)
 
     @contextlib.contextmanager
     def _undone_if_refused(self) -> Iterator[None]:
@@ -248,7 +282,10 @@ class TransactionUnit(_Unit):
         self._connection.unwatch(self)
         if self._connection.is_up:
             self._wire.write(encode("ABORT", [("transaction", self._identifier)]))
+        for consumer in self._early:
+            consumer.acknowledge_early()
         self._release()
+        self._end_late()
 
     def _give_back(self) -> None:
         if self._was_begun:
@@ -283,7 +320,7 @@ class ConfirmedUnit(_Unit):
         consumer = _consumer_of(received)
         with self._lock:
             self._check_open()
-            if consumer.claim(received, None):
+            if consumer.claim(received, None) is not Claim.NONE:
                 self._received.append(received)
 
     def commit(self, meanwhile: Callable[[], object] | None = None) -> None:

@@ -65,6 +65,7 @@ class ActiveMqDialect(Dialect):
     # Text of Java producers comes without a content-length and with its NULs as they are. The broker's own
     # end of a frame has a line feed behind it; text with both breaks the connection.
     frame_end: ClassVar[bytes] = b"\0\n"
+    forgotten: ClassVar[str] = "Unexpected ACK received for message-id"
     temporary: ClassVar[tuple[str, ...]] = ("/remote-temp-queue/", "/remote-temp-topic/")
     ways_out: ClassVar[Mapping[str, str]] = {
         "maximum data length": (

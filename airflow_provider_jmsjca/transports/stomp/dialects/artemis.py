@@ -31,6 +31,7 @@ _HIDDEN: Final = RESERVED | {
     "destination-type",
     "subscription-type",
     "_AMQ_DUPL_ID",
+    "_AMQ_LARGE_SIZE",
     "_AMQ_SCHED_DELIVERY",
     "AMQ_SCHEDULED_DELAY",
 }

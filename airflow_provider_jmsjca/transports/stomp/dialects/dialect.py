@@ -57,6 +57,7 @@ class Dialect(ABC):
         counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
         highest_priority: Of a message; JMS knows 0 to 9.
         temporary: How names begin that the broker puts into `reply-to` and takes back only as they are.
+        forgotten: What an ERROR says of a message that can't be acknowledged any more.
         ways_out: What helps, by a part of the text of an ERROR that says a message passes a limit.
         hidden: Received headers that are no properties of the message.
         unread: Those of them whose values decide nothing about it.
@@ -81,6 +82,7 @@ class Dialect(ABC):
     counts_messages: ClassVar[bool] = True
     highest_priority: ClassVar[int] = HIGHEST_PRIORITY
     temporary: ClassVar[tuple[str, ...]] = ()
+    forgotten: ClassVar[str] = "\0"
     ways_out: ClassVar[Mapping[str, str]] = {}
     hidden: ClassVar[frozenset[str]] = RESERVED
     unread: ClassVar[frozenset[str]] = frozenset({"ack", "content-length", "receipt", "subscription"})
