@@ -118,6 +118,8 @@ class Admission:
         if known or (duplicates and duplicates.is_handled(event.message_id)):
             self._tally.repeated += 1
             self.settled.keep(received)
+            if event.in_progress:
+                self._machine.came_in_vain(event.message_id)
             return None
         if duplicates is not None and duplicates.has_to_wait(intake, event.message_id, received):
             return None

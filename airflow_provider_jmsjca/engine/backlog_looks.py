@@ -6,12 +6,11 @@ import asyncio
 import logging
 import math
 import time
-from typing import NoReturn
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine import backlog_watch
-from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.backlog_watch import BacklogWatch
+from airflow_provider_jmsjca.engine.outage import Connect
 from airflow_provider_jmsjca.engine.threads import in_thread
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
@@ -25,13 +24,14 @@ _log = logging.getLogger("airflow_provider_jmsjca.listener")
 _OWN_CONSUMERS = 1
 
 
-async def look_for_what_stays(connection: AsyncConnection, queue: Destination, *, filtered: bool) -> None:
+async def look_for_what_stays(connect: Connect, queue: Destination, *, filtered: bool) -> None:
     """Say in the log what stays on a queue; goes on until it is cancelled, or the broker can't be asked.
 
-    It looks every `backlog_watch.BETWEEN_LOOKS`, as `BacklogWatch` does.
+    It looks every `backlog_watch.BETWEEN_LOOKS`, as `BacklogWatch` does, over a connection of its own each
+    time: a broker that refuses to answer closes it.
 
     Args:
-        connection: Lent to nobody else.
+        connect: Opens one.
         queue: Which.
         filtered: Whether its messages are selected: what waits may then be for others.
     """
@@ -40,7 +40,7 @@ async def look_for_what_stays(connection: AsyncConnection, queue: Destination, *
         queue=queue,
         filtered=filtered,
         consumers=_OWN_CONSUMERS,
-        connect=_no_connection_of_its_own,
+        connect=connect,
         idle_for=lambda: math.inf,
         keeps=lambda: False,
         clock=time.monotonic,
@@ -48,18 +48,11 @@ async def look_for_what_stays(connection: AsyncConnection, queue: Destination, *
     try:
         while True:
             await asyncio.sleep(backlog_watch.BETWEEN_LOOKS.total_seconds())
-            live = await connection.get()
-            if not live.capabilities.backlog:
-                return
             try:
-                await in_thread(lambda over=live: watch.look_over(over))  # type: ignore[misc]  # no type for over
+                await in_thread(watch.look)
             except TransientBrokerError as error:
                 _log.debug("A look at %s failed: %s", queue, error)
-    except (PermanentBrokerError, ConfigurationError, CapabilityError) as error:
+    except CapabilityError as error:
+        _log.debug("What stays on %s can't be noticed: %s", queue, error)
+    except (PermanentBrokerError, ConfigurationError) as error:
         _log.info("What stays on %s can't be noticed: %s", queue, error)
-    finally:
-        connection.release()
-
-
-def _no_connection_of_its_own() -> NoReturn:
-    raise AssertionError("it looks over a connection that is there")

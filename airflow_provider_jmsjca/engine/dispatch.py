@@ -340,12 +340,14 @@ class Dispatcher:
         return self.perform(work)
 
     def _settle_singly(self, intake: Intake) -> None:
-        """Consume anew without the promise of order, which a message that stays would break."""
+        """Consume anew without what a message that stays would break: order, a prefetch of one."""
         with self.lock:
             settings = self.settings
-            if not settings.subscription.in_order:
+            if not any(each.in_order or each.one_of_several for each in settings.subscriptions):
                 return
-            first, *further = (replace(each, in_order=False) for each in settings.subscriptions)
+            first, *further = (
+                replace(each, in_order=False, one_of_several=False) for each in settings.subscriptions
+            )
             self.settings = replace(settings, subscription=first, further=tuple(further))
         failure = Failure(class_names=("ConnectionLostError",), message="a message stays unsettled")
         self.report(intake.link, ConnectionLost(failure=failure))

@@ -273,7 +273,7 @@ class EveryMemberActivation:
         """Stop all members, and wait for it; see `Activation.stop`. The time is for all together."""
         deadline = self._clock() + within.total_seconds()
         self.request_stop(within, reason=reason)
-        return self._await_stop(deadline)
+        return self.await_stop(deadline)
 
     def request_stop(
         self,
@@ -290,10 +290,6 @@ class EveryMemberActivation:
     def _refuse_in_handler(self, method: str) -> None:
         for each in self._all:
             each.refuse_in_handler(method)
-
-    def _await_stop(self, deadline: float) -> bool:
-        ended = [each.await_stop(deadline) for each in self._all]
-        return all(ended)
 
     def run(
         self,
@@ -333,7 +329,7 @@ class EveryMemberActivation:
             self.missing = self.down
             self.ended_by, reason = found or (EndReason.STOPPED, "told to stop")
             self.request_stop(within, reason=reason, delete_durable=found is not None)
-            self._await_stop(self._clock() + within.total_seconds())
+            watch.until_over(self, within)
         fault = next((each.fault for each in self._all if each.fault is not None), None)
         if fault is not None:
             raise fault
@@ -344,6 +340,11 @@ class EveryMemberActivation:
                 ", ".join(self.missing),
             )
         return self.counts
+
+    def await_stop(self, deadline: float) -> bool:
+        """Wait for the end of a stop of all members; see `Activation.await_stop`."""
+        ended = [each.await_stop(deadline) for each in self._all]
+        return all(ended)
 
     def await_end(self, seconds: float) -> bool:
         """Wait for so long; say whether a member has stopped by itself."""
@@ -361,6 +362,11 @@ class EveryMemberActivation:
             elif each.state is ActivationState.UP:  # it has only just come, and what it has with it
                 return None
         return max(quiet, default=None)
+
+    @property
+    def over(self) -> bool:
+        """Whether every member has stopped and its connection is closed."""
+        return all(each.over for each in self._all)
 
     @property
     def looks(self) -> bool:

@@ -114,6 +114,11 @@ class HandOuts:
         self._withdrawn: set[int] = set()
         self._rolled_back = 0
 
+    @property
+    def returned(self) -> frozenset[int]:
+        """The messages that were returned, and are not known to be settled."""
+        return frozenset(self._returned)
+
     def begin(self) -> None:
         """Forget the messages of the intake before: what of them is under way can't be delivered again."""
         self._returned.clear()

@@ -374,7 +374,7 @@ class Activation:
         finally:
             self.ended_by, reason = found or (EndReason.STOPPED, "told to stop")
             self.request_stop(within, reason=reason, delete_durable=found is not None)
-            self.await_stop(self._clock() + within.total_seconds())
+            watch.until_over(self, within)
         if self.fault is not None:
             raise self.fault
         return self.counts
@@ -389,6 +389,11 @@ class Activation:
         consuming = dispatcher.machine.suspended or dispatcher.admission.intake.ready
         quiet = consuming and self.state is ActivationState.UP and self.is_idle()
         return dispatcher.last_activity if quiet else None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has stopped and its connection is closed, whatever was left alone."""
+        return self._dispatcher.stopped.is_set() and self._dispatcher.link.closed.is_set()
 
     @property
     def looks(self) -> bool:

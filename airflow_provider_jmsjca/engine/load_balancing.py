@@ -249,13 +249,14 @@ class LoadBalancedActivation:
         """Stop both sides, and wait for it; see `Activation.stop`."""
         deadline = time.monotonic() + within.total_seconds()
         self._request_stop(within, reason)
-        return self._await_stop(deadline)
+        return self.await_stop(deadline)
 
     def _request_stop(self, within: timedelta, reason: str) -> None:
         for side in (self.topic_side, self.queue_side):
             side.request_stop(within, reason=reason, delete_durable=False)
 
-    def _await_stop(self, deadline: float) -> bool:
+    def await_stop(self, deadline: float) -> bool:
+        """Wait for the end of a stop of both sides; see `Activation.await_stop`."""
         ended = [side.await_stop(deadline) for side in (self.queue_side, self.topic_side)]
         return all(ended)
 
@@ -295,9 +296,8 @@ class LoadBalancedActivation:
             found = watch.until_end(self)
         finally:
             self.ended_by, reason = found or (EndReason.STOPPED, "told to stop")
-            deadline = time.monotonic() + within.total_seconds()
             self._request_stop(within, reason)
-            self._await_stop(deadline)
+            watch.until_over(self, within)
         for side in (self.topic_side, self.queue_side):
             if side.fault is not None:
                 raise side.fault
@@ -310,6 +310,11 @@ class LoadBalancedActivation:
     def quiet_since(self) -> float | None:
         """Since when the queue side had nothing to do; see `Activation.quiet_since`."""
         return self.queue_side.quiet_since()
+
+    @property
+    def over(self) -> bool:
+        """Whether both sides have stopped and their connections are closed."""
+        return self.queue_side.over and self.topic_side.over
 
     @property
     def looks(self) -> bool:

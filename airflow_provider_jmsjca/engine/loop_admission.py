@@ -56,9 +56,19 @@ class LoopAdmission(Admission):
         self._looking = False
         once.again = self._look_again
 
-    def begin_anew(self, intake: Intake) -> None:
-        """Take in what comes to other consumers from now on; what was not settled goes back to the broker."""
-        unsettled = {self.key(received) for received, _ in self.intake.held.values()}
+    def begin_anew(self, intake: Intake, returned: frozenset[int] = frozenset()) -> None:
+        """Take in what comes to other consumers from now on; what was not settled goes back to the broker.
+
+        Args:
+            intake: What they fill.
+            returned: Of what goes back, what has its outcome.
+        """
+        held = self.intake.held
+        unsettled = {self.key(received) for number, (received, _) in held.items() if number not in returned}
+        for received in self.intake.arrivals:
+            message = _readable(received)
+            if message is not None and not message.redelivered:
+                unsettled.add(self.key(received))
         super().begin_anew(intake)
         self._once.begin(intake, unsettled)
 

@@ -220,7 +220,7 @@ class LoopDriver:
                 self.link.start()
             case OpenConsumer():
                 intake = Intake(self.link)
-                self.admission.begin_anew(intake)
+                self.admission.begin_anew(intake, self.hand_outs.returned)
                 self.hand_outs.begin()
                 self.link.consume(intake)
             case CloseConsumer():
@@ -296,6 +296,10 @@ class LoopDriver:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.changed.wait(), left)
         finally:
+            # Whoever shares what is known must not take what goes back for what was returned before.
+            shut = Intake(self.link)
+            shut.open = False
+            self.admission.begin_anew(shut, self.hand_outs.returned)
             self.link.close()
             if self._alarm is not None:
                 self._alarm.cancel()

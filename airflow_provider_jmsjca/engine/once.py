@@ -82,6 +82,7 @@ class Once:
         self._intake = intake
         for key in unsettled:
             self._known.pop(key, None)
+            self._returned.pop(key, None)
         for key in self._returned:
             self._remember(self._known, key)
         self._returned.clear()

@@ -17,7 +17,6 @@ from airflow_provider_jmsjca.errors import (
     ConnectionLostError,
     JmsError,
     PermanentBrokerError,
-    TransientBrokerError,
 )
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionState, Consumer, OnReceived
 
@@ -84,13 +83,17 @@ class Receivers:
                 self._in_doubt.checked = True
             self._consumers.append(connection.consume(in_progress.subscription(connection), on_received))
         sources = range(len(self._settings.subscriptions))
+        error: JmsError | None = None
         for source in sources:
             if connection.state is ConnectionState.UP and self._refusals.may_try(source, self._clock()):
-                self._try(source)
-        # Also if it was over the connections before this one, which some brokers close with each refusal.
-        if len(self._refusals.reasons) == len(sources):
-            text = "; ".join(dict.fromkeys(self._refusals.reasons.values()))
-            raise PermanentBrokerError(text) if self._refusals.all_final else TransientBrokerError(text)
+                error = self._try(source) or error
+        if len(self._refusals.reasons) < len(sources):
+            return
+        if error is not None:
+            raise error
+        # They were refused over the connections before, which some brokers close with each refusal.
+        if self._refusals.all_final and not self._settings.retry_permanent:
+            raise PermanentBrokerError("; ".join(dict.fromkeys(self._refusals.reasons.values())))
 
     def close(self) -> None:
         """Close every consumer: what isn't settled goes back.
@@ -124,7 +127,7 @@ class Receivers:
             with contextlib.suppress(ConnectionLostError):  # somebody else tells of it
                 self._try(source)
 
-    def _try(self, source: int) -> None:
+    def _try(self, source: int) -> JmsError | None:
         settings = self._settings
         name, destination = settings.name, settings.subscriptions[source].destination
         try:
@@ -142,9 +145,10 @@ class Receivers:
                 error,
                 pause.total_seconds(),
             )
-            return
+            return error
         if self._refusals.accepted(source):
             _log.info("%s: %s is no longer refused", name, destination)
+        return None
 
     def _open(self, source: int) -> None:
         if self._connection is None or self._on_received is None:

@@ -16,7 +16,7 @@ TICK_SECONDS = 0.05
 
 
 class StopSignal(Protocol):
-    """What tells a run to stop, as `threading.Event` does."""
+    """What tells a run to stop, as `threading.Event` does. It is asked until the run is over."""
 
     def is_set(self) -> bool:
         """Whether it is time."""
@@ -34,6 +34,13 @@ class Running(Protocol):
 
     def quiet_since(self) -> float | None:
         """Since when it has had nothing to do although the broker is there; `None` while that isn't so."""
+
+    def await_stop(self, deadline: float) -> bool:
+        """Wait for the end of a stop, until the deadline on the clock; say whether it was in good order."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has stopped and its connection is closed, whatever was left alone."""
 
     @property
     def looks(self) -> bool:
@@ -57,6 +64,20 @@ class Watch:
     progress: Progress | None
     progress_every: timedelta
     clock: Callable[[], float]
+
+    def until_over(self, running: Running, within: timedelta) -> None:
+        """Wait for the end of a stop; whoever breaks the run off meanwhile may ask for a quicker one.
+
+        Args:
+            running: What stops.
+            within: How long it may take.
+        """
+        deadline = self.clock() + within.total_seconds()
+        while not (running.await_stop(self.clock() + TICK_SECONDS) or running.over):
+            if self.clock() >= deadline:
+                return
+            if self.stop is not None:
+                self.stop.is_set()
 
     def until_end(self, running: Running) -> tuple[EndReason, str] | None:
         """Return which end was reached, also in words; `None`: it was stopped, or has stopped by itself."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -20,6 +21,7 @@ from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.hooks.settings import settings_for
+from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.triggers.payload import ready_event
 
 
@@ -98,9 +100,7 @@ class JmsReadyTrigger(BaseTrigger):
         poll = timedelta(seconds=self.poll_interval)
         watch = QueueWatch(AsyncConnection(settings, minimal_logging=quiet), queue, selector, poll=poll)
         looks = asyncio.create_task(
-            look_for_what_stays(
-                AsyncConnection(settings, minimal_logging=True), queue, filtered=selector is not None
-            )
+            look_for_what_stays(functools.partial(connect, settings), queue, filtered=selector is not None)
         )
         try:
             return await watch.wait()

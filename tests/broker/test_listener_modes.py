@@ -136,9 +136,6 @@ def test_to_each_message_its_own(broker: Broker, queue_name: str, mode: dict[str
     assert bodies(settings, queue_name) == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the refusal ends the connection, and the move is tried anew on the next"
-)
 @pytest.mark.parametrize(
     ("broker", "refused"),
     [("artemis", "forbidden.queue"), ("rabbitmq", "amq.forbidden")],
@@ -158,7 +155,7 @@ def test_a_refused_move_leaves_the_message_to_be_delivered(
             raise ValueError("not yet")
 
     listener = activation(settings, queue_name, fail_twice, redelivery_handling=f"2:move(queue:{refused})")
-    counts = listener.run(max_messages=1, run_for=timedelta(seconds=4))
+    counts = listener.run(max_messages=1, run_for=PATIENCE)
     assert (len(attempts), counts.committed, counts.moved) == (3, 1, 0)
     assert bodies(settings, queue_name) == []
 

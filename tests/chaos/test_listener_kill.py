@@ -229,10 +229,6 @@ def test_whatever_fails_nothing_is_lost(
     seed = int(os.environ.get("JMSJCA_CHAOS_SEED") or int.from_bytes(os.urandom(4)))
     chance = random.Random(seed)  # noqa: S311 - where to strike
     works, faults, moments = (chance.sample(tuple(kind), len(kind)) for kind in (Work, Fault, Moment))
-    if broker.name == "activemq":
-        # A batch rolled back beside another's commit can't be settled on its connection any more: see
-        # tests/broker/test_listener_modes.py.
-        works.remove(Work.BATCHES)
     rounds: list[tuple[Fault, Round]] = []
     began = time.monotonic()
     sources = [f"{queue_name}.{turn}" for turn in range(ROUNDS)]

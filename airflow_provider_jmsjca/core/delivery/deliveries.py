@@ -48,6 +48,8 @@ from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker, slices
 
 TRY_AGAIN = timedelta(seconds=1)
+# After so many moves that failed, or were cut off, it is redirected, and after one more delivered.
+_MOVES = 2
 TakeOut: TypeAlias = Move | Delete | Park | Stage
 _SECOND = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -154,6 +156,10 @@ class Deliveries:
             self._staging.came(event.message_id)
         self._line.append(message)
 
+    def came_in_vain(self, message_id: str | None) -> None:
+        """A message has come from the in-progress queue that isn't to be taken in hand."""
+        self._staging.came(message_id)
+
     def fill(self) -> None:
         """Give waiting messages to the units that can take them."""
         self._filling.fill(self._settled)
@@ -198,7 +204,15 @@ class Deliveries:
 
     def _act(self, unit: Unit, message: InHand) -> None:
         state = self._sightings.state(message)
-        self._carry_out(unit, message, next_step(message, state, self._settings, self._chance))
+        step = next_step(message, state, self._settings, self._chance)
+        retries = self._settings.move_retries
+        most = _MOVES if retries is None else retries
+        if isinstance(step, Transfer) and self._sightings.moves_failed(message) > most:
+            # Some brokers close the connection with their refusal, and the message comes anew.
+            self._warn(message, "no move of it came to a good end; it stays here")
+            message.moves_failed = retries or 0
+            step = step_after_failure(message, state, self._settings, self._chance)
+        self._carry_out(unit, message, step)
 
     def _carry_out(self, unit: Unit, message: InHand, step: Step) -> None:
         match step:
@@ -211,7 +225,11 @@ class Deliveries:
             case Pause() | Transfer() | Discard():
                 state = self._sightings.state(message)
                 number = self._units.next_number()
-                self._settle(unit, message, settling(step, number, message, state, self._settings))
+                decision = settling(step, number, message, state, self._settings)
+                again = self._sightings.moves_failed(message) >= _MOVES
+                if isinstance(decision, Move) and again and self._settings.move_retries is None:
+                    decision = replace(decision, redirect=True)
+                self._settle(unit, message, decision)
             case Keep():
                 self._log(Level.ERROR, f"message {message.name} can neither be delivered nor moved: it stays")
                 self._decide(Leave(delivery=message.delivery))
@@ -246,6 +264,7 @@ class Deliveries:
                 self._timers.set(TimerKind.FLUSH, unit.number, flush)
         unit.current = None
         unit.members.append(message)
+        self._sightings.move_given_up(message)
         self._decide(
             Deliver(
                 call=self._completion.call(unit, message, Phase.HANDLING),
@@ -272,6 +291,8 @@ class Deliveries:
             self._settle(unit, message, replace(decision, unit=self._units.next_number(), redirect=True))
             return
         self._warn(message, f"{type(decision).__name__.lower()} failed ({failure.message}); it stays here")
+        if isinstance(decision, Move):
+            self._sightings.move_failed(message)
         if isinstance(decision, Stage):
             self._staging.end(message.message_id, done=False)
             self._wait_a_moment(unit)
@@ -321,8 +342,10 @@ class Deliveries:
     def gone(self, number: int, *, in_doubt: bool) -> None:
         """A unit went down with its connection."""
         if number in self._settling:
-            unit, message, _ = self._settling.pop(number)
+            unit, message, decision = self._settling.pop(number)
             messages = [message]
+            if isinstance(decision, Move):
+                self._sightings.move_failed(message)
         elif (found := self._units.committing(number)) is not None:
             unit, messages = found, found.members
         else:

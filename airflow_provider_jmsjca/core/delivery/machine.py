@@ -147,6 +147,10 @@ class DeliveryMachine:
             return None
         return self._short_way.begin(delivery, message_id, group, now)
 
+    def came_in_vain(self, message_id: str | None) -> None:
+        """A message has come from the in-progress queue, and is settled without being told of."""
+        self._deliveries.came_in_vain(message_id)
+
     def is_open(self, unit: int) -> bool:
         """Whether a unit of work still takes in what its handlers send."""
         return self._short_way.is_open(unit) or self._deliveries.is_open(unit)

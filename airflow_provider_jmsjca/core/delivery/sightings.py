@@ -23,6 +23,7 @@ class Sightings:
     def __init__(self, tracker: RedeliveryTracker) -> None:
         self._tracker = tracker
         self._in_doubt: OrderedDict[str, None] = OrderedDict()
+        self._moves_failed: OrderedDict[str, int] = OrderedDict()
 
     def receive(self, event: MessageArrived) -> InHand:
         """Return the message that arrived; it isn't counted before its turn comes."""
@@ -90,6 +91,21 @@ class Sightings:
         while len(self._in_doubt) > IN_DOUBT_LIMIT:
             self._in_doubt.popitem(last=False)
 
+    def move_failed(self, message: InHand) -> None:
+        """Note that a move of the message failed, or that the connection was lost during it."""
+        self._moves_failed[message.key] = self.moves_failed(message) + 1
+        if len(self._moves_failed) > IN_DOUBT_LIMIT:
+            self._moves_failed.popitem(last=False)
+
+    def moves_failed(self, message: InHand) -> int:
+        """Return how often that was so since it was last delivered, whatever the connection."""
+        return self._moves_failed.get(message.key, 0)
+
+    def move_given_up(self, message: InHand) -> None:
+        """Note that it is delivered instead."""
+        if self._moves_failed:
+            self._moves_failed.pop(message.key, None)
+
     def is_in_doubt(self, message: InHand) -> bool:
         """Say whether an earlier settling of the message has an unknown outcome."""
         return message.key in self._in_doubt
@@ -99,3 +115,4 @@ class Sightings:
         for message in messages:
             self._tracker.forget(message.key)
             self._in_doubt.pop(message.key, None)
+            self._moves_failed.pop(message.key, None)

@@ -6,15 +6,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine import backlog_watch
-from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.backlog_looks import look_for_what_stays
 from airflow_provider_jmsjca.engine.backlog_watch import BacklogWatch
-from airflow_provider_jmsjca.engine.pool import ConnectionPool
 from airflow_provider_jmsjca.errors import PermanentBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.backlog import Backlog
@@ -228,8 +227,9 @@ def test_who_is_deferred_looks_too(caplog: pytest.LogCaptureFixture, monkeypatch
     site = Site()
 
     async def some_looks() -> None:
-        connection = AsyncConnection(site.settings, pool=ConnectionPool())
-        looks = asyncio.create_task(look_for_what_stays(connection, ORDERS, filtered=False))
+        looks = asyncio.create_task(
+            look_for_what_stays(partial(connect, site.settings), ORDERS, filtered=False)
+        )
         await asyncio.wait({looks}, timeout=0.5)
         looks.cancel()
 

@@ -79,6 +79,7 @@ class ActiveMqDialect(Dialect):
         "Java heap space": "the broker's memory is too small for it: raise -Xmx of the broker",
     }
     hidden: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser"} | _SCHEDULING
+    unread: ClassVar[frozenset[str]] = Dialect.unread | _SCHEDULING
     taken: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser", "transformation"}
     consumer_options: ClassVar[frozenset[str]] = frozenset(
         {

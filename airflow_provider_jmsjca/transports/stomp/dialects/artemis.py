@@ -77,6 +77,11 @@ class ArtemisDialect(Dialect):
         max_property_characters=100_000,
     )
     hidden: ClassVar[frozenset[str]] = _HIDDEN
+    unread: ClassVar[frozenset[str]] = Dialect.unread | {
+        "_AMQ_LARGE_SIZE",
+        "_AMQ_SCHED_DELIVERY",
+        "AMQ_SCHEDULED_DELAY",
+    }
     taken: ClassVar[frozenset[str]] = _HIDDEN
     consumer_options: ClassVar[frozenset[str]] = frozenset({"no-local"})
 
