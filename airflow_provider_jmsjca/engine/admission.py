@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 from typing import Protocol
@@ -15,7 +14,6 @@ from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.outage import Intake
 from airflow_provider_jmsjca.engine.settled import SettledLately
 from airflow_provider_jmsjca.engine.statistics import Tally
-from airflow_provider_jmsjca.errors import PoisonMessageError
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
 
@@ -79,11 +77,10 @@ class Admission:
         settled, known = self.settled, self._known
         back = {settled.key(old.origin(number), message) for number, (_, message) in old.held.items()}
         for received in tuple(old.arrivals):
-            with contextlib.suppress(PoisonMessageError):
-                message = received.message
-                key = settled.key(received.consumer.subscription.destination, message)
-                if not (message.redelivered and key in known):
-                    back.add(key)
+            event, message, origin = self._reader.read(received, 0, ask=False)
+            key = settled.key(origin or self._sources[event.source], message)
+            if not (event.redelivered and key in known):
+                back.add(key)
         settled.forget(back)
         self._known = settled.known
 

@@ -41,13 +41,14 @@ class ArrivalReader:
         )
 
     def read(
-        self, received: Received, number: int
+        self, received: Received, number: int, *, ask: bool = True
     ) -> tuple[MessageArrived, JmsMessage | None, Destination | None]:
         """Return what the machine is told, and the message as the handler gets it.
 
         Args:
             received: From the transport.
             number: Names it to the machine.
+            ask: Whether to find out if it is wanted.
 
         Returns:
             The message is what can be kept of one that can't be decoded, or `None`. The destination is the
@@ -57,11 +58,11 @@ class ArrivalReader:
             source = 0
             if len(self._sources) > 1:
                 source = self._sources[received.consumer.subscription.destination]
-            event, message = self._read(received, number, source)
+            event, message = self._read(received, number, source, ask=ask)
             return event, message, None
         destination = received.consumer.subscription.destination
         if destination != self._in_progress.destination:
-            event, message = self._read(received, number, self._sources[destination])
+            event, message = self._read(received, number, self._sources[destination], ask=ask)
             return event, message, None
         event, message = self._read(received, number, 0, ask=False)  # it was asked before it came here
         if message is None:

@@ -121,17 +121,19 @@ def test_a_dead_letter_says_where_it_comes_from(broker: Broker, queue_name: str)
 
 
 def test_a_long_delay_is_the_brokers_or_is_refused(broker: Broker, queue_name: str) -> None:
-    """Issue 5 item 7. The delay is really waited for: 5.5 s, of which nothing is held."""
+    """Issue 5 item 7. Each delay is really waited for: 5.5 s, of which nothing is held."""
     settings = broker.settings()
     send(settings, queue_name, "a", "b")
     got: list[tuple[str, int]] = []
+    times: list[float] = []
 
-    def fail_a_once(delivery: Delivery) -> None:
+    def fail_a_twice(delivery: Delivery) -> None:
         got.append((delivery.body, delivery.redelivery_count))
-        if delivery.body == "a" and delivery.redelivery_count == 0:
+        times.append(time.monotonic())
+        if delivery.body == "a" and delivery.redelivery_count < 2:
             raise ValueError("later")
 
-    listener = activation(settings, queue_name, fail_a_once, park=True, redelivery_handling="1:5500")
+    listener = activation(settings, queue_name, fail_a_twice, park=True, redelivery_handling="1:5500")
     connection = connect(settings)
     can = connection.capabilities.delayed_delivery
     connection.close()
@@ -140,11 +142,11 @@ def test_a_long_delay_is_the_brokers_or_is_refused(broker: Broker, queue_name: s
             listener.run(run_for=timedelta(seconds=20))
         assert sorted(bodies(settings, queue_name)) == ["a", "b"]
         return
-    began = time.monotonic()
     counts = listener.run(max_messages=2)
-    assert time.monotonic() - began >= 5
-    assert got == [("a", 0), ("b", 0), ("a", 1)]
-    assert (counts.parked, counts.committed) == (1, 2)
+    assert got == [("a", 0), ("b", 0), ("a", 1), ("a", 2)]
+    assert times[2] - times[0] >= 5
+    assert times[3] - times[2] >= 5
+    assert (counts.parked, counts.committed) == (2, 2)
 
 
 def test_batches_larger_than_any_page(broker: Broker, queue_name: str) -> None:

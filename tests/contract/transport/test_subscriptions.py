@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.parking import parked_copy, unparked
 from airflow_provider_jmsjca.engine.connection import JmsConnection
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.backlog import Backlog
@@ -263,6 +264,29 @@ def test_delay_in_a_unit(connection: Connection, queue: Destination) -> None:
     unit.commit()
     assert collector.received == []
     consumer.acknowledge(collector.wait(1))
+
+
+def test_what_came_late_can_be_delayed_again(connection: Connection, queue: Destination) -> None:
+    """As a listener does it that leaves long delays to the broker."""
+    if not connection.capabilities.delayed_delivery:
+        return
+    collector = Collector()
+    consumer = connection.consume(Subscription(destination=queue), collector)
+    connection.send([Outgoing(destination=queue, message=JmsMessage.text("x", {"region": "eu"}))])
+    for times in range(1, 4):
+        received = collector.wait(times)[-1]
+        message, count = unparked(received.message)
+        assert (count or 0, message.properties) == (times - 1, {"region": "eu"})
+        unit = connection.unit()
+        copy = parked_copy(message, times)
+        began = time.monotonic()
+        unit.send(Outgoing(destination=queue, message=copy, delay=timedelta(milliseconds=700)))
+        unit.acknowledge(received)
+        unit.commit()
+        collector.wait(times + 1)
+        assert time.monotonic() - began >= 0.6, f"delay number {times} is as long as the first"
+    consumer.acknowledge(collector.received[-1:])
+    connection.synchronize()
 
 
 def test_deduplication_where_the_broker_has_it(connection: Connection, queue: Destination, name: str) -> None:

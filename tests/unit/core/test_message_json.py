@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,6 +81,11 @@ def test_not_a_number_survives() -> None:
     assert message.properties["m"] == -math.inf
 
 
+def test_a_priority_that_only_rabbitmq_knows_survives() -> None:
+    message = replace(JmsMessage.text("x"), priority=255)
+    assert JmsMessage.from_json(message.to_json()) == message
+
+
 def test_huge_text_survives() -> None:
     message = JmsMessage.text("é" * 5_000_000)
     assert JmsMessage.from_json(json.loads(json.dumps(message.to_json()))) == message
@@ -116,7 +122,7 @@ def messages(draw: Any) -> JmsMessage:
         destination=draw(destinations),
         timestamp=draw(st.none() | st.integers(0, 2**63 - 1)),
         expiration=draw(st.integers(0, 2**63 - 1)),
-        priority=draw(st.integers(0, 9)),
+        priority=draw(st.integers(0, 255)),
         persistent=draw(st.booleans()),
         redelivered=draw(st.booleans()),
         delivery_count=draw(st.none() | st.integers(0, 2**31)),

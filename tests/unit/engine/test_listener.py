@@ -298,6 +298,24 @@ def test_handling_for_one_message(site: Site, mode: dict[str, Any]) -> None:
     assert site.bodies("special") == ["a"]
 
 
+def test_handling_for_one_message_that_would_have_to_be_looked_up_is_refused(site: Site) -> None:
+    """J171: nothing is moved to a queue of that name."""
+    site.send("a")
+    said: list[str] = []
+
+    def choose(delivery: Delivery) -> None:
+        delivery.redelivery_handling = "5:move(queue:usual)"
+        with pytest.raises(ConfigurationError) as caught:
+            delivery.redelivery_handling = "1:move(queue:special,queue:lookup://dead)"
+        said.append(str(caught.value))
+        assert delivery.redelivery_handling == "5:move(queue:usual)"
+
+    assert site.activation(choose).run(idle_for=QUICK).committed == 1
+    (text,) = said
+    assert "lookup://dead would have to be looked up" in text
+    assert "name the destination itself" in text
+
+
 def test_the_handler_stops_the_activation(site: Site) -> None:
     """J172: its own message is committed, the rest stays."""
     site.send("a", "b", "c")

@@ -269,6 +269,14 @@ def test_subscribes_rejects(site: Site) -> None:
             r"error_destination: got queue://orders, which is consumed",
         ),
         (
+            {"dead_letter_destination": ["queue://dlq", "queue://orders"]},
+            r"dead_letter_destination: got queue://orders, which is consumed",
+        ),
+        (
+            {"destination": ["queue://orders", "queue://b"], "dead_letter_destination": "queue://b"},
+            r"dead_letter_destination: got queue://b, which is consumed",
+        ),
+        (
             {"container_managed_events": "jms", "source_queue": "queue://orders"},
             r"source_queue: got queue://orders, which is consumed",
         ),

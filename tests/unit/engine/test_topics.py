@@ -230,6 +230,33 @@ def test_a_second_instance_stands_by_and_takes_over(site: Site, caplog: pytest.L
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+def test_a_long_delay_is_held_here_for_the_others_sake(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """P18: a copy left to the broker would be published, and reach the subscriber that had no trouble."""
+    caplog.set_level(logging.INFO)
+
+    def fail(_: Delivery) -> None:
+        raise ValueError("no stock")
+
+    spec = DURABLE | {"park": True, "redelivery_handling": "1:6000"}
+    first, second = (
+        site.activation(
+            handler, connect_with=functools.partial(connect, replace(site.settings, client_id=name)), **spec
+        )
+        for name, handler in (("c1", fail), ("c2", nothing))
+    )
+    for name in ("c1", "c2"):
+        subscribe(site, name)
+    site.send("1", to=NEWS)
+    first.start()
+    second.start()
+    until(lambda: second.counts.committed == 1)
+    until(lambda: "delayed for 6000 ms" in caplog.text or first.counts.parked)
+    assert (first.counts.parked, site.broker.delayed()) == (0, [])
+    assert first.stop()
+    assert second.stop()
+    assert kept(site) == ["1"]
+
+
 def test_instances_with_client_ids_of_their_own_get_a_copy_each(site: Site) -> None:
     """W31: what `generate_unique_client_id` is for."""
     for name in ("c1", "c2"):

@@ -9,6 +9,7 @@ from typing import TypeVar
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
+from airflow_provider_jmsjca.core.delivery.room import Share
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling, RedeliveryTracker
@@ -22,11 +23,13 @@ D = TypeVar("D")
 class Run:
     """A machine that is up, with a clock."""
 
-    def __init__(self, *, handling: str = "", settings: DeliverySettings = SETTINGS) -> None:
+    def __init__(
+        self, *, handling: str = "", settings: DeliverySettings = SETTINGS, room: Share | None = None
+    ) -> None:
         self.now = 100.0
         self.tracker = RedeliveryTracker()
         settings = replace(settings, handling=RedeliveryHandling.parse(handling))
-        self.machine = DeliveryMachine(settings, self.tracker, lambda: 0.0)
+        self.machine = DeliveryMachine(settings, self.tracker, lambda: 0.0, room)
         self.delivery = 0
         self.send(e.Start())
         self.send(e.ConnectionUp())

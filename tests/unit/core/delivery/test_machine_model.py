@@ -7,7 +7,8 @@ With one message in hand at a time, everything is settled in the order of arriva
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
@@ -21,14 +22,23 @@ from airflow_provider_jmsjca.core.delivery import events as e
 from airflow_provider_jmsjca.core.delivery.direct import Direct
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling, RedeliveryTracker
+from airflow_provider_jmsjca.core.redelivery import (
+    Action,
+    Backoff,
+    Delay,
+    Delete,
+    Move,
+    RedeliveryHandling,
+    RedeliveryTracker,
+)
 from airflow_provider_jmsjca.core.redelivery.tracker import UNSEEN
 
-EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "200"))
 FAILURE = Failure(class_names=("shop.Broken", "builtins.Exception"), message="broken")
 # Rules that may run at any time do so at 0 only: otherwise nearly every history would consist of them, and no
 # message would ever be handled.
 LUCK = st.integers(0, 29)
+CHANCE = 0.5
 OUTCOMES = ["commit", "commit", "commit", "fail", "lost", "before", "after"]
 FATAL = Failure(class_names=("shop.Fatal", "builtins.Exception"), message="fatal")
 HANDLINGS = [
@@ -43,14 +53,29 @@ HANDLINGS = [
 
 @dataclass
 class Stored:
-    """A message at the broker."""
+    """A message at the broker.
 
-    message_id: str
+    Attributes:
+        label: What the model calls it.
+        message_id: What its producer calls it, and maybe others too.
+        deliveries: As a broker counts them that does.
+        delivery: Outstanding under this number.
+    """
+
+    label: str
+    message_id: str | None
     group: str | None = None
     undecodable: bool = False
+    unsubscribed: bool = False
     parked: int | None = None
     redelivered: bool = False
-    delivery: int | None = None  # outstanding under this number
+    deliveries: int = 0
+    delivery: int | None = None
+    source: int = 0
+
+    @property
+    def never_delivered(self) -> bool:
+        return self.undecodable or self.unsubscribed
 
 
 @dataclass
@@ -61,6 +86,10 @@ class UnitModel:
     unacknowledged: set[int] = field(default_factory=set)
     bad: bool = False
     ended: bool = False  # EndOfBatch was delivered
+
+
+def pause_of(action: Action | None, seen: int) -> timedelta:
+    return action.pause(seen, CHANCE) if isinstance(action, Delay | Backoff) else timedelta(0)
 
 
 class Model(RuleBasedStateMachine):
@@ -74,6 +103,9 @@ class Model(RuleBasedStateMachine):
         park=st.booleans(),
         flush=st.booleans(),
         handling=st.sampled_from(HANDLINGS),
+        counting=st.booleans(),
+        keep_poison=st.booleans(),
+        unsubscribed=st.none() | st.just(Destination.queue("unsubscribed")),
     )
     def begin(  # noqa: PLR0917 - called by hypothesis, by name
         self,
@@ -84,6 +116,9 @@ class Model(RuleBasedStateMachine):
         park: bool,
         flush: bool,
         handling: str,
+        counting: bool,
+        keep_poison: bool,
+        unsubscribed: Destination | None,
     ) -> None:
         self.settings = DeliverySettings(
             destination=Destination.queue("orders"),
@@ -95,11 +130,17 @@ class Model(RuleBasedStateMachine):
             hold_until_ack=hold,
             record_attempts=record,
             park=park,
+            keep_poison=keep_poison,
+            unsubscribed=unsubscribed,
         )
+        self.counting = counting
         self.begin_empty()
+
+    counting = False  # whether the broker counts deliveries
 
     def begin_empty(self) -> None:
         """Begin with nothing at the broker."""
+        self.called: Counter[tuple[str | None, int]] = Counter()
         self.now = 0.0
         self.next_delivery = 0
         self.published = 0
@@ -125,11 +166,15 @@ class Model(RuleBasedStateMachine):
         self.recording: list[d.RecordAttempt] = []
         self.units: dict[int, UnitModel] = {}
         self.last_seen: dict[str, int] = {}
+        self.own_handling: dict[str, RedeliveryHandling] = {}
+        self.poison: set[int] = set()
+        self.refused: set[int] = set()  # could not be moved or deleted
+        self.waits: dict[int, tuple[timedelta, timedelta]] = {}  # delivery -> so far, still to come
         self.send(e.Start())
         self.running = True
 
     def new_machine(self) -> DeliveryMachine:
-        return DeliveryMachine(self.settings, RedeliveryTracker(), lambda: 0.5)
+        return DeliveryMachine(self.settings, RedeliveryTracker(), lambda: CHANCE)
 
     def send(self, event: e.Event) -> None:
         for decision in self.machine.handle(event, self.now):
@@ -177,17 +222,25 @@ class Model(RuleBasedStateMachine):
                 self.pending[number] = decision
             case d.RollBackUnit(unit=number):
                 del self.units[number]
-            case d.Move(unit=number, delivery=delivery, targets=targets):
+            case d.Move(unit=number, delivery=delivery, targets=targets, state=state):
                 assert targets
+                if self.is_alone(message := self.message(delivery)):
+                    assert targets == self.expected_targets(message, delivery, state.seen)
                 self.take_out(number, delivery, decision)
-            case d.Delete(unit=number, delivery=delivery):
-                assert self.settings.handling.actions
+            case d.Delete(unit=number, delivery=delivery, seen=seen):
+                if self.is_alone(message := self.message(delivery)):
+                    assert isinstance(self.action(message, seen), Delete)
                 self.take_out(number, delivery, decision)
-            case d.Park(unit=number, delivery=delivery, pause=pause):
+            case d.Park(unit=number, delivery=delivery, pause=pause, seen=seen):
                 assert pause > timedelta(seconds=5)
+                if self.is_alone(message := self.message(delivery)):
+                    assert pause == pause_of(self.action(message, seen), seen)
                 self.take_out(number, delivery, decision)
-            case d.Wait(pause=pause):
+            case d.Wait(delivery=delivery, pause=pause, left=left):
                 assert timedelta(0) < pause <= timedelta(seconds=5)
+                so_far, to_come = self.waits.get(delivery, (timedelta(0), timedelta(0)))
+                goes_on = to_come == pause + left
+                self.waits[delivery] = (so_far if goes_on else timedelta(0)) + pause, left
             case d.Stopped():
                 assert not self.connected
                 self.running = False
@@ -209,6 +262,44 @@ class Model(RuleBasedStateMachine):
             return self.ids[delivery]
         return self.outstanding[delivery]
 
+    def is_alone(self, message: Stored) -> bool:
+        """Say whether everything that is known under its id is about this message."""
+        return self.called[message.message_id, message.source] <= 1
+
+    def action(self, message: Stored, seen: int) -> Action | None:
+        """Return what redelivery handling says, by its own rule for counts."""
+        return self.own_handling.get(message.label, self.settings.handling).action_for(seen)
+
+    def expected_targets(self, message: Stored, delivery: int, seen: int) -> tuple[Destination, ...]:
+        origin = self.settings.sources[message.source]
+        if message.unsubscribed:
+            return () if self.settings.unsubscribed is None else (self.settings.unsubscribed,)
+        if (targets := self.poison_targets(message, delivery)) is not None:
+            return targets
+        action = self.action(message, seen)
+        return action.targets(origin) if isinstance(action, Move) else ()
+
+    def poison_targets(self, message: Stored, delivery: int) -> tuple[Destination, ...] | None:
+        """Return where a message goes whatever its count is; `None`: its count says."""
+        if message.undecodable or delivery in self.poison:
+            for handling in (self.own_handling.get(message.label), self.settings.handling):
+                if handling and handling.actions and isinstance(handling.actions[-1], Move):
+                    return handling.actions[-1].targets(self.settings.sources[message.source])
+        return None
+
+    def check_action(self, message: Stored, decision: d.Deliver) -> None:
+        """Check that a message is delivered when its count says so, and after the pause that it says."""
+        waited, left = self.waits.pop(decision.delivery, (timedelta(0), timedelta(0)))
+        assert not left
+        if decision.delivery in self.refused or not self.is_alone(message):
+            return
+        action = self.action(message, decision.seen)
+        assert not isinstance(action, Move | Delete)
+        assert self.poison_targets(message, decision.delivery) is None
+        assert not (decision.delivery in self.poison and self.settings.keep_poison)
+        if self.settings.batch_size == 1 and message.parked is None:
+            assert waited == pause_of(action, decision.seen)
+
     def take_out(self, number: int, delivery: int, decision: d.Move | d.Delete | d.Park) -> None:
         self.message(delivery)
         self.pending[number] = decision
@@ -219,21 +310,26 @@ class Model(RuleBasedStateMachine):
         message = self.message(decision.delivery)
         unit = self.units.setdefault(decision.unit, UnitModel())
         unit.bad |= not self.connected
-        assert not message.undecodable
+        assert not message.never_delivered
         assert not unit.ended
         assert decision.batch_index == len(unit.deliveries) < self.settings.batch_size
         assert decision.unit not in {owner for owner, _ in self.calls.values()}, "one thread for each unit"
         for other, delivery in self.calls.values():
             if delivery is not None:
                 running = self.ids[delivery]
-                assert running.message_id != message.message_id
+                assert running.label != message.label
                 assert other == decision.unit or running.group is None or running.group != message.group
-        if not message.redelivered and message.message_id not in self.last_seen and message.parked is None:
-            assert decision.seen == self.attempts.get(message.message_id, 1) - 1
-        assert decision.seen >= self.last_seen.get(message.message_id, 0), "the count never falls"
-        self.last_seen[message.message_id] = decision.seen
-        if self.settings.record_attempts:
-            assert decision.seen + 1 <= self.attempts[message.message_id]
+        label = message.label
+        if self.is_alone(message):
+            if not message.redelivered and label not in self.last_seen and message.parked is None:
+                assert decision.seen == self.attempts.get(label, 1) - 1
+            assert decision.seen >= self.last_seen.get(label, 0), "the count never falls"
+            if self.settings.record_attempts:
+                assert decision.seen + 1 <= self.attempts[label]
+            elif self.counting:
+                assert decision.seen >= message.deliveries - 1
+        self.check_action(message, decision)
+        self.last_seen[label] = decision.seen
         unit.deliveries.append(decision.delivery)
         self.call(decision.call, decision.unit, decision.delivery)
 
@@ -247,6 +343,9 @@ class Model(RuleBasedStateMachine):
         for message in self.outstanding.values():
             message.delivery = None
             message.redelivered = True
+            if message.message_id is None:  # only what is in hand is known
+                self.last_seen.pop(message.label, None)
+                self.own_handling.pop(message.label, None)
         self.outstanding.clear()
         self.kept = 0
         self.left = False
@@ -280,12 +379,14 @@ class Model(RuleBasedStateMachine):
     def apply(self, decision: d.CommitUnit | d.Move | d.Delete | d.Park) -> None:
         match decision:
             case d.CommitUnit(acknowledge=acknowledge):
-                self.gone += [self.settle(delivery).message_id for delivery in acknowledge]
+                self.gone += [self.settle(delivery).label for delivery in acknowledge]
             case d.Move(delivery=delivery) | d.Delete(delivery=delivery):
-                self.gone.append(self.settle(delivery).message_id)
+                self.gone.append(self.settle(delivery).label)
             case d.Park(delivery=delivery, seen=seen):
                 message = self.settle(delivery)
-                self.stored.append(Stored(message.message_id, message.group, parked=seen))
+                self.stored.append(
+                    replace(message, delivery=None, redelivered=False, deliveries=0, parked=seen)
+                )
 
     @invariant()
     def none_slips_out_of_hand(self) -> None:
@@ -294,17 +395,44 @@ class Model(RuleBasedStateMachine):
 
     # -- what can happen -------------------------------------------------------------------------------
 
-    @rule(group=st.sampled_from([None, None, "a", "b"]), undecodable=st.sampled_from([False] * 5 + [True]))
-    def publish(self, group: str | None, undecodable: bool) -> None:
+    @rule(
+        group=st.sampled_from([None, None, "a", "b"]),
+        damage=st.sampled_from([None] * 8 + ["undecodable", "unsubscribed"]),
+        name=st.sampled_from(["own"] * 6 + ["none", "another's"]),
+        before=st.sampled_from([0] * 6 + [3]),
+    )
+    def publish(self, group: str | None, damage: str | None, name: str, before: int) -> None:
+        message = self.publish_to(0, group, damage, name)
+        message.deliveries, message.redelivered = before, before > 0  # by another client
+
+    def publish_to(self, source: int, group: str | None, damage: str | None, name: str) -> Stored:
         self.published += 1
-        self.stored.append(Stored(f"ID:{self.published}", group, undecodable))
+        label = f"ID:{self.published}"
+        message_id = {"own": label, "none": None, "another's": f"ID:{max(self.published - 1, 1)}"}[name]
+        message = self.new_message(label, message_id, source)
+        message.group, message.undecodable = group, damage == "undecodable"
+        message.unsubscribed = damage == "unsubscribed"
+        if message_id is not None:
+            self.called[message_id, source] += 1
+        self.stored.append(message)
+        return message
+
+    def new_message(self, label: str, message_id: str | None, source: int) -> Stored:
+        return Stored(label, message_id, source=source)
 
     @precondition(lambda self: self.connecting)
-    @rule(works=st.sampled_from([True, True, True, False]))
-    def connect(self, works: bool) -> None:
+    @rule(how=st.sampled_from(["works"] * 9 + ["fails", "is refused", "has no consumer"]))
+    def connect(self, how: str = "works") -> None:
         self.connecting = False
-        self.connected = works
-        self.send(e.ConnectionUp() if works else e.ConnectFailed(failure=FAILURE))
+        self.connected = how in {"works", "has no consumer"}
+        if not self.connected:
+            self.send(e.ConnectFailed(failure=FAILURE, permanent=how == "is refused"))
+            assert how != "is refused" or self.machine.state in {"Down", "Disconnecting"}
+            return
+        self.send(e.ConnectionUp())
+        if self.consuming:
+            fails = how == "has no consumer"
+            self.send(e.ConnectFailed(failure=FAILURE) if fails else e.ConsumerOpened())
 
     @precondition(lambda self: self.consuming and any(m.delivery is None for m in self.stored))
     @rule(direct=st.booleans())
@@ -312,9 +440,10 @@ class Model(RuleBasedStateMachine):
         message = next(message for message in self.stored if message.delivery is None)
         self.next_delivery += 1
         message.delivery = self.next_delivery
+        message.deliveries += 1
         self.outstanding[self.next_delivery] = message
         self.ids[self.next_delivery] = message
-        plain = not (message.redelivered or message.undecodable) and message.parked is None
+        plain = not (message.redelivered or message.never_delivered) and message.parked is None
         if direct and plain and self.arrive_directly(message):
             return
         self.send(self.arrival(message))
@@ -325,11 +454,15 @@ class Model(RuleBasedStateMachine):
             message_id=message.message_id,
             group=message.group,
             redelivered=message.redelivered,
+            delivery_count=message.deliveries if self.counting else None,
+            unsubscribed=message.unsubscribed,
             parked=message.parked,
             undecodable=FAILURE if message.undecodable else None,
         )
 
     def arrive_directly(self, message: Stored) -> bool:
+        if message.message_id is None:
+            return False
         direct = self.machine.begin_directly(self.next_delivery, message.message_id, message.group, self.now)
         if direct is None:
             return False
@@ -360,17 +493,33 @@ class Model(RuleBasedStateMachine):
         if not works:
             self.send(e.AttemptNotRecorded(delivery=asked.delivery, failure=FAILURE))
             return
-        message_id = self.ids[asked.delivery].message_id
-        self.attempts[message_id] = self.attempts.get(message_id, 0) + 1
-        self.send(e.AttemptRecorded(delivery=asked.delivery, attempt=self.attempts[message_id]))
+        label = self.ids[asked.delivery].label
+        self.attempts[label] = self.attempts.get(label, 0) + 1
+        self.send(e.AttemptRecorded(delivery=asked.delivery, attempt=self.attempts[label]))
 
     @precondition(lambda self: self.calls)
-    @rule(data=st.data(), how=st.sampled_from(["return", "return", "return", "raise", "fatal"]))
+    @rule(data=st.data(), how=st.sampled_from(["return", "return", "raise", "fatal"]))
     def handled(self, data: st.DataObject, how: str) -> None:
         self.end_call(data.draw(st.sampled_from(sorted(self.calls))), how)
 
+    @precondition(lambda self: self.calls)
+    @rule(
+        data=st.data(),
+        handling=st.none() | st.sampled_from(HANDLINGS),
+        how=st.sampled_from(["return", "raise"]),
+    )
+    def leave_something(self, data: st.DataObject, handling: str | None, how: str) -> None:
+        call = data.draw(st.sampled_from(sorted(self.calls)))
+        own = None if handling is None else RedeliveryHandling.parse(handling)
+        _, delivery = self.calls[call]
+        message = None if delivery is None else self.ids[delivery]
+        if own and message and (delivery in self.outstanding or message.message_id):
+            self.own_handling[message.label] = own
+        self.send(e.StateSet(call=call, handling=own, rollback_data=None if own else {"key": "value"}))
+        self.end_call(call, how)
+
     def end_call(self, call: int, how: str) -> None:
-        unit, _ = self.calls.pop(call)
+        unit, delivery = self.calls.pop(call)
         if how == "return" and self.direct is not None and self.machine.returned_directly(self.direct):
             assert self.direct.call == call
             self.carry_out(d.CommitUnit(unit=unit, acknowledge=(self.direct.delivery,)))
@@ -382,6 +531,8 @@ class Model(RuleBasedStateMachine):
             self.units[unit].bad = True
             self.units[unit].unacknowledged.discard(call)
         self.held.pop(call, None)
+        if delivery is not None:
+            (self.poison.add if how == "fatal" else self.poison.discard)(delivery)
         self.send(e.HandlerRaised(call=call, failure=FATAL if how == "fatal" else FAILURE))
 
     @precondition(lambda self: self.calls or self.held)
@@ -424,6 +575,8 @@ class Model(RuleBasedStateMachine):
             ):
                 self.send(e.UnitCommitted(unit=number))
         elif how == "fail":
+            if isinstance(decision, d.Move | d.Delete):
+                self.refused.add(decision.delivery)
             self.send(e.UnitFailed(unit=number, failure=FAILURE))
         else:
             if how == "after":
@@ -519,9 +672,9 @@ class Model(RuleBasedStateMachine):
         for _ in range(2000):
             if not self.advance():
                 break
-        left = [message for message in self.stored if not message.undecodable]
+        left = [message for message in self.stored if not message.never_delivered]
         assert not left, "every message is settled in the end"
-        kept = [message.message_id for message in self.stored]
+        kept = [message.label for message in self.stored]
         assert sorted(self.gone + kept) == sorted(f"ID:{number + 1}" for number in range(self.published))
         assert self.machine.idle
 
@@ -529,7 +682,7 @@ class Model(RuleBasedStateMachine):
         if not self.running:
             self.start_again()
         elif self.connecting:
-            self.connect(works=True)
+            self.connect()
         elif self.recording:
             self.record(works=True)
         elif self.calls:

@@ -75,6 +75,15 @@ def test_j204_w31_standing_by_is_said_once_and_is_no_warning() -> None:
     assert isinstance(again, d.Log), "a new wait is said anew"
 
 
+def test_a_connection_whose_consumer_is_refused_is_closed() -> None:
+    """Another is opened for the next try."""
+    run = Run()
+    assert run.send(e.ConnectFailed(failure=FAILURE)) == [d.CloseConnection()]
+    assert run.machine.state == "Connecting"
+    assert run.tick() == [d.Connect()]
+    assert run.send(e.ConnectFailed(failure=FAILURE)) == [], "there was none"
+
+
 def test_a_refusal_stops_the_activation() -> None:
     machine = new_machine(SETTINGS)
     machine.handle(e.Start(), 0.0)
@@ -98,6 +107,48 @@ def test_j13_what_was_in_hand_is_left_to_the_broker() -> None:
     assert rolled_back == d.RollBackUnit(unit=first.unit)
     assert isinstance(again, d.Deliver)
     assert (again.delivery, again.seen) == (3, 1)
+
+
+def test_what_comes_back_waits_for_its_old_call_also_where_there_is_room() -> None:
+    run = Run(settings=replace(SETTINGS, concurrency=2))
+    first = run.only(d.Deliver, run.message("a"))
+    run.send(e.ConnectionLost())
+    run.tick()
+    run.send(e.ConnectionUp())
+    assert run.arrive("a", redelivered=True) == []
+    other = run.only(d.Deliver, run.message("b"))
+    assert run.send(e.HandlerReturned(call=other.call)) == [d.CommitUnit(unit=other.unit, acknowledge=(3,))]
+    rolled_back, again = run.send(e.HandlerReturned(call=first.call))
+    assert rolled_back == d.RollBackUnit(unit=first.unit)
+    assert isinstance(again, d.Deliver)
+    assert (again.delivery, again.seen) == (2, 1)
+
+
+@pytest.mark.parametrize("outcome", [e.UnitLost, e.UnitInDoubt])
+def test_what_went_down_with_its_unit_counts_even_where_the_broker_flags_nothing(
+    outcome: type[e.UnitLost | e.UnitInDoubt],
+) -> None:
+    """J129: a commit was under way, and the loss is heard of only afterwards."""
+    run = Run()
+    first = run.only(d.Deliver, run.message("a"))
+    run.send(e.HandlerReturned(call=first.call))
+    assert run.send(outcome(unit=first.unit)) == []
+    run.send(e.ConnectionLost())
+    run.tick()
+    run.send(e.ConnectionUp())
+    again = run.only(d.Deliver, run.message("a"))
+    assert (again.seen, again.in_doubt) == (1, outcome is e.UnitInDoubt)
+
+
+@pytest.mark.parametrize("handling", ["1:move(queue:dlq)", "1:delete", "1:6000"])
+def test_what_is_refused_after_the_loss_is_left_to_the_broker(handling: str) -> None:
+    """J13: no cascade, no delay, no delivery of a message that is no longer in hand."""
+    run = Run(handling=handling, settings=replace(SETTINGS, park=True))
+    (under_way,) = run.arrive("a", redelivered=True)
+    assert isinstance(under_way, d.Move | d.Delete | d.Park)
+    run.send(e.ConnectionLost())
+    assert run.send(e.UnitFailed(unit=under_way.unit, failure=FAILURE)) == []
+    assert (run.machine.idle, run.machine.in_hand) == (True, 0)
 
 
 def test_an_unknown_outcome_is_told_when_the_message_comes_back() -> None:
@@ -215,6 +266,20 @@ def test_stop_leaves_a_handler_alone_after_its_deadline() -> None:
     ]
     assert run.now == start + 7
     assert run.send(e.HandlerReturned(call=first.call)) == []
+
+
+def test_a_stop_that_does_not_wait_rolls_back_nothing_that_is_being_committed() -> None:
+    """Its outcome is the broker's to say."""
+    run = Run(settings=replace(SETTINGS, concurrency=2))
+    committing, running = run.only(d.Deliver, run.message()), run.only(d.Deliver, run.message())
+    run.send(e.HandlerReturned(call=committing.call))
+    assert run.send(e.StopAsked(reason="enough", within=SECOND)) == []
+    assert run.tick() == [
+        d.RollBackUnit(unit=running.unit),
+        d.CloseConnection(),
+        d.Stopped(reason="enough"),
+    ]
+    assert run.send(e.UnitCommitted(unit=committing.unit)) == []
 
 
 def test_init_suspend_is_needed_with_max_suspend() -> None:

@@ -260,6 +260,17 @@ def test_non_retryable_classes_and_their_children_are_moved_at_once() -> None:
     assert move.state == MessageState(seen=1, failure=POISON)
 
 
+def test_j171_a_move_of_the_message_alone_goes_before_that_of_all_also_for_poison() -> None:
+    run = Run(
+        handling="50:move(queue:dlq)", settings=replace(SETTINGS, non_retryable=frozenset({"shop.Bad"}))
+    )
+    delivered = run.only(d.Deliver, run.message("m"))
+    run.send(e.StateSet(call=delivered.call, handling=RedeliveryHandling.parse("9:move(queue:special)")))
+    (move,) = fail(run, delivered, POISON)
+    assert isinstance(move, d.Move)
+    assert move.targets == (Destination.queue("special"),)
+
+
 def test_poison_message_error_needs_no_listing_and_dead_letter_beats_the_move() -> None:
     settings = replace(SETTINGS, dead_letter=(MoveTarget(MoveKind.SAME, "$.poison"),))
     run = Run(handling="50:move(queue:dlq)", settings=settings)
@@ -304,6 +315,13 @@ def test_j169_j171_what_the_handler_leaves_is_there_next_time() -> None:
         seen=1, rollback_data={"mode": "permanent"}, failure=FAILURE, handling=handling
     )
     assert [type(decision) for decision in fail(run, again)] == [d.Delete]
+
+
+def test_j171_a_handler_may_leave_a_handling_and_nothing_else() -> None:
+    run = Run(handling="1:5")
+    delivered = run.only(d.Deliver, run.message("m"))
+    run.send(e.StateSet(call=delivered.call, handling=RedeliveryHandling.parse("1:delete")))
+    assert [type(decision) for decision in fail(run, delivered)] == [d.Delete]
 
 
 def test_j172_the_handler_stops_delivery() -> None:
@@ -351,6 +369,17 @@ def test_parking_holds_a_message_of_a_group_and_one_that_could_not_be_parked() -
     assert run.send(e.UnitFailed(unit=park.unit, failure=FAILURE)) == [
         d.Wait(delivery=1, pause=5 * SECOND, left=SECOND)
     ]
+
+
+def test_parking_holds_what_comes_from_a_topic() -> None:
+    """A copy would reach every other subscriber."""
+    settings = replace(SETTINGS, further=(Destination.topic("news"),), park=True)
+    run = Run(handling="1:6000", settings=settings)
+    (waits,) = run.arrive(redelivered=True, source=1)
+    assert waits == d.Wait(delivery=1, pause=5 * SECOND, left=SECOND)
+    run = Run(handling="1:6000", settings=settings)
+    (park,) = run.arrive(redelivered=True, source=0)
+    assert isinstance(park, d.Park), "each by where it came from"
 
 
 def test_a_parked_message_that_comes_back_to_a_new_process_keeps_its_count() -> None:

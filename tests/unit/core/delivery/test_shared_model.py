@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.core.delivery import events as e
 from airflow_provider_jmsjca.core.delivery.room import Room, Share
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling, RedeliveryTracker
-from tests.unit.core.delivery.test_machine_model import EXAMPLES, HANDLINGS, Model, Stored
+from tests.unit.core.delivery.test_machine_model import CHANCE, EXAMPLES, HANDLINGS, Model, Stored
 
 SOURCES = tuple(Destination.queue(name) for name in "abc")
 
@@ -27,7 +27,6 @@ SOURCES = tuple(Destination.queue(name) for name in "abc")
 class Placed(Stored):
     """A message in one of several queues, or in progress."""
 
-    source: int = 0
     in_progress: bool = False
     process: int = 0  # which process put it in progress
 
@@ -116,7 +115,7 @@ class Shared(Model):
         room = Room(self.settings.concurrency, self.limit)
         self.neighbour = Neighbour()
         self.neighbour.join(room)
-        return DeliveryMachine(self.settings, RedeliveryTracker(), lambda: 0.5, room.join(self.wake))
+        return DeliveryMachine(self.settings, RedeliveryTracker(), lambda: CHANCE, room.join(self.wake))
 
     def wake(self) -> None:
         self.awake = True
@@ -141,7 +140,7 @@ class Shared(Model):
             assert isinstance(message, Placed)
             assert self.settings.in_progress
             assert not message.in_progress
-            assert not message.undecodable
+            assert not message.never_delivered
             self.take_out(decision.unit, decision.delivery, decision)  # type: ignore[arg-type]  # one more kind
             return
         super().carry_out(decision)
@@ -161,7 +160,7 @@ class Shared(Model):
         message = self.settle(decision.delivery)
         assert isinstance(message, Placed)
         # The way there may count as a sighting (the broker's flag, an outcome in doubt), and needs not.
-        self.last_seen.setdefault(message.message_id, 0)
+        self.last_seen.setdefault(message.label, 0)
         self.stored.append(
             replace(message, delivery=None, redelivered=False, in_progress=True, process=self.processes)
         )
@@ -170,7 +169,7 @@ class Shared(Model):
         decision = self.pending[number]
         if how == "commit" and number not in self.dead:
             if isinstance(decision, d.Stage):
-                self.in_flight.add(self.outstanding[decision.delivery].message_id)
+                self.in_flight.add(self.outstanding[decision.delivery].label)
             else:
                 self.settled += len(decision.acknowledge) if isinstance(decision, d.CommitUnit) else 1
         super().end_unit(number, how)
@@ -185,7 +184,7 @@ class Shared(Model):
 
     def arrival(self, message: Stored) -> e.MessageArrived:
         assert isinstance(message, Placed)
-        self.in_flight.discard(message.message_id)
+        self.in_flight.discard(message.label)
         return replace(
             super().arrival(message),
             source=message.source,
@@ -197,17 +196,19 @@ class Shared(Model):
 
     @rule(
         group=st.sampled_from([None, None, "a", "b"]),
-        undecodable=st.sampled_from([False] * 5 + [True]),
+        damage=st.sampled_from([None] * 8 + ["undecodable", "unsubscribed"]),
+        name=st.sampled_from(["own"] * 6 + ["none", "another's"]),
         source=st.integers(0, 2),
     )
     def publish(  # type: ignore[override]  # called by hypothesis, by name
-        self, group: str | None, undecodable: bool, source: int
+        self, group: str | None, damage: str | None, name: str, source: int
     ) -> None:
-        super().publish(group, undecodable)
-        message = self.stored.pop()
-        self.stored.append(
-            Placed(message.message_id, group, undecodable, source=source % len(self.settings.sources))
-        )
+        if self.settings.in_progress:
+            name = "own"  # it is by their ids that messages in progress are followed
+        self.publish_to(source % len(self.settings.sources), group, damage, name)
+
+    def new_message(self, label: str, message_id: str | None, source: int) -> Stored:
+        return Placed(label, message_id, source=source)
 
     @rule(count=st.integers(1, 3))
     def neighbour_receives(self, count: int) -> None:

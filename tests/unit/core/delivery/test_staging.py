@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from airflow_provider_jmsjca.core.delivery import decisions as d
+from airflow_provider_jmsjca.core.delivery import events as e
+from airflow_provider_jmsjca.core.delivery.room import Room
 from airflow_provider_jmsjca.core.delivery.staging import Staging
+from tests.unit.core.delivery.harness import SETTINGS, Run
+
+
+def staging_run(concurrency: int) -> Run:
+    settings = replace(SETTINGS, concurrency=concurrency, in_progress=True)
+    return Run(settings=settings, room=Room(concurrency).join(lambda: None))
+
+
+def put_in_progress(run: Run, message_id: str) -> None:
+    stage = run.only(d.Stage, run.message(message_id))
+    assert run.send(e.UnitCommitted(unit=stage.unit)) == []
 
 
 def test_a_message_is_on_its_way_until_it_comes() -> None:
@@ -48,3 +64,25 @@ def test_a_failure_and_a_message_without_id_leave_nothing() -> None:
     staging.end(None, done=True)
     staging.came(None)
     assert len(staging) == 0
+
+
+def test_no_more_is_put_in_progress_than_can_be_handled_at_once() -> None:
+    """I9, I11: after a crash all of it would be in doubt."""
+    run = staging_run(1)
+    put_in_progress(run, "a")
+    assert run.arrive("b") == []
+    first = run.only(d.Deliver, run.message("a", in_progress=True))
+    assert run.arrive("c") == []
+    run.send(e.HandlerReturned(call=first.call))
+    stage = run.only(d.Stage, e.UnitCommitted(unit=first.unit))
+    assert stage.delivery == 2
+
+
+def test_what_is_in_progress_goes_before_what_waits_for_its_turn() -> None:
+    """I9."""
+    run = staging_run(2)
+    put_in_progress(run, "a")
+    put_in_progress(run, "b")
+    assert run.arrive("c") == []
+    assert run.only(d.Deliver, run.message("a", in_progress=True)).delivery == 4
+    assert run.only(d.Deliver, run.message("b", in_progress=True)).delivery == 5

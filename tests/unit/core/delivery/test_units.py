@@ -244,6 +244,31 @@ def test_w22_a_running_handler_is_waited_for_and_not_committed() -> None:
     assert rolled_back == d.RollBackUnit(unit=slow.unit)
 
 
+def test_w22_an_end_of_batch_that_takes_too_long_commits_nothing() -> None:
+    run = Run(settings=replace(BATCH, transaction_timeout=30 * SECOND))
+    one = delivered(run.arrive())
+    run.send(e.HandlerReturned(call=one.call))
+    start = run.now
+    end = end_of_batch(run.tick())
+    assert run.tick() == []
+    assert run.now == pytest.approx(start + 30)
+    rolled_back, _ = run.send(e.HandlerReturned(call=end.call))
+    assert rolled_back == d.RollBackUnit(unit=one.unit)
+
+
+def test_w22_a_batch_that_waits_too_long_for_a_move_is_rolled_back() -> None:
+    run = Run(handling="3:move(queue:dlq)", settings=replace(BATCH, transaction_timeout=30 * SECOND))
+    one = delivered(run.arrive())
+    run.arrive(delivery_count=4)
+    (move,) = run.send(e.HandlerReturned(call=one.call))
+    assert isinstance(move, d.Move)
+    start = run.now
+    while run.now < start + 30:
+        assert run.tick() == []
+    end = end_of_batch(run.send(e.UnitCommitted(unit=move.unit)))
+    assert (end.batch_index, end.rollback) == (1, True)
+
+
 def test_settings_report_every_fault() -> None:
     with pytest.raises(ConfigurationError) as caught:
         DeliverySettings(

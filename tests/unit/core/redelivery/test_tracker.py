@@ -49,6 +49,13 @@ def test_j169_j171_state_is_kept_with_the_count() -> None:
     )
 
 
+def test_j169_what_is_left_last_is_what_is_found() -> None:
+    tracker = RedeliveryTracker()
+    tracker.note("a", rollback_data={"mode": "permanent", "step": "1"})
+    tracker.note("a", rollback_data={"step": "2"})
+    assert tracker.state("a").rollback_data == {"mode": "permanent", "step": "2"}
+
+
 def test_j132_notes_are_bounded_with_the_counts() -> None:
     tracker = RedeliveryTracker(limit=3)
     for number in range(10):

@@ -26,6 +26,7 @@ ACTIVEMQ, ARTEMIS, RABBITMQ, GENERIC = (
     RabbitMqDialect(),
     GenericDialect(),
 )
+SCHEDULE = ("CRON", "DELAY", "PERIOD", "REPEAT")
 ALL = [ACTIVEMQ, ARTEMIS, RABBITMQ, GENERIC]
 BROKER = BrokerInfo(product="tested", version="1", address="host:1")
 QUEUE, TOPIC = Destination.queue("orders"), Destination.topic("news")
@@ -145,6 +146,12 @@ def test_a_property_never_passes_for_a_header(dialect: Dialect, name: str) -> No
     assert [line for line in head if line.endswith(":forged")] == [f"JMS_JMSJCA_Property_{name}:forged"]
 
 
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+def test_properties_by_which_rabbitmq_would_route_copies_travel_under_another_name(name: str) -> None:
+    head, _ = sent(RABBITMQ, JmsMessage.text("x", {name: "someone"}))
+    assert [line for line in head if line.endswith(":someone")] == [f"JMS_JMSJCA_Property_{name}:someone"]
+
+
 @every_dialect
 def test_a_null_property_is_left_out_and_the_others_become_text(dialect: Dialect) -> None:
     head, _ = sent(dialect, JmsMessage.text("x", {"none": None, "yes": True, "n": 5, "f": 1.5}))
@@ -182,6 +189,44 @@ def test_delay() -> None:
         )
     with pytest.raises(CapabilityError, match="delayed_delivery"):
         sent(RABBITMQ, JmsMessage.text("x"), delay=timedelta(seconds=1))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "head"),
+    [
+        (
+            ACTIVEMQ,
+            "message-id:1|scheduledJobId:ID|" + "|".join(f"AMQ_SCHEDULED_{name}:1" for name in SCHEDULE),
+        ),
+        (ARTEMIS, "message-id:1,2|_AMQ_SCHED_DELIVERY:1795252752884|AMQ_SCHEDULED_DELAY:6000"),
+    ],
+    ids=["activemq", "artemis"],
+)
+def test_how_a_message_was_delayed_is_not_sent_on_with_it(dialect: Dialect, head: str) -> None:
+    """Otherwise it would be delayed once, and never again."""
+    message = came(dialect, f"{head}|region:eu")
+    assert message.properties == {"region": "eu"}
+    again, _ = sent(dialect, message, delay=timedelta(seconds=6))
+    schedule = [line for line in again if "SCHED" in line or "scheduled" in line]
+    assert schedule == ["AMQ_SCHEDULED_DELAY:6000"]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name"),
+    [
+        (ACTIVEMQ, "/remote-temp-queue/ID:box-1-2:3:1"),
+        (ACTIVEMQ, "/remote-temp-topic/ID:box-1-2:3:1"),
+        (RABBITMQ, "/reply-queue/amq.gen-7b"),
+    ],
+)
+def test_a_temporary_destination_keeps_the_name_that_the_broker_gave_it(dialect: Dialect, name: str) -> None:
+    escaped = name.replace(":", r"\c")
+    message = came(dialect, f"message-id:1|ack:1|reply-to:{escaped}")
+    assert message.reply_to is not None
+    answer, _ = sent(dialect, JmsMessage.text("x"), to=message.reply_to)
+    assert f"destination:{escaped}" in answer
+    moved, _ = sent(dialect, JmsMessage.text("x", reply_to=message.reply_to))
+    assert f"reply-to:{escaped}" in moved
 
 
 def test_activemq_names_the_property_that_is_too_long() -> None:

@@ -1,0 +1,115 @@
+"""What came again although it was settled, and what only looks like it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.load_balancing import with_origin
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Connection, OnReceived, Outgoing, Received, Subscription
+from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
+from airflow_provider_jmsjca.transports.memory.message_queue import Entry
+from tests.unit.engine.listening import MODES, ORDERS, Site, until
+
+numbers = itertools.count(1)
+CREATED, CANCELLED = "order 7: created", "order 7: cancelled"
+every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    made = Site()
+    yield made
+    made.close()
+
+
+def put(site: Site, *bodies_and_ids: tuple[str, str], redelivered: bool = False) -> None:
+    """Put messages into the queue under the ids that their producer gave them, as on RabbitMQ."""
+    queue = site.broker.queue(ORDERS.name)
+    for body, message_id in bodies_and_ids:
+        message = replace(JmsMessage.text(body), message_id=message_id, destination=ORDERS)
+        entry = Entry(message, next(numbers))
+        entry.deliveries = int(redelivered)
+        with site.broker.lock:
+            queue.add(entry)
+            queue.dispatch(0)
+
+
+def put_published(site: Site, *bodies_and_ids: tuple[str, str]) -> None:
+    """Send copies of what was published elsewhere under these ids, as load balancing does."""
+    connection = connect(site.settings)
+    for body, message_id in bodies_and_ids:
+        original = replace(JmsMessage.text(body), message_id=message_id)
+        connection.send([Outgoing(destination=ORDERS, message=with_origin(original, original, ORDERS))])
+    connection.close()
+
+
+def losing(site: Site, body: str) -> Callable[[], Connection]:
+    """Return what opens connections, over the first of which one message gets lost on its way here."""
+    first = iter([True])
+
+    class Losing(MemoryConnection):
+        def consume(self, subscription: Subscription, on_received: OnReceived) -> Any:
+            loses = next(first, False)
+
+            def heard(received: Received) -> None:
+                if not loses or received.message.body != body:
+                    on_received(received)
+
+            return super().consume(subscription, heard)
+
+    return lambda: Losing(site.broker, site.settings)
+
+
+@every_mode
+def test_another_message_under_the_id_of_a_settled_one_is_handled(site: Site, mode: dict[str, Any]) -> None:
+    """It was on its way when the connection broke, so that the broker calls it redelivered."""
+    put(site, (CREATED, "order-7"), (CANCELLED, "order-7"))
+    listener = site.activation(lambda _: None, connect_with=losing(site, CANCELLED), **mode)
+    listener.start()
+    until(lambda: listener.counts.committed == 1)
+    site.broker.restart()
+    until(lambda: listener.counts.committed == 2)
+    assert site.got == [CREATED, CANCELLED]
+    assert (listener.counts.repeated, site.broker.depth("orders")) == (0, 0)
+
+
+def test_what_comes_again_after_it_was_settled_is_settled_again(site: Site) -> None:
+    """A broker that was killed has forgotten the acknowledgement."""
+    put(site, (CREATED, "order-7"))
+    listener = site.activation(lambda _: None)
+    listener.start()
+    until(lambda: listener.counts.committed == 1)
+    site.broker.restart()
+    until(lambda: listener.statistics().connections == 2)
+    put(site, (CREATED, "order-7"), redelivered=True)
+    until(lambda: site.broker.depth("orders") == 0)
+    assert site.got == [CREATED]
+    assert (listener.counts.committed, listener.counts.repeated) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "how", [pytest.param(put, id="from a producer"), pytest.param(put_published, id="load balanced")]
+)
+def test_what_waited_unread_over_two_outages_is_handled(site: Site, how: Callable[..., None]) -> None:
+    """Not even its body tells it from one settled between them; that it was not settled then does."""
+    how(site, (CREATED, "order-7"), ("another", "order-8"), (CREATED, "order-7"))
+    outages = [CREATED, "another"]
+
+    def handle(delivery: Any) -> None:
+        if delivery.body in outages:
+            until(lambda: len(listener._dispatcher.admission.intake.arrivals) >= len(outages))
+            outages.remove(delivery.body)
+            site.broker.restart()
+
+    listener = site.activation(handle)
+    listener.start()
+    until(lambda: site.broker.depth("orders") == 0)
+    assert site.got == [CREATED, CREATED, "another", "another", CREATED]
+    assert (listener.counts.committed, listener.counts.repeated) == (3, 0)
