@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +31,6 @@ from airflow_provider_jmsjca.spark.known_ids import (
     read_sayings,
     recent_segments,
     table_keys,
-    table_sayings,
 )
 from airflow_provider_jmsjca.spark.manifest import MANIFEST, Manifest, Segment, segment_faults
 from airflow_provider_jmsjca.spark.row_writer import Row, rows_to_table
@@ -102,9 +101,9 @@ class SpoolBatch:
         self.segments: list[Segment] = []
         self.rows = 0
         self._clock = clock
-        self._known: set[str] = set()
+        self._known: dict[str, list[int]] = {}
         self._known_from: list[Path] = []
-        self._said: set[Saying] | None = None
+        self._said: dict[int, frozenset[Saying]] = {}
         self._lock: int | None = None
         if self._find_manifest():
             return
@@ -124,8 +123,7 @@ class SpoolBatch:
                 for path, ids in recent_segments(
                     spool, batch_id, activation, horizon or Horizon(), now=clock()
                 ):
-                    self._known.update(ids)
-                    self._known_from.append(path)
+                    self._know(path, ids)
                 self._recover()
         except BaseException:
             self.close()
@@ -203,10 +201,7 @@ class SpoolBatch:
     def _add(self, name: str, table: pa.Table, content: bytes | memoryview) -> Segment:
         digest = hashlib.sha256(content).hexdigest()
         segment = Segment(file=name, rows=table.num_rows, bytes=len(content), sha256=digest)
-        self._known_from.append(self.folder / name)
-        if self._said is not None:
-            self._said.update(table_sayings(table))
-        self._known.update(table_keys(table))
+        self._know(self.folder / name, table_keys(table))
         self.segments.append(segment)
         self.rows += segment.rows
         return segment
@@ -217,17 +212,26 @@ class SpoolBatch:
         Args:
             key: What `known_ids.message_key` makes of it.
             body: Where its id is the producer's word, which may give several messages the same: its body, as
-                the column holds it. The first time this reads the bodies of all segments within the horizon.
+                the column holds it. The bodies of each segment that has the key are read once.
 
         Raises:
             SpoolError: A segment can't be read.
         """
-        if body is None or key not in self._known:
-            return key in self._known
-        if self._said is None:
-            said = {saying for path in self._known_from for saying in read_sayings(path)}
-            self._said = said
-        return (key, hash(body)) in self._said
+        numbers = self._known.get(key, ())
+        if body is None:
+            return bool(numbers)
+        return any((key, hash(body)) in self._said_in(number) for number in numbers)
+
+    def _know(self, path: Path, keys: Iterable[str]) -> None:
+        number = len(self._known_from)
+        self._known_from.append(path)
+        for key in keys:
+            self._known.setdefault(key, []).append(number)
+
+    def _said_in(self, number: int) -> frozenset[Saying]:
+        if number not in self._said:
+            self._said[number] = frozenset(read_sayings(self._known_from[number]))
+        return self._said[number]
 
     def seal(self, rows: Sequence[Row]) -> Segment:
         """Make rows durable as the next segment.
