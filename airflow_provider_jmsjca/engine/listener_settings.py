@@ -255,8 +255,9 @@ def _prefetch(spec: ActivationSpec, destination: Destination, concurrency: int, 
     if asked is not None:
         return max(asked, math.ceil(concurrency * spec.batch_size / receivers))
     if spec.batch_size > 1:
-        # One more than all batches hold: a full prefetch is acknowledged before the commit.
-        return 1 + math.ceil(concurrency * spec.batch_size / receivers)
+        # One more than all batches hold, whichever receivers their messages come from: what fills a prefetch
+        # is acknowledged before its commit.
+        return 1 + concurrency * spec.batch_size
     if receivers > 1:
         return max(2, math.ceil(_USUAL_PREFETCH / receivers))
     if destination.kind is DestinationKind.TOPIC:

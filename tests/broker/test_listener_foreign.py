@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from datetime import timedelta
 from typing import Self
@@ -11,6 +12,7 @@ import pytest
 from airflow_provider_jmsjca.core.dead_letter import original_of
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.transports import connect
 from tests.broker.test_listener import activation, bodies, drained
 from tests.broker.test_stomp_traps import raw_send
 from tests.servers.broker import Broker
@@ -33,7 +35,9 @@ class Requester:
         self._say("CONNECT", "accept-version:1.2", "host:/", f"login:{settings.username}",
                   f"passcode:{settings.password}")  # fmt: skip
         self.frame()
-        if broker.kind == "activemq":  # RabbitMQ subscribes by itself
+        with contextlib.closing(connect(settings)) as ours:
+            product = ours.broker.product
+        if product == "activemq":  # RabbitMQ subscribes by itself
             self._say("SUBSCRIBE", "id:1", "destination:/temp-queue/answers", "ack:auto", "receipt:there")
             self.frame()
 

@@ -363,7 +363,7 @@ def test_artemis_drops_the_second_send_of_a_repeated_move(
     first.consume(Subscription(destination=queue), inbox)
     # The crash between the confirmed send and the acknowledgement: the message is sent, and comes again.
     (received,) = inbox.wait(1)
-    identifier = f"{received.message.message_id}>{target}#0"
+    identifier = f"{received.message.message_id}>{queue}>{target}#0"
     first.send([Outgoing(destination=target, message=received.message, deduplication_id=identifier)])
     first.give_up(ConnectionLostError("crash"))
 

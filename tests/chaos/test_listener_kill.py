@@ -108,6 +108,7 @@ class Story:
         self.mode = mode
         self.folder = folder
         self.done = folder / f"{source}.done"
+        self.done.touch()  # no handler may be called before the first strike
         self.out, self.dead = f"{source}.out", f"{source}.dead"
         self.found: dict[str, Counter[int]] = {self.out: Counter(), self.dead: Counter()}
         self.ended: list[Ended] = []

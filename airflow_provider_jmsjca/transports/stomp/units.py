@@ -225,7 +225,7 @@ class TransactionUnit(_Unit):
 
     def _give_up_if_forgotten(self, fault: str) -> None:
         """Close a connection whose broker has forgotten a message: it comes again over another."""
-        if self._connection.dialect.forgotten in fault:
+        if self._received and self._connection.dialect.forgotten in fault:
             loss = ConnectionLostError(f"closed, for a message can't be settled over it any more: {fault}")
             self._connection.give_up(loss)
             raise loss
