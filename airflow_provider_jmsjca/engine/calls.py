@@ -258,6 +258,8 @@ def _check_sendable(connection: Connection, outgoing: Outgoing) -> None:
     capabilities = connection.capabilities
     if outgoing.delay is not None:
         capabilities.require(connection.broker, "delayed_delivery", purpose="a delay")
+    if outgoing.deduplication_id is not None:
+        capabilities.require(connection.broker, "deduplicating_send", purpose="a deduplication id")
     if outgoing.message.body_kind not in capabilities.body_kinds:
         raise CapabilityError(
             f"a message with a {outgoing.message.body_kind} body can't be sent to {connection.broker}:"

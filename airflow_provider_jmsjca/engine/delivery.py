@@ -210,7 +210,12 @@ class Delivery(DeliveredMessage):
         return read_response(self.message, self.engine.result_property)
 
     def send(
-        self, destination: Destination | str, message: JmsMessage, *, delay: float | None = None
+        self,
+        destination: Destination | str,
+        message: JmsMessage,
+        *,
+        delay: float | None = None,
+        deduplication_id: str | None = None,
     ) -> None:
         """Send a message that belongs to this delivery.
 
@@ -222,6 +227,9 @@ class Delivery(DeliveredMessage):
             destination: Where to, for example `queue://orders`; in a task also `lookup://orders`.
             message: What.
             delay: Seconds before it can be received.
+            deduplication_id: A second message with this id is dropped by the broker. Deliveries by
+                themselves need none. Those in batches do on Artemis, so that what they sent isn't there
+                twice after a crash: an id made of the message's own, if what is sent depends on nothing else.
 
         Raises:
             CapabilityError: The broker can't carry it.
@@ -236,6 +244,7 @@ class Delivery(DeliveredMessage):
                 ),
                 message=message,
                 delay=None if delay is None else timedelta(seconds=delay),
+                deduplication_id=deduplication_id,
             ),
         )
 

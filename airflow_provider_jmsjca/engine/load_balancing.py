@@ -326,6 +326,8 @@ class LoadBalancedActivation:
             return
         message = delivery.message
         number = message.message_id
+        if not delivery.intake.link.connection.capabilities.deduplicating_send:
+            number = None
         try:
             delivery.engine.send(
                 delivery,

@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivery import Delivery
 from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.engine.listener_settings import listener_settings
-from airflow_provider_jmsjca.errors import PoisonMessageError
+from airflow_provider_jmsjca.errors import CapabilityError, PoisonMessageError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
     Connection,
@@ -195,6 +195,36 @@ def test_batches_side_by_side(broker: Broker, queue_name: str, mode: dict[str, A
     assert {len(those) for those in threads.values()} == {1}
     assert sorted(map(int, bodies(settings, f"{queue_name}.out"))) == list(range(95))
     assert bodies(settings, queue_name) == []
+
+
+@pooled_modes
+def test_what_batches_send_under_one_id_is_there_once(
+    broker: Broker, queue_name: str, mode: dict[str, Any]
+) -> None:
+    """J127, J183: where the broker drops duplicates; elsewhere an id is refused."""
+    settings = broker.settings()
+    send(settings, queue_name, *"abcabc")
+    refused: list[str] = []
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.end_of_batch:
+            return
+        try:
+            delivery.send(
+                f"queue://{queue_name}.out",
+                JmsMessage.text(delivery.body),
+                deduplication_id=f"{queue_name}-{delivery.body}",
+            )
+        except CapabilityError as error:
+            refused.append(str(error))
+
+    activation(settings, queue_name, handle, batch_size=6, **mode).run(max_messages=6, run_for=PATIENCE)
+    if broker.name == "artemis":
+        assert sorted(bodies(settings, f"{queue_name}.out")) == ["a", "b", "c"]
+    else:
+        assert len(refused) == 6
+        assert "a deduplication id" in refused[0]
+        assert "deduplicating_send" in refused[0]
 
 
 @pooled_modes

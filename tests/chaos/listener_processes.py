@@ -98,7 +98,7 @@ class ListenerProcess:
         asked = {
             "host": address[0], "port": address[1], "username": broker.username,
             "password": broker.password, "queue": source, "mode": mode, "prefetch": prefetch,
-            "idle_for": idle_for, "work": work, "done": str(done),
+            "idle_for": idle_for, "work": work, "done": str(done), "deduplicates": broker.name == "artemis",
         }  # fmt: skip
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asked) + "\n")

@@ -96,7 +96,8 @@ def main() -> None:
             return
         if int(delivery.body) % 2:
             raise ValueError("odd") if work is Work.DELAYED else PoisonMessageError("odd")
-        delivery.send(f"queue://{source}.out", JmsMessage.text(delivery.body))
+        identifier = delivery.message_id if asked["deduplicates"] and work is Work.BATCHES else None
+        delivery.send(f"queue://{source}.out", JmsMessage.text(delivery.body), deduplication_id=identifier)
         if work is Work.HELD:
             held.put(delivery)
 

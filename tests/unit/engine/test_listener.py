@@ -107,6 +107,18 @@ def test_what_is_sent_goes_with_the_commit(site: Site, mode: dict[str, Any]) -> 
     assert site.broker.depth("orders") == 0
 
 
+@every_mode
+def test_what_is_sent_again_under_its_id_is_there_once(site: Site, mode: dict[str, Any]) -> None:
+    """J127."""
+    site.send("a", "b")
+
+    def forward(delivery: Delivery) -> None:
+        delivery.send("queue://shipped", JmsMessage.text("x"), deduplication_id="1")
+
+    site.activation(forward, **mode).run(idle_for=QUICK)
+    assert site.bodies("shipped") == ["x"]
+
+
 def test_a_refused_send_rolls_back(site: Site) -> None:
     """J127: a commit that the broker refuses settles nothing."""
     site.broker.forbid(Destination.queue("shipped"))
