@@ -111,10 +111,11 @@ class Admission:
             _log.error("%s: message %s was left in progress: it stays", self._name, event.message_id)
             return None
         duplicates = None if event.left else self.duplicates
-        known = self.settled.knows(event, self.settled.key(self._sources[event.source], message))
+        settled = self.settled
+        known = settled.knows(event, received, settled.key(self._sources[event.source], message))
         if known or (duplicates and duplicates.is_handled(event.message_id)):
             self._tally.repeated += 1
-            self.settled.keep(received)
+            settled.keep(received)
             if event.in_progress:
                 self._machine.came_in_vain(event.message_id)
             return None

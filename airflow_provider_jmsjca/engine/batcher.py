@@ -253,7 +253,7 @@ class _Collection:
                 return
             message, undecodable = salvaged, str(fault)
             self._undecodable += 1
-        if (trusted_ids or message.redelivered) and self._is_known(message, trusted_ids=trusted_ids):
+        if (trusted_ids or message.redelivered) and self._is_known(message):
             self._duplicates += 1
         else:
             body = message.body
@@ -262,16 +262,14 @@ class _Collection:
         unit.acknowledge(received)
         self._in_unit += 1
 
-    def _is_known(self, message: JmsMessage, *, trusted_ids: bool) -> bool:
+    def _is_known(self, message: JmsMessage) -> bool:
         if message.message_id is None:
             return False
         place = message.destination
         if place not in self._places:
             self._places[place] = str(place)
         key = message_key(message.message_id, self._places[place])
-        if not self._batch.knows(key):
-            return False
-        return trusted_ids or self._batch.knows(key, raw_body(message))
+        return self._batch.knows(key) and self._batch.knows(key, raw_body(message))
 
     def _is_full(self) -> bool:
         count = len(self._rows)

@@ -109,6 +109,8 @@ class DirectWay:
         dispatcher, received = self._dispatcher, intake.arrivals[0]
         if received.generation != received.consumer.generation or message.message_id is None:
             return None
+        if dispatcher.settled.comes_again(received):
+            return None
         group = message.properties.get("JMSXGroupID")
         direct = self._machine.begin_directly(
             next(self._admission.numbers), message.message_id, None if group is None else str(group), now
@@ -131,7 +133,7 @@ class DirectWay:
         dispatcher = self._dispatcher
         held = intake.held.pop(direct.delivery, None)
         if held is not None:
-            dispatcher.settled.add(dispatcher.settled.key(self._source, held[1]))
+            dispatcher.settled.note(held[0], held[1], self._source)
         dispatcher.tally.commit(1)
         if not self._machine.committed_directly(direct):
             return dispatcher.handle((UnitCommitted(unit=direct.unit),))

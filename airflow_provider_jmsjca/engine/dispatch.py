@@ -222,7 +222,7 @@ class Dispatcher:
             if isinstance(event, ConnectionUp):
                 self.tally.connections += 1
                 self.refusal = None
-                self.settled.connected()
+                self.settled.connected(stable=link.connection.capabilities.stable_message_id)
             elif isinstance(event, (ConnectFailed, ConnectionLost)):
                 link.is_lost = True
                 self.admission.intake.open = False

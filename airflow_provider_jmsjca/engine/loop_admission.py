@@ -9,14 +9,12 @@ from collections.abc import Callable
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.events import Event, MessageArrived
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.admission import Admission
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.once import Once, Verdict
 from airflow_provider_jmsjca.engine.outage import Intake
 from airflow_provider_jmsjca.engine.settled import Key
 from airflow_provider_jmsjca.engine.statistics import Tally
-from airflow_provider_jmsjca.errors import PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Received
 
 _log = logging.getLogger(__name__)
@@ -65,8 +63,8 @@ class LoopAdmission(Admission):
         """
         held = self.intake.held
         unsettled = {self.key(received) for number, (received, _) in held.items() if number not in returned}
-        for received in self.intake.arrivals:
-            message = _readable(received)
+        for received in () if self.settled.stable else self.intake.arrivals:
+            message = received.readable
             if message is not None and not message.redelivered:
                 unsettled.add(self.key(received))
         super().begin_anew(intake)
@@ -74,14 +72,14 @@ class LoopAdmission(Admission):
 
     def key(self, received: Received) -> Key:
         """Return what tells a message from others."""
-        return self.settled.key(received.consumer.subscription.destination, _readable(received))
+        return self.settled.identity(received)
 
     def leave(self, number: int) -> tuple[str | None, Destination]:
         """Let go of a message that stays; return its id and where it stays."""
         origin = self.intake.origin(number)
         received, _ = self.intake.held.pop(number)
         self._once.leave(self.key(received))
-        message = _readable(received)
+        message = received.readable
         return None if message is None else message.message_id, origin
 
     def arrived(self, intake: Intake) -> None:
@@ -105,7 +103,7 @@ class LoopAdmission(Admission):
     def _next(self, intake: Intake) -> MessageArrived | None:
         received = intake.arrivals[0]
         try:
-            verdict = self._verdict(intake, received)
+            verdict = self._verdict(received)
             if verdict is Verdict.TAKE:
                 return self.take()
             if verdict is Verdict.SETTLE:
@@ -117,20 +115,11 @@ class LoopAdmission(Admission):
             intake.arrivals.popleft()
         return None
 
-    def _verdict(self, intake: Intake, received: Received) -> Verdict:
+    def _verdict(self, received: Received) -> Verdict:
         if received.generation != received.consumer.generation:
             return Verdict.TAKE  # it is found to be stale then
-        stable = intake.link.connection.capabilities.stable_message_id
-        return self._once.arrived(received, _readable(received), self.key(received), stable=stable)
+        return self._once.arrived(received, received.readable, self.key(received), stable=self.settled.stable)
 
     def _look_again(self, found: list[Received]) -> None:
         self.intake.arrivals.extendleft(reversed(found))
         self.arrived(self.intake)
-
-
-def _readable(received: Received) -> JmsMessage | None:
-    """Return the message, or what can be kept of it."""
-    try:
-        return received.message
-    except PoisonMessageError:
-        return received.salvaged

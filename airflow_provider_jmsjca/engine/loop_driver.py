@@ -175,7 +175,7 @@ class LoopDriver:
     def opening(self, intake: Intake) -> None:
         """The outcomes of whatever was settled over earlier connections are known: this is what they were."""
         if intake is self.admission.intake:
-            self.admission.settled.connected()
+            self.admission.settled.connected(stable=intake.link.connection.capabilities.stable_message_id)
 
     def opened(self, intake: Intake) -> None:
         """The consumers of an intake are there."""

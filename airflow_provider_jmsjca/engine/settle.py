@@ -167,13 +167,13 @@ class Settler:
             if number not in intake.held:
                 continue
             origin = intake.origin(number)
-            _, message = intake.held.pop(number)
+            received, message = intake.held.pop(number)
             if intake.origins:
                 intake.origins.pop(number, None)
             if message is None:
                 continue
             if decision.__class__ not in _COME_BACK:
-                settled.add(settled.key(origin, message))
+                settled.note(received, message, origin)
             if admission.duplicates is not None:
                 handled = decision.__class__ is CommitUnit
                 admission.out_of_hand(intake, message.message_id, handled=handled)

@@ -24,11 +24,18 @@ _REMEMBERED = 32_768
 class SettledLately:
     """Ids of settled messages, and messages that came again although they were settled.
 
-    Adding, connecting and asking are serialised by the caller; settling is not.
+    Where the broker makes the ids, a message is known by what it is there: a broker that was killed may call
+    what it repeats new. Where the id is the producer's word, or comes from what was published elsewhere, it
+    counts only with the redelivered flag.
+
+    Noting, connecting and asking are serialised by the caller; settling is not.
 
     Args:
         sources: How many destinations there are. Copies of a message in several queues may have the same id,
             and each of them is settled by itself.
+
+    Attributes:
+        stable: Whether the broker makes the ids.
     """
 
     def __init__(self, sources: int = 1) -> None:
@@ -36,7 +43,7 @@ class SettledLately:
         self._ids: deque[Key] = deque(maxlen=_REMEMBERED)
         self._known: frozenset[Key] = frozenset()
         self._repeated: deque[Received] = deque()
-        self.add = self._ids.append
+        self.stable = False
 
     @property
     def has_repeated(self) -> bool:
@@ -48,8 +55,22 @@ class SettledLately:
         """What was settled over earlier connections."""
         return self._known
 
+    def note(self, received: Received, message: JmsMessage | None, destination: Destination) -> None:
+        """Note that a message was settled.
+
+        Args:
+            received: It.
+            message: What it is to the listener, under the id it was published with.
+            destination: Which of the sources it came from.
+        """
+        if self.stable:
+            self._ids.append(self.identity(received))
+            if message is received.readable:
+                return
+        self._ids.append(self.key(destination, message))
+
     def key(self, destination: Destination, message: JmsMessage | None) -> Key:
-        """Return what tells a message from others; `None` if nothing does.
+        """Return what tells a published message from others; `None` if nothing does.
 
         On some brokers the id is the producer's word, which may give several messages the same: what they
         say tells them apart.
@@ -57,24 +78,54 @@ class SettledLately:
         if message is None or message.message_id is None:
             return None
         body = message.body
-        said = hash(body) if isinstance(body, (str, bytes)) else 0
-        return (message.message_id, said) if self._sources == 1 else (message.message_id, said, destination)
+        return self._key(message.message_id, body if isinstance(body, (str, bytes)) else None, destination)
 
-    def connected(self) -> None:
-        """Know from now on what was settled over the connections before."""
+    def identity(self, received: Received) -> Key:
+        """Return what tells a message at the broker from others; `None` if nothing does.
+
+        A broker that was set up anew gives the same ids again, but not at the same time.
+        """
+        message = received.readable
+        if not self.stable or message is None or message.message_id is None:
+            return self.key(received.consumer.subscription.destination, message)
+        body = message.body
+        said = body if isinstance(body, (str, bytes)) else None
+        return self._key(
+            message.message_id, (said, message.timestamp), received.consumer.subscription.destination
+        )
+
+    def _key(self, message_id: str, said: object, destination: Destination) -> Key:
+        if self._sources == 1:
+            return message_id, hash(said)
+        return message_id, hash(said), destination
+
+    def connected(self, *, stable: bool) -> None:
+        """Know from now on what was settled over the connections before.
+
+        Args:
+            stable: Whether the broker makes the ids.
+        """
+        self.stable = stable
         self._known = frozenset(self._ids) - {None}
 
     def forget(self, keys: AbstractSet[Key]) -> None:
         """Know nothing of messages that came anew under the id of a settled one, and were not settled."""
         if not keys.isdisjoint(self._ids):
             self._ids = deque((each for each in self._ids if each not in keys), maxlen=_REMEMBERED)
-            self.add = self._ids.append
         self._known -= keys
 
-    def knows(self, event: MessageArrived, key: Key) -> bool:
+    def knows(self, event: MessageArrived, received: Received, key: Key) -> bool:
         """Say whether a message was settled before and came again."""
+        if not self._known:
+            return False
+        if self.comes_again(received):
+            return True
         counts = event.parked is None or event.in_progress
         return event.redelivered and counts and key in self._known
+
+    def comes_again(self, received: Received) -> bool:
+        """Say whether the broker, which makes the ids, has given out this very message before."""
+        return self.stable and bool(self._known) and self.identity(received) in self._known
 
     def keep(self, received: Received) -> None:
         """Keep a message that is to be settled once more."""

@@ -21,7 +21,7 @@ from typing import Protocol, TypeAlias
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import is_secret
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.capabilities import BrokerInfo, Capabilities
 
@@ -204,6 +204,14 @@ class Received:
         `None` where the transport can't tell that.
         """
         return None if self._salvage is None else self._salvage()
+
+    @property
+    def readable(self) -> JmsMessage | None:
+        """The message, or what can be kept of it."""
+        try:
+            return self.message
+        except PoisonMessageError:
+            return self.salvaged
 
 
 OnReceived: TypeAlias = Callable[[Received], None]

@@ -12,7 +12,14 @@ import pytest
 from airflow_provider_jmsjca.core.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Connection, OnReceived, Outgoing, Received, Subscription
+from airflow_provider_jmsjca.transports.base import (
+    Capabilities,
+    Connection,
+    OnReceived,
+    Outgoing,
+    Received,
+    Subscription,
+)
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 from airflow_provider_jmsjca.transports.memory.message_queue import Entry
 from tests.unit.engine.listening import MODES, ORDERS, Site, until
@@ -29,16 +36,34 @@ def site() -> Iterator[Site]:
     made.close()
 
 
-def put(site: Site, *bodies_and_ids: tuple[str, str], redelivered: bool = False) -> None:
+def put(
+    site: Site,
+    *bodies_and_ids: tuple[str, str],
+    redelivered: bool = False,
+    timestamp: int | None = None,
+) -> None:
     """Put messages into the queue under the ids that their producer gave them, as on RabbitMQ."""
     queue = site.broker.queue(ORDERS.name)
     for body, message_id in bodies_and_ids:
-        message = replace(JmsMessage.text(body), message_id=message_id, destination=ORDERS)
+        message = replace(
+            JmsMessage.text(body), message_id=message_id, destination=ORDERS, timestamp=timestamp
+        )
         entry = Entry(message, next(numbers))
         entry.deliveries = int(redelivered)
         with site.broker.lock:
             queue.add(entry)
             queue.dispatch(0)
+
+
+def as_on_rabbitmq(site: Site) -> Callable[[], Connection]:
+    """Return what opens connections on which ids are the producer's word."""
+
+    class Trusting(MemoryConnection):
+        @property
+        def capabilities(self) -> Capabilities:
+            return replace(super().capabilities, stable_message_id=False)
+
+    return lambda: Trusting(site.broker, site.settings)
 
 
 def put_published(site: Site, *bodies_and_ids: tuple[str, str]) -> None:
@@ -80,18 +105,40 @@ def test_another_message_under_the_id_of_a_settled_one_is_handled(site: Site, mo
     assert (listener.counts.repeated, site.broker.depth("orders")) == (0, 0)
 
 
-def test_what_comes_again_after_it_was_settled_is_settled_again(site: Site) -> None:
+@every_mode
+@pytest.mark.parametrize(
+    ("opens", "redelivered"),
+    [
+        pytest.param(as_on_rabbitmq, True, id="RabbitMQ calls everything redelivered"),
+        pytest.param(lambda _: None, False, id="ActiveMQ and Artemis call nothing redelivered"),
+    ],
+)
+def test_what_comes_again_after_it_was_settled_is_settled_again(
+    site: Site, opens: Callable[[Site], Any], redelivered: bool, mode: dict[str, Any]
+) -> None:
     """A broker that was killed has forgotten the acknowledgement."""
     put(site, (CREATED, "order-7"))
-    listener = site.activation(lambda _: None)
+    listener = site.activation(lambda _: None, connect_with=opens(site), **mode)
     listener.start()
     until(lambda: listener.counts.committed == 1)
     site.broker.restart()
     until(lambda: listener.statistics().connections == 2)
-    put(site, (CREATED, "order-7"), redelivered=True)
+    put(site, (CREATED, "order-7"), ("next", "order-8"), redelivered=redelivered)
     until(lambda: site.broker.depth("orders") == 0)
-    assert site.got == [CREATED]
-    assert (listener.counts.committed, listener.counts.repeated) == (1, 1)
+    assert site.got == [CREATED, "next"]
+    assert (listener.counts.committed, listener.counts.repeated) == (2, 1)
+
+
+def test_a_broker_that_was_set_up_anew_gives_ids_again(site: Site) -> None:
+    """What was sent at another time is another message."""
+    put(site, (CREATED, "7"), timestamp=1000)
+    listener = site.activation(lambda _: None)
+    listener.start()
+    until(lambda: listener.counts.committed == 1)
+    site.broker.restart()
+    put(site, (CREATED, "7"), timestamp=2000)
+    until(lambda: listener.counts.committed == 2)
+    assert (site.got, listener.counts.repeated) == ([CREATED, CREATED], 0)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +155,7 @@ def test_what_waited_unread_over_two_outages_is_handled(site: Site, how: Callabl
             outages.remove(delivery.body)
             site.broker.restart()
 
-    listener = site.activation(handle)
+    listener = site.activation(handle, connect_with=as_on_rabbitmq(site) if how is put else None)
     listener.start()
     until(lambda: site.broker.depth("orders") == 0)
     assert site.got == [CREATED, CREATED, "another", "another", CREATED]
