@@ -207,10 +207,11 @@ class Deliveries:
         step = next_step(message, state, self._settings, self._chance)
         retries = self._settings.move_retries
         most = _MOVES if retries is None else retries
-        if isinstance(step, Transfer) and self._sightings.moves_failed(message) > most:
+        failed = self._sightings.moves_failed(message)
+        if isinstance(step, Transfer) and failed > most:
             # Some brokers close the connection with their refusal, and the message comes anew.
             self._warn(message, "no move of it came to a good end; it stays here")
-            message.moves_failed = retries or 0
+            message.moves_failed = 0 if retries is None else failed
             step = step_after_failure(message, state, self._settings, self._chance)
         self._carry_out(unit, message, step)
 
@@ -232,6 +233,7 @@ class Deliveries:
                 self._settle(unit, message, decision)
             case Keep():
                 self._log(Level.ERROR, f"message {message.name} can neither be delivered nor moved: it stays")
+                self._sightings.move_given_up(message)
                 self._decide(Leave(delivery=message.delivery))
                 self._completion.leave(unit)
             case _:
@@ -295,6 +297,11 @@ class Deliveries:
             self._sightings.move_failed(message)
         if isinstance(decision, Stage):
             self._staging.end(message.message_id, done=False)
+        if not self.gate.open:
+            # The end of delays has been asked for: what would wait now isn't begun.
+            self._completion.put_back(unit)
+            return
+        if isinstance(decision, Stage):
             self._wait_a_moment(unit)
             return
         if isinstance(decision, Park):
