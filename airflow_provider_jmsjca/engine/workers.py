@@ -167,7 +167,7 @@ class Workers:
         item.noticed = False  # before it looks: what comes after that is noticed anew
         while (todo := self._admit(item)) is not None:
             self._work_off(todo)
-            if self._maximum > 1:
+            if todo and self._maximum > 1:  # what was not for us left its place to the next
                 return
 
     def _work_off(self, todo: list[Work]) -> None:
