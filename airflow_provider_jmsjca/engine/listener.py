@@ -337,6 +337,7 @@ class Activation:
         idle_for: timedelta | None = None,
         stop: StopSignal | None = None,
         within: timedelta = STOP_WITHIN,
+        within_if_stopped: timedelta | None = None,
         progress: Progress | None = None,
         progress_every: timedelta = timedelta(seconds=5),
     ) -> Counts:
@@ -349,6 +350,7 @@ class Activation:
             stop: End when it is set: somebody breaks it off. A durable subscription stays then, whatever the
                 settings say, for messages that a later run is to get.
             within: How long running handlers may take at the end.
+            within_if_stopped: How long at most once `stop` is set, be it at the end; `None`: no less.
             progress: Called with the counts now and then.
             progress_every: How often.
 
@@ -357,12 +359,15 @@ class Activation:
 
         Raises:
             PermanentBrokerError: The broker refuses.
-            ConfigurationError: The settings can't work on this broker, an end is out of range, or it runs
-                already and `max_messages` is given.
+            ConfigurationError: The settings can't work on this broker, an end is out of range, it runs
+                already and `max_messages` is given, or a handler calls it, and would wait for itself.
         """
+        self.refuse_in_handler("run")
         watch = Watch(
             ends=Ends(max_messages=max_messages, run_for=run_for, idle_for=idle_for),
             stop=stop,
+            within=within,
+            within_if_stopped=within_if_stopped,
             progress=progress,
             progress_every=progress_every,
             clock=self._clock,
@@ -372,9 +377,7 @@ class Activation:
         try:
             found = watch.until_end(self)
         finally:
-            self.ended_by, reason = found or (EndReason.STOPPED, "told to stop")
-            self.request_stop(within, reason=reason, delete_durable=found is not None)
-            watch.until_over(self, within)
+            self.ended_by = watch.end(self, found)
         if self.fault is not None:
             raise self.fault
         return self.counts
