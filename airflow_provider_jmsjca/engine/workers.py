@@ -105,7 +105,14 @@ class Workers:
         thread = threading.Thread(
             target=context.run, args=(self._run,), name=f"jms-listener {self._name} {number}", daemon=True
         )
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            with self._lock:
+                self.size -= 1
+                if self.size == 0:
+                    raise
+            _log.warning("%s: the process has no thread left, the work waits: %s", self._name, error)
 
     @property
     def are_here(self) -> bool:
