@@ -31,11 +31,12 @@ from airflow_provider_jmsjca.engine.delivery import (
 )
 from airflow_provider_jmsjca.engine.dispatch import Dispatcher
 from airflow_provider_jmsjca.engine.outage import Intake
+from airflow_provider_jmsjca.engine.sendable import check_sendable
 from airflow_provider_jmsjca.engine.settle import Settler, Settling
 from airflow_provider_jmsjca.engine.user_functions import refuse_unrun
 from airflow_provider_jmsjca.engine.workers import Work
-from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, ConnectionLostError
-from airflow_provider_jmsjca.transports.base import Connection, Outgoing
+from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError
+from airflow_provider_jmsjca.transports.base import Outgoing
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
 _enter = logging.getLogger(ENTER_LOGGER)
@@ -229,7 +230,7 @@ class Caller:
         connection = intake.link.connection
         if self._reply_to is not None and outgoing.message.reply_to is None:
             outgoing = replace(outgoing, message=replace(outgoing.message, reply_to=self._reply_to))
-        _check_sendable(connection, outgoing)
+        check_sendable(connection, outgoing)
         if self._transacted:
             self._settler.unit_to_join(intake, delivery.unit).send(outgoing)
         else:
@@ -252,16 +253,3 @@ class Caller:
 
 def _no_record(_message_id: str | None) -> int:
     raise ConfigurationError("attempts are to be recorded, and nothing was given to record them with")
-
-
-def _check_sendable(connection: Connection, outgoing: Outgoing) -> None:
-    capabilities = connection.capabilities
-    if outgoing.delay is not None:
-        capabilities.require(connection.broker, "delayed_delivery", purpose="a delay")
-    if outgoing.deduplication_id is not None:
-        capabilities.require(connection.broker, "deduplicating_send", purpose="a deduplication id")
-    if outgoing.message.body_kind not in capabilities.body_kinds:
-        raise CapabilityError(
-            f"a message with a {outgoing.message.body_kind} body can't be sent to {connection.broker}:"
-            " the body would not survive"
-        )

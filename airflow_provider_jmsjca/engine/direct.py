@@ -71,7 +71,7 @@ class DirectWay:
             What is to be done before this is asked again; `None`: there is nothing to take.
         """
         dispatcher, arrivals, lock = self._dispatcher, intake.arrivals, self._dispatcher.lock
-        dispatcher.finish_rollbacks()
+        dispatcher.rollbacks.finish()
         todo: list[Work] | None = None
         done: Direct | None = None
         while True:

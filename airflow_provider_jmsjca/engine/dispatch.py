@@ -18,7 +18,6 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     Decision,
     Deliver,
     Leave,
-    Level,
     Log,
     OpenConsumer,
     RollBackUnit,
@@ -38,22 +37,18 @@ from airflow_provider_jmsjca.core.delivery.refusals import Refusals
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.engine.admission import Admission
 from airflow_provider_jmsjca.engine.delivery import in_context
+from airflow_provider_jmsjca.engine.levels import LEVELS
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.outage import Bearer, Intake, Link
 from airflow_provider_jmsjca.engine.outage import Connect as ConnectFunction
 from airflow_provider_jmsjca.engine.receivers import InDoubt, Receivers
+from airflow_provider_jmsjca.engine.rollbacks import Rollbacks
 from airflow_provider_jmsjca.engine.statistics import Tally
 from airflow_provider_jmsjca.engine.workers import Work, Workers
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.transports.base import UnitOfWork
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
-_LEVELS = {
-    Level.DEBUG: logging.DEBUG,
-    Level.INFO: logging.INFO,
-    Level.WARNING: logging.WARNING,
-    Level.ERROR: logging.ERROR,
-}
 _FAR = float("inf")
 STOP_WITHIN = timedelta(seconds=30)
 
@@ -76,6 +71,7 @@ class Dispatcher:
         lock: Guards the machine and everything here.
         tally: What has happened.
         units: What handlers sent, by unit of work, until it is committed or rolled back.
+        rollbacks: Finished before anything else is done with the same messages.
         settled: What was settled lately.
         stopped: Set when the activation has stopped.
         stop_reason: Why.
@@ -117,8 +113,7 @@ class Dispatcher:
         self._connect = connect
         self.clock = clock
         self._lines: deque[Log] = deque()
-        self._rollbacks: deque[UnitOfWork] = deque()
-        self._rolling_back = threading.Lock()
+        self.rollbacks = Rollbacks(settings.name)
         self._unit_sizes: dict[int, int] = {}
         self._ended = self._woken = False
         self._delete_durable = False
@@ -205,7 +200,7 @@ class Dispatcher:
             except IndexError:  # another thread was quicker
                 break
             with in_context(self.settings.context_name if line.of_delivery else None):
-                _log.log(_LEVELS[line.level], "%s: %s", self.settings.name, line.text)
+                _log.log(LEVELS[line.level], "%s: %s", self.settings.name, line.text)
         if self.settled.has_repeated:
             self.settled.settle_again(self.settings.name)
         if self._ended:
@@ -302,7 +297,7 @@ class Dispatcher:
             case RollBackUnit(unit=unit):
                 self.tally.rolled_back += self.leave_unit(unit)
                 if (work := self.units.pop(unit, None)) is not None:
-                    self._rollbacks.append(work)
+                    self.rollbacks.waiting.append(work)
                     todo.append((self.admission.intake, decision))
             case Connect():
                 self.link = self._new_link()
@@ -328,8 +323,8 @@ class Dispatcher:
         self.workers.close()
 
     def _do(self, work: Work) -> list[Work]:
-        if self._rollbacks:
-            self.finish_rollbacks()
+        if self.rollbacks.waiting:
+            self.rollbacks.finish()
         if work[1].__class__ is RollBackUnit:
             return []
         if work[1].__class__ is Leave:
@@ -351,19 +346,6 @@ class Dispatcher:
             self.settings = replace(settings, subscription=first, further=tuple(further))
         failure = Failure(class_names=("ConnectionLostError",), message="a message stays unsettled")
         self.report(intake.link, ConnectionLost(failure=failure))
-
-    def finish_rollbacks(self) -> None:
-        """Roll back what was decided to be; before anything else is done with the same messages."""
-        with self._rolling_back:
-            while self._rollbacks:
-                try:
-                    self._rollbacks[0].rollback()
-                except JmsError as error:
-                    # A connection that is lost has rolled back by itself.
-                    _log.debug("%s: a rollback: %s", self.settings.name, error)
-                finally:
-                    # Not before: others go on with the same messages once there is none to be seen.
-                    self._rollbacks.popleft()
 
     def join_unit(self, unit: int) -> None:
         """A batch has one message more. Under the lock."""

@@ -299,6 +299,7 @@ class EveryMemberActivation:
         idle_for: timedelta | None = None,
         stop: StopSignal | None = None,
         within: timedelta = STOP_WITHIN,
+        within_if_stopped: timedelta | None = None,
         progress: Progress | None = None,
         progress_every: timedelta = timedelta(seconds=5),
     ) -> Counts:
@@ -312,11 +313,15 @@ class EveryMemberActivation:
 
         Raises:
             PermanentBrokerError: Every member refuses.
-            ConfigurationError: The settings can't work on these brokers, or an end is out of range.
+            ConfigurationError: The settings can't work on these brokers, an end is out of range, or a handler
+                calls it.
         """
+        self._refuse_in_handler("run")
         watch = Watch(
             ends=Ends(max_messages=max_messages, run_for=run_for, idle_for=idle_for),
             stop=stop,
+            within=within,
+            within_if_stopped=within_if_stopped,
             progress=progress,
             progress_every=progress_every,
             clock=self._clock,
@@ -327,9 +332,7 @@ class EveryMemberActivation:
             found = watch.until_end(self)
         finally:
             self.missing = self.down
-            self.ended_by, reason = found or (EndReason.STOPPED, "told to stop")
-            self.request_stop(within, reason=reason, delete_durable=found is not None)
-            watch.until_over(self, within)
+            self.ended_by = watch.end(self, found)
         fault = next((each.fault for each in self._all if each.fault is not None), None)
         if fault is not None:
             raise fault

@@ -12,26 +12,26 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
+from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.delivery.events import ResumeAsked, Start, StopAsked, SuspendAsked
 from airflow_provider_jmsjca.core.delivery.room import Room
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine import management
+from airflow_provider_jmsjca.engine.assembly import assemble
 from airflow_provider_jmsjca.engine.batch_spec import EndReason
-from airflow_provider_jmsjca.engine.calls import Caller, Handler, RecordFunction
-from airflow_provider_jmsjca.engine.direct import DirectWay, allows_direct_way
-from airflow_provider_jmsjca.engine.dispatch import STOP_WITHIN, Dispatcher
+from airflow_provider_jmsjca.engine.calls import Handler, RecordFunction
+from airflow_provider_jmsjca.engine.dispatch import STOP_WITHIN
 from airflow_provider_jmsjca.engine.ends import Ends
-from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, bounded
+from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.outage import Connect
 from airflow_provider_jmsjca.engine.runs import TICK_SECONDS, Progress, StopSignal, Watch
-from airflow_provider_jmsjca.engine.settle import Settler
 from airflow_provider_jmsjca.engine.statistics import Counts, Statistics
 from airflow_provider_jmsjca.engine.user_functions import plain_function
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
@@ -82,38 +82,23 @@ class Activation:
         if settings.delivery.record_attempts and record is None:
             raise ConfigurationError("record_attempts is on, and nothing was given to record them with")
         self._settings = settings
-        self._connect = connect
-        self._handler = plain_function("the handler", handler)
-        self._record = record
         self._clock = clock
-        self._chance = chance
-        self._tracker = RedeliveryTracker()
+        self._assemble = functools.partial(
+            assemble,
+            settings,
+            connect,
+            plain_function("the handler", handler),
+            record,
+            RedeliveryTracker(),
+            clock=clock,
+            chance=chance,
+            gives_up=gives_up,
+            on_stop=on_stop,
+        )
         self._lock = threading.Lock()
-        self._gives_up = gives_up
-        self._on_stop = on_stop
-        self._dispatcher = self._new_dispatcher(None, None)
+        self._dispatcher = self._assemble()
         self._started = False
         self.ended_by: EndReason | None = None
-
-    def _new_dispatcher(self, limit: int | None, room: Room | None) -> Dispatcher:
-        settings = self._settings if limit is None else bounded(self._settings, limit)
-        delivery = settings.delivery
-        if room is None and (delivery.further or delivery.in_progress):
-            # Which message is next is the machine's choice, so the limit has to be its too.
-            room = Room(delivery.concurrency, limit)
-        share = None if room is None else room.join(lambda: None)
-        machine = DeliveryMachine(delivery, self._tracker, self._chance, share)
-        dispatcher = Dispatcher(settings, machine, self._connect, self._clock, takes_all=room is not None)
-        if share is not None:
-            share.wake = dispatcher.wake
-        dispatcher.gives_up, dispatcher.on_stop = self._gives_up, self._on_stop
-        dispatcher.admission.limit = limit if room is None else None
-        settler = Settler(dispatcher)
-        caller = Caller(dispatcher, settler, self._handler, self._record)
-        dispatcher.perform = caller.perform
-        if allows_direct_way(settings):
-            dispatcher.admit = DirectWay(dispatcher, settler, caller.engine, caller.call_directly).take
-        return dispatcher
 
     @property
     def settings(self) -> ListenerSettings:
@@ -238,7 +223,7 @@ class Activation:
                         f"{self._settings.name} runs already; stop it, to let it run with a limit"
                     )
                 return
-            self._dispatcher = self._new_dispatcher(limit, room)
+            self._dispatcher = self._assemble(limit=limit, room=room)
             self._dispatcher.stop_within = stop_within
             self._started = True
             self._dispatcher.start()
@@ -337,6 +322,7 @@ class Activation:
         idle_for: timedelta | None = None,
         stop: StopSignal | None = None,
         within: timedelta = STOP_WITHIN,
+        within_if_stopped: timedelta | None = None,
         progress: Progress | None = None,
         progress_every: timedelta = timedelta(seconds=5),
     ) -> Counts:
@@ -349,6 +335,7 @@ class Activation:
             stop: End when it is set: somebody breaks it off. A durable subscription stays then, whatever the
                 settings say, for messages that a later run is to get.
             within: How long running handlers may take at the end.
+            within_if_stopped: How long at most once `stop` is set, be it at the end; `None`: no less.
             progress: Called with the counts now and then.
             progress_every: How often.
 
@@ -357,12 +344,15 @@ class Activation:
 
         Raises:
             PermanentBrokerError: The broker refuses.
-            ConfigurationError: The settings can't work on this broker, an end is out of range, or it runs
-                already and `max_messages` is given.
+            ConfigurationError: The settings can't work on this broker, an end is out of range, it runs
+                already and `max_messages` is given, or a handler calls it, and would wait for itself.
         """
+        self.refuse_in_handler("run")
         watch = Watch(
             ends=Ends(max_messages=max_messages, run_for=run_for, idle_for=idle_for),
             stop=stop,
+            within=within,
+            within_if_stopped=within_if_stopped,
             progress=progress,
             progress_every=progress_every,
             clock=self._clock,
@@ -372,9 +362,7 @@ class Activation:
         try:
             found = watch.until_end(self)
         finally:
-            self.ended_by, reason = found or (EndReason.STOPPED, "told to stop")
-            self.request_stop(within, reason=reason, delete_durable=found is not None)
-            watch.until_over(self, within)
+            self.ended_by = watch.end(self, found)
         if self.fault is not None:
             raise self.fault
         return self.counts

@@ -248,10 +248,14 @@ class LoadBalancedActivation:
     def stop(self, within: timedelta = STOP_WITHIN, *, reason: str = "told to stop") -> bool:
         """Stop both sides, and wait for it; see `Activation.stop`."""
         deadline = time.monotonic() + within.total_seconds()
-        self._request_stop(within, reason)
+        self.request_stop(within, reason=reason)
         return self.await_stop(deadline)
 
-    def _request_stop(self, within: timedelta, reason: str) -> None:
+    def request_stop(
+        self, within: timedelta = STOP_WITHIN, *, reason: str = "told to stop", delete_durable: bool = False
+    ) -> None:
+        """Begin to stop both sides, and return at once. The subscription stays: it is others' too."""
+        del delete_durable
         for side in (self.topic_side, self.queue_side):
             side.request_stop(within, reason=reason, delete_durable=False)
 
@@ -268,6 +272,7 @@ class LoadBalancedActivation:
         idle_for: timedelta | None = None,
         stop: StopSignal | None = None,
         within: timedelta = STOP_WITHIN,
+        within_if_stopped: timedelta | None = None,
         progress: Progress | None = None,
         progress_every: timedelta = timedelta(seconds=5),
     ) -> Counts:
@@ -280,11 +285,15 @@ class LoadBalancedActivation:
 
         Raises:
             PermanentBrokerError: The broker refuses one of the sides.
-            ConfigurationError: The settings can't work on this broker, or an end is out of range.
+            ConfigurationError: The settings can't work on this broker, an end is out of range, or a handler
+                calls it.
         """
+        self.queue_side.refuse_in_handler("run")
         watch = Watch(
             ends=Ends(max_messages=max_messages, run_for=run_for, idle_for=idle_for),
             stop=stop,
+            within=within,
+            within_if_stopped=within_if_stopped,
             progress=progress,
             progress_every=progress_every,
             clock=time.monotonic,
@@ -295,9 +304,7 @@ class LoadBalancedActivation:
         try:
             found = watch.until_end(self)
         finally:
-            self.ended_by, reason = found or (EndReason.STOPPED, "told to stop")
-            self._request_stop(within, reason)
-            watch.until_over(self, within)
+            self.ended_by = watch.end(self, found)
         for side in (self.topic_side, self.queue_side):
             if side.fault is not None:
                 raise side.fault

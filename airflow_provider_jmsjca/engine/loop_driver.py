@@ -22,7 +22,6 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     Deliver,
     DeliverEndOfBatch,
     Leave,
-    Level,
     Log,
     Move,
     OpenConsumer,
@@ -46,6 +45,7 @@ from airflow_provider_jmsjca.core.delivery.refusals import Refusals
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.hand_outs import HandOuts
+from airflow_provider_jmsjca.engine.levels import LEVELS
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.loop_admission import LoopAdmission
 from airflow_provider_jmsjca.engine.loop_link import LoopLink
@@ -60,12 +60,6 @@ from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.transports.base import UnitOfWork
 
 _log = logging.getLogger(__name__)
-_LEVELS = {
-    Level.DEBUG: logging.DEBUG,
-    Level.INFO: logging.INFO,
-    Level.WARNING: logging.WARNING,
-    Level.ERROR: logging.ERROR,
-}
 
 
 class LoopDriver:
@@ -210,7 +204,7 @@ class LoopDriver:
             case RollBackUnit(unit=unit):
                 self.tally.rolled_back += self.hand_outs.rolled_back(unit)
             case Log(level=level, text=text):
-                _log.log(_LEVELS[level], "%s: %s", self.settings.name, text)
+                _log.log(LEVELS[level], "%s: %s", self.settings.name, text)
             case Wait():
                 pass
             case Leave(delivery=delivery):

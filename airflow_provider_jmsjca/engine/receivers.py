@@ -17,6 +17,7 @@ from airflow_provider_jmsjca.errors import (
     ConnectionLostError,
     JmsError,
     PermanentBrokerError,
+    TransientBrokerError,
 )
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionState, Consumer, OnReceived
 
@@ -72,7 +73,8 @@ class Receivers:
         """Open the consumers of every destination whose turn to be tried it is.
 
         Raises:
-            JmsError: The one destination there is was refused, or all are; or the connection is lost.
+            JmsError: The one destination there is was refused, or all are, be it that it isn't any one's turn
+                to be tried; or the connection is lost.
         """
         self._connection, self._on_received = connection, on_received
         in_progress = self._settings.in_progress
@@ -92,8 +94,8 @@ class Receivers:
         if error is not None:
             raise error
         # They were refused over the connections before, which some brokers close with each refusal.
-        if self._refusals.all_final and not self._settings.retry_permanent:
-            raise PermanentBrokerError("; ".join(dict.fromkeys(self._refusals.reasons.values())))
+        kind = PermanentBrokerError if self._refusals.all_final else TransientBrokerError
+        raise kind("; ".join(dict.fromkeys(self._refusals.reasons.values())))
 
     def close(self) -> None:
         """Close every consumer: what isn't settled goes back.

@@ -16,7 +16,7 @@ TICK_SECONDS = 0.05
 
 
 class StopSignal(Protocol):
-    """What tells a run to stop, as `threading.Event` does. It is asked until the run is over."""
+    """What tells a run to stop, as `threading.Event` does."""
 
     def is_set(self) -> bool:
         """Whether it is time."""
@@ -34,6 +34,9 @@ class Running(Protocol):
 
     def quiet_since(self) -> float | None:
         """Since when it has had nothing to do although the broker is there; `None` while that isn't so."""
+
+    def request_stop(self, within: timedelta, *, reason: str, delete_durable: bool) -> None:
+        """Begin to stop, or let a stop under way be over sooner."""
 
     def await_stop(self, deadline: float) -> bool:
         """Wait for the end of a stop, until the deadline on the clock; say whether it was in good order."""
@@ -54,6 +57,8 @@ class Watch:
     Attributes:
         ends: When it ends.
         stop: End when it is set.
+        within: How long running handlers may take at the end.
+        within_if_stopped: How long at most once `stop` is set.
         progress: Called with the counts now and then.
         progress_every: How often.
         clock: Seconds, monotonic; that of what is watched.
@@ -61,29 +66,17 @@ class Watch:
 
     ends: Ends
     stop: StopSignal | None
+    within: timedelta
+    within_if_stopped: timedelta | None
     progress: Progress | None
     progress_every: timedelta
     clock: Callable[[], float]
-
-    def until_over(self, running: Running, within: timedelta) -> None:
-        """Wait for the end of a stop; whoever breaks the run off meanwhile may ask for a quicker one.
-
-        Args:
-            running: What stops.
-            within: How long it may take.
-        """
-        deadline = self.clock() + within.total_seconds()
-        while not (running.await_stop(self.clock() + TICK_SECONDS) or running.over):
-            if self.clock() >= deadline:
-                return
-            if self.stop is not None:
-                self.stop.is_set()
 
     def until_end(self, running: Running) -> tuple[EndReason, str] | None:
         """Return which end was reached, also in words; `None`: it was stopped, or has stopped by itself."""
         began = idle_since = self.clock()
         next_progress = began + self.progress_every.total_seconds()
-        while not running.await_end(TICK_SECONDS) and not (self.stop is not None and self.stop.is_set()):
+        while not running.await_end(TICK_SECONDS) and not self._broken_off:
             now = self.clock()
             if self.progress is not None and now >= next_progress:
                 next_progress = now + self.progress_every.total_seconds()
@@ -96,3 +89,32 @@ class Watch:
             if found is not None and not (found[0] is EndReason.IDLE and running.looks):
                 return found
         return None
+
+    def end(self, running: Running, found: tuple[EndReason, str] | None) -> EndReason:
+        """Stop what runs, wait for it, and return why it ended.
+
+        Args:
+            running: What is stopped, sooner if it is broken off meanwhile.
+            found: What `until_end` returned.
+        """
+        ended_by, reason = found or (EndReason.STOPPED, "told to stop")
+        over = False
+        if not self._broken_off:
+            running.request_stop(self.within, reason=reason, delete_durable=found is not None)
+            over = self._is_over(running, self.within, unless_broken_off=True)
+        if self._broken_off and not over:
+            within = min(self.within, self.within_if_stopped or self.within)
+            running.request_stop(within, reason=reason, delete_durable=False)
+            self._is_over(running, within)
+        return ended_by
+
+    @property
+    def _broken_off(self) -> bool:
+        return self.stop is not None and self.stop.is_set()
+
+    def _is_over(self, running: Running, within: timedelta, *, unless_broken_off: bool = False) -> bool:
+        deadline = self.clock() + within.total_seconds()
+        while not (running.await_stop(self.clock() + TICK_SECONDS) or running.over):
+            if self.clock() >= deadline or (unless_broken_off and self._broken_off):
+                return False
+        return True

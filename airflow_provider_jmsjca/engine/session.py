@@ -17,10 +17,10 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.engine.acknowledge_mode import AcknowledgeMode
 from airflow_provider_jmsjca.engine.inbox import Inbox
+from airflow_provider_jmsjca.engine.sendable import check_sendable
 from airflow_provider_jmsjca.engine.session_subscription import AT_ONCE, session_subscription
 from airflow_provider_jmsjca.engine.usage import Usage
 from airflow_provider_jmsjca.errors import (
-    CapabilityError,
     ConfigurationError,
     JmsError,
     PermanentBrokerError,
@@ -123,7 +123,9 @@ class JmsSession:
         )
         if not (priority is None and persistent is None and time_to_live is None):
             outgoing = replace(outgoing, message=_changed(message, time_to_live, priority, persistent))
-        self._check_sendable(message, delay, deduplication_id)
+        if deduplication_id is not None:
+            self._require("deduplicating_send", purpose="a deduplication id")
+        check_sendable(self._connection, outgoing)
         if self._transacted:
             self._open_unit().send(outgoing)
             return
@@ -363,17 +365,6 @@ class JmsSession:
         if selector:
             Selector.parse(selector)
             self._require("selector", purpose=f"the message selector {selector!r}")
-
-    def _check_sendable(self, message: JmsMessage, delay: float | None, deduplication_id: str | None) -> None:
-        if delay:
-            self._require("delayed_delivery", purpose="a delay")
-        if deduplication_id is not None:
-            self._require("deduplicating_send", purpose="a deduplication id")
-        if message.body_kind not in self._connection.capabilities.body_kinds:
-            raise CapabilityError(
-                f"a message with a {message.body_kind} body can't be sent to {self._connection.broker}:"
-                " the body would not survive"
-            )
 
     def _check_transacted(self, method: str) -> None:
         self._check_open()

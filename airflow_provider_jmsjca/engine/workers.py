@@ -105,7 +105,14 @@ class Workers:
         thread = threading.Thread(
             target=context.run, args=(self._run,), name=f"jms-listener {self._name} {number}", daemon=True
         )
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            with self._lock:
+                self.size -= 1
+                if self.size == 0:
+                    raise
+            _log.warning("%s: the process has no thread left, the work waits: %s", self._name, error)
 
     @property
     def are_here(self) -> bool:
@@ -167,7 +174,7 @@ class Workers:
         item.noticed = False  # before it looks: what comes after that is noticed anew
         while (todo := self._admit(item)) is not None:
             self._work_off(todo)
-            if self._maximum > 1:
+            if todo and self._maximum > 1:  # what was not for us left its place to the next
                 return
 
     def _work_off(self, todo: list[Work]) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -28,13 +28,14 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import finder
 from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.operators.killing import AnyActivation, WhenKilled
+from airflow_provider_jmsjca.operators.killing import WITHIN_IF_KILLED, Killed
 from airflow_provider_jmsjca.operators.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.operators.stints import Stint
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 
+_AnyActivation: TypeAlias = Activation | EveryMemberActivation | LoadBalancedActivation
 _PROGRESS = timedelta(seconds=5)
 
 
@@ -112,7 +113,7 @@ class JmsListenOperator(BaseOperator):
         self.confirm = confirm
         self.park = park
         self.subscribes = subscribes
-        self._killed = False
+        self._killed = Killed()
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Consume until an end is reached, or until there is nothing to do."""
@@ -137,7 +138,7 @@ class JmsListenOperator(BaseOperator):
 
     def on_kill(self) -> None:
         """Stop: running calls are finished or rolled back, everything else goes back to the broker."""
-        self._killed = True  # no more than that in a signal handler; the run sees it
+        self._killed.set()
 
     def _check(self) -> None:
         faults: list[str] = []
@@ -166,20 +167,21 @@ class JmsListenOperator(BaseOperator):
             activation, listener = self._activation(spec, replace(settings, client_id=client_id))
             defer_after = self.defer_after if self._may_defer(listener, settings) else None
             quiet = stint.patience(time.time(), idle_for=self.idle_for, defer_after=defer_after)
-            so_far, until, within = stint.so_far, stint.until, timedelta(seconds=self.stop_timeout)
+            so_far, until = stint.so_far, stint.until
             counts = so_far + activation.run(
                 max_messages=None if self.max_messages is None else self.max_messages - so_far.settled,
                 run_for=None if until is None else timedelta(seconds=max(until - time.time(), 0.001)),
                 idle_for=None if quiet is None else timedelta(seconds=quiet),
-                stop=WhenKilled(killed=lambda: self._killed, activation=activation, within=within),
-                within=within,
+                stop=self._killed,
+                within=timedelta(seconds=self.stop_timeout),
+                within_if_stopped=WITHIN_IF_KILLED,
                 progress=lambda now: self._log_progress(so_far + now, _down(activation)),
                 progress_every=_PROGRESS,
             )
         members = activation if isinstance(activation, EveryMemberActivation) else None
         down = None if members is None else members.missing
         self._log_progress(counts, down or ())
-        if self._killed:
+        if self._killed.is_set():
             raise AirflowException(f"told to stop; {counts.settled} messages are settled, the rest goes back")
         ended_by = activation.ended_by
         if self.max_messages is not None and counts.settled >= self.max_messages:
@@ -198,7 +200,7 @@ class JmsListenOperator(BaseOperator):
 
     def _activation(
         self, spec: ActivationSpec, settings: ConnectionSettings
-    ) -> tuple[AnyActivation, ListenerSettings | None]:
+    ) -> tuple[_AnyActivation, ListenerSettings | None]:
         how: dict[str, Any] = {
             "principal": settings.username,
             "confirm": self.confirm,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
 from airflow_provider_jmsjca.core.delivery.completion import Completion, Gate
 from airflow_provider_jmsjca.core.delivery.decisions import (
     Decision,
-    Delete,
     Deliver,
     Leave,
     Level,
@@ -32,6 +30,8 @@ from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.delivery.sightings import Sightings
 from airflow_provider_jmsjca.core.delivery.staging import Staging
 from airflow_provider_jmsjca.core.delivery.steps import (
+    HAND_OVER,
+    Again,
     Discard,
     HandOver,
     Keep,
@@ -39,18 +39,14 @@ from airflow_provider_jmsjca.core.delivery.steps import (
     Step,
     Transfer,
     next_step,
-    settling,
-    step_after_failure,
 )
 from airflow_provider_jmsjca.core.delivery.table import UnitTable
+from airflow_provider_jmsjca.core.delivery.taking_out import TakingOut
 from airflow_provider_jmsjca.core.delivery.units import InHand, Phase, TimerKind, Timers, Unit
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker, slices
 
 TRY_AGAIN = timedelta(seconds=1)
-# After so many moves that failed, or were cut off, it is redirected, and after one more delivered.
-_MOVES = 2
-TakeOut: TypeAlias = Move | Delete | Park | Stage
 _SECOND = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -118,7 +114,16 @@ class Deliveries:
             timers=timers,
             allowed=room is None and allows_short_way(settings),
         )
-        self._settling: dict[int, tuple[Unit, InHand, TakeOut]] = {}
+        self._taking_out = TakingOut(
+            settings=settings,
+            units=self._units,
+            sightings=self._sightings,
+            staging=self._staging,
+            chance=chance,
+            decide=decide,
+            warn=self._warn,
+        )
+        self._settling = self._taking_out.under_way
         self._warned_of_missing_id = False
 
     @property
@@ -175,8 +180,7 @@ class Deliveries:
         unit.current = message
         self._line.claim_group(unit, message)
         if self._settings.in_progress and message.is_to_be_staged:
-            self._staging.begin(message.message_id)
-            self._settle(unit, message, Stage(unit=self._units.next_number(), delivery=message.delivery))
+            self._taking_out.stage(unit, message)
             return
         if self._settings.record_attempts and not message.counted:
             unit.phase = Phase.RECORDING
@@ -205,33 +209,25 @@ class Deliveries:
     def _act(self, unit: Unit, message: InHand) -> None:
         state = self._sightings.state(message)
         step = next_step(message, state, self._settings, self._chance)
-        retries = self._settings.move_retries
-        most = _MOVES if retries is None else retries
-        if isinstance(step, Transfer) and self._sightings.moves_failed(message) > most:
-            # Some brokers close the connection with their refusal, and the message comes anew.
-            self._warn(message, "no move of it came to a good end; it stays here")
-            message.moves_failed = retries or 0
-            step = step_after_failure(message, state, self._settings, self._chance)
+        if isinstance(step, Transfer):
+            step = self._taking_out.unless_in_vain(step, message, state)
         self._carry_out(unit, message, step)
 
     def _carry_out(self, unit: Unit, message: InHand, step: Step) -> None:
         match step:
-            case _ if unit.rollback:
+            case _ if unit.rollback or not self.gate.open:
                 self._completion.put_back(unit)
             case HandOver():
                 self._hand_over(unit, message)
             case Pause(pause=pause, park=False):
                 self._pause(unit, message, pause)
             case Pause() | Transfer() | Discard():
-                state = self._sightings.state(message)
-                number = self._units.next_number()
-                decision = settling(step, number, message, state, self._settings)
-                again = self._sightings.moves_failed(message) >= _MOVES
-                if isinstance(decision, Move) and again and self._settings.move_retries is None:
-                    decision = replace(decision, redirect=True)
-                self._settle(unit, message, decision)
+                self._taking_out.begin(unit, message, step)
+            case Again():
+                self._wait_a_moment(unit)
             case Keep():
                 self._log(Level.ERROR, f"message {message.name} can neither be delivered nor moved: it stays")
+                self._sightings.move_given_up(message)
                 self._decide(Leave(delivery=message.delivery))
                 self._completion.leave(unit)
             case _:
@@ -248,7 +244,7 @@ class Deliveries:
     def _next_slice(self, unit: Unit, message: InHand) -> None:
         if not unit.slices:
             message.served = True
-            self._carry_out(unit, message, HandOver())
+            self._carry_out(unit, message, HAND_OVER)
             return
         unit.phase = Phase.WAITING
         piece = unit.slices.pop(0)
@@ -277,37 +273,6 @@ class Deliveries:
             )
         )
 
-    # -- a message that leaves its unit: moved, deleted, parked -------------------------------------------
-
-    def _settle(self, unit: Unit, message: InHand, decision: TakeOut) -> None:
-        unit.phase = Phase.SETTLING
-        self._settling[decision.unit] = unit, message, decision
-        self._decide(decision)
-
-    def _could_not(self, unit: Unit, message: InHand, decision: TakeOut, failure: Failure) -> None:
-        """Go down the cascade: copy, redirect, stay and be delivered (J142, J167)."""
-        if isinstance(decision, Move) and not decision.redirect:
-            self._warn(message, f"it could not be copied ({failure.message}); it is redirected unchanged")
-            self._settle(unit, message, replace(decision, unit=self._units.next_number(), redirect=True))
-            return
-        self._warn(message, f"{type(decision).__name__.lower()} failed ({failure.message}); it stays here")
-        if isinstance(decision, Move):
-            self._sightings.move_failed(message)
-        if isinstance(decision, Stage):
-            self._staging.end(message.message_id, done=False)
-            self._wait_a_moment(unit)
-            return
-        if isinstance(decision, Park):
-            self._carry_out(unit, message, Pause(decision.pause, park=False))
-            return
-        if isinstance(decision, Move) and (retries := self._settings.move_retries) is not None:
-            message.moves_failed += 1
-            if message.moves_failed <= retries:
-                self._wait_a_moment(unit)
-                return
-        state = self._sightings.state(message)
-        self._carry_out(unit, message, step_after_failure(message, state, self._settings, self._chance))
-
     # -- how units of work came out -----------------------------------------------------------------------
 
     def committed(self, number: int) -> None:
@@ -331,8 +296,8 @@ class Deliveries:
             unit, message, decision = self._settling.pop(number)
             if unit.lost:
                 self._completion.leave(unit)
-            else:
-                self._could_not(unit, message, decision, failure)
+            elif (step := self._taking_out.failed(unit, message, decision, failure)) is not None:
+                self._carry_out(unit, message, step)
         elif (found := self._units.committing(number)) is not None:
             self._sightings.failed(found.members, failure)
             for message in found.members:

@@ -98,11 +98,11 @@ class Sightings:
             self._moves_failed.popitem(last=False)
 
     def moves_failed(self, message: InHand) -> int:
-        """Return how often that was so since it was last delivered, whatever the connection."""
+        """Return how often that was so since it was last delivered or left, whatever the connection."""
         return self._moves_failed.get(message.key, 0)
 
     def move_given_up(self, message: InHand) -> None:
-        """Note that it is delivered instead."""
+        """Note that it is delivered instead, or left where it is: if it comes again, it is tried again."""
         if self._moves_failed:
             self._moves_failed.pop(message.key, None)
 

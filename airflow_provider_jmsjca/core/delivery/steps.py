@@ -41,14 +41,20 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """Try the same once more, a moment later."""
+
+
+@dataclass(frozen=True, slots=True)
 class Keep:
     """It can neither be delivered nor moved: leave it unsettled."""
 
 
-Step: TypeAlias = HandOver | Pause | Transfer | Discard | Keep
+Step: TypeAlias = HandOver | Pause | Transfer | Discard | Again | Keep
 HAND_OVER = HandOver()
 _AT_LEAST = timedelta(seconds=1)
 KEEP = Keep()
+AGAIN = Again()
 
 
 def next_step(

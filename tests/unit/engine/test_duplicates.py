@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from airflow_provider_jmsjca.core.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivery import Delivery
 from airflow_provider_jmsjca.engine.duplicates import Duplicates
+from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing, Received
 from tests.unit.engine.listening import MODES, ORDERS, QUICK, Site, until
@@ -192,3 +195,26 @@ def test_what_waited_with_an_older_intake_is_gone() -> None:
 
 def _received(stand_in: object) -> Received:
     return stand_in  # type: ignore[return-value]  # it is only kept
+
+
+def test_a_duplicate_takes_no_place_from_those_behind_it(site: Site) -> None:
+    """A message was parked, so the limit has room for one more; a duplicate stands first in line."""
+    send(site, ("a", "ID:1"), ("later", "ID:2"), ("a again", "ID:1"), ("b", "ID:3"))
+    calls: list[Activation] = []
+
+    def handler(delivery: Delivery) -> None:
+        if delivery.body == "a":
+            until(lambda: "later" in site.got)
+        if delivery.body == "later":
+            until(lambda: calls[0].counts.committed == 1)
+            raise ValueError("later")
+
+    pool = {"concurrency_mode": "cc", "endpoint_pool_max_size": 2}
+    calls.append(
+        site.activation(
+            handler, duplicate_event_elimination=True, park=True, redelivery_handling="1:6000", **pool
+        )
+    )
+    counts = calls[0].run(max_messages=2, run_for=timedelta(seconds=5))
+    assert calls[0].ended_by is EndReason.COUNT
+    assert (counts.committed, counts.parked, counts.repeated) == (2, 1, 1)

@@ -15,6 +15,7 @@ import pytest
 from airflow_provider_jmsjca.core.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivery import Delivery
 from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError, PermanentBrokerError
@@ -361,3 +362,15 @@ def test_all_refused_is_a_fault_also_if_each_refusal_ends_the_connection(site: S
     )
     with pytest.raises(PermanentBrokerError, match="refuses access"):
         activation.run(run_for=timedelta(seconds=5))
+
+
+def test_while_all_are_refused_it_is_not_idle(site: Site) -> None:
+    """As with one destination: nothing is consumed, so it says nothing that nothing comes."""
+    for each in (A, B):
+        site.broker.forbid(each)
+    settings = site.activation(lambda _: None, destination=["queue://A", "queue://B"]).settings
+    activation = Activation(
+        replace(settings, retry_permanent=True), lambda: connect(site.settings), lambda _: None
+    )
+    activation.run(run_for=timedelta(seconds=1), idle_for=timedelta(seconds=0.3))
+    assert activation.ended_by is EndReason.TIME

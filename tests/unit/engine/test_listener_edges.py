@@ -261,7 +261,7 @@ def test_a_handler_may_ask_for_a_stop_and_for_nothing_that_waits_for_it(site: Si
     said: list[Any] = []
 
     def handler(_: Any) -> None:
-        for call in (listener.drain, listener.restart):
+        for call in (listener.drain, listener.restart, listener.run):
             with pytest.raises(ConfigurationError, match="waits for handlers to return"):
                 call()
         said.append(listener.stop())

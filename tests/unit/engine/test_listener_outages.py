@@ -347,6 +347,28 @@ def test_a_second_stop_may_be_quicker(site: Site) -> None:
     assert site.bodies("orders") == ["hangs"]
 
 
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_a_run_that_is_broken_off_has_less_time(site: Site, *, at_the_end: bool) -> None:
+    go_on, broken_off = threading.Event(), threading.Event()
+    site.send("a")
+    activation = site.activation(lambda _: go_on.wait(10))
+    ends = {"run_for": timedelta(seconds=0.3)} if at_the_end else {}
+    running = threading.Thread(
+        target=lambda: activation.run(
+            stop=broken_off, within=timedelta(seconds=10), within_if_stopped=QUICK, **ends
+        )
+    )
+    running.start()
+    until(lambda: site.got and (activation.state == "Disconnecting" or not at_the_end))
+    began = time.monotonic()
+    broken_off.set()
+    running.join()
+    took = time.monotonic() - began
+    go_on.set()
+    assert took < 1
+    assert activation.counts.rolled_back == 1
+
+
 def test_a_restart_starts_again_although_a_stop_is_under_way(site: Site) -> None:
     release = threading.Event()
     activation = hanging_and_stopping(site, release)

@@ -93,3 +93,24 @@ def test_what_comes_as_a_thread_takes_something_gets_a_thread_of_its_own(pool: P
     pool.post(2)
     go_on.set()
     assert {pool.begun.get(timeout=2), pool.begun.get(timeout=2)} == {1, 2}
+
+
+def test_a_process_without_another_thread_goes_on_with_those_it_has(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It isn't the fault of who brings the work, which may be the connection; and it is tried again."""
+    pool.workers.start()
+    start = threading.Thread.start
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for number in range(3):
+        pool.post(number)
+    assert pool.begun.get(timeout=5) == 0
+    assert pool.workers.size == 1
+    monkeypatch.setattr(threading.Thread, "start", start)
+    pool.post(3)
+    assert pool.begun.get(timeout=5) == 1
+    assert pool.workers.size == 2

@@ -106,6 +106,7 @@ class Model(RuleBasedStateMachine):
         counting=st.booleans(),
         keep_poison=st.booleans(),
         unsubscribed=st.none() | st.just(Destination.queue("unsubscribed")),
+        move_retries=st.sampled_from([None, None, 0, 2]),
     )
     def begin(  # noqa: PLR0917 - called by hypothesis, by name
         self,
@@ -119,6 +120,7 @@ class Model(RuleBasedStateMachine):
         counting: bool,
         keep_poison: bool,
         unsubscribed: Destination | None,
+        move_retries: int | None,
     ) -> None:
         self.settings = DeliverySettings(
             destination=Destination.queue("orders"),
@@ -132,6 +134,7 @@ class Model(RuleBasedStateMachine):
             park=park,
             keep_poison=keep_poison,
             unsubscribed=unsubscribed,
+            move_retries=move_retries,
         )
         self.counting = counting
         self.begin_empty()
@@ -158,6 +161,7 @@ class Model(RuleBasedStateMachine):
     def start_process(self) -> None:
         self.machine = self.new_machine()
         self.connecting = self.connected = self.consuming = self.running = self.suspended = False
+        self.stopping = False
         self.direct: Direct | None = None
         self.calls: dict[int, tuple[int, int | None]] = {}  # call -> unit, delivery
         self.held: dict[int, int] = {}  # call -> unit: acknowledgement outstanding
@@ -169,6 +173,7 @@ class Model(RuleBasedStateMachine):
         self.own_handling: dict[str, RedeliveryHandling] = {}
         self.poison: set[int] = set()
         self.refused: set[int] = set()  # could not be moved or deleted
+        self.not_moved: set[int] = set()
         self.waits: dict[int, tuple[timedelta, timedelta]] = {}  # delivery -> so far, still to come
         self.send(e.Start())
         self.running = True
@@ -237,6 +242,7 @@ class Model(RuleBasedStateMachine):
                     assert pause == pause_of(self.action(message, seen), seen)
                 self.take_out(number, delivery, decision)
             case d.Wait(delivery=delivery, pause=pause, left=left):
+                assert not self.resting, "nothing begins to wait any more"
                 assert timedelta(0) < pause <= timedelta(seconds=5)
                 so_far, to_come = self.waits.get(delivery, (timedelta(0), timedelta(0)))
                 goes_on = to_come == pause + left
@@ -254,6 +260,11 @@ class Model(RuleBasedStateMachine):
                     self.kept += 1
             case d.Log():
                 pass
+
+    @property
+    def resting(self) -> bool:
+        """Whether it has been told to begin nothing more."""
+        return self.suspended or self.stopping
 
     def message(self, delivery: int) -> Stored:
         """Return a message in hand, or of a connection whose loss the machine has yet to hear of."""
@@ -291,6 +302,7 @@ class Model(RuleBasedStateMachine):
         """Check that a message is delivered when its count says so, and after the pause that it says."""
         waited, left = self.waits.pop(decision.delivery, (timedelta(0), timedelta(0)))
         assert not left
+        assert decision.delivery not in self.not_moved or self.settings.move_retries is None, "it stays (P16)"
         if decision.delivery in self.refused or not self.is_alone(message):
             return
         action = self.action(message, decision.seen)
@@ -311,6 +323,7 @@ class Model(RuleBasedStateMachine):
         unit = self.units.setdefault(decision.unit, UnitModel())
         unit.bad |= not self.connected
         assert not message.never_delivered
+        assert not self.resting, "nothing is delivered any more"
         assert not unit.ended
         assert decision.batch_index == len(unit.deliveries) < self.settings.batch_size
         assert decision.unit not in {owner for owner, _ in self.calls.values()}, "one thread for each unit"
@@ -577,6 +590,8 @@ class Model(RuleBasedStateMachine):
         elif how == "fail":
             if isinstance(decision, d.Move | d.Delete):
                 self.refused.add(decision.delivery)
+                if isinstance(decision, d.Move):
+                    self.not_moved.add(decision.delivery)
             self.send(e.UnitFailed(unit=number, failure=FAILURE))
         else:
             if how == "after":
@@ -635,13 +650,14 @@ class Model(RuleBasedStateMachine):
         if luck:
             self.go_on(luck)
             return
+        self.stopping = True
         self.send(e.StopAsked(reason="enough"))
 
     @precondition(lambda self: not self.running)
     @rule()
     def start_again(self) -> None:
         assert not self.outstanding
-        self.running = True
+        self.running, self.stopping = True, False
         self.send(e.Start())
 
     @rule(luck=LUCK)

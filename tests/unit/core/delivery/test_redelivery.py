@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -223,6 +224,63 @@ def test_p16_a_stop_does_not_wait_for_the_next_try() -> None:
     assert run.send(e.UnitFailed(unit=move.unit, failure=FAILURE)) == []
     decided = run.send(e.StopAsked(reason="told to"))
     assert [type(decision) for decision in decided] == [d.CloseConnection, d.Stopped]
+
+
+@pytest.mark.parametrize(
+    ("spec", "handling"),
+    [
+        ({"redirect": True}, "1:60000; 2:move(queue:dlq)"),
+        ({"redirect": True, "move_retries": 3}, "1:move(queue:dlq)"),
+        ({}, "1:60000; 2:delete"),
+        ({"park": True}, "1:60000"),
+        ({"in_progress": True}, ""),
+    ],
+)
+@pytest.mark.parametrize("asked", [e.StopAsked(reason="told to"), e.SuspendAsked()])
+def test_w27_what_is_refused_after_a_stop_or_a_suspension_waits_for_nothing(
+    spec: dict[str, Any], handling: str, asked: e.Event
+) -> None:
+    run = Run(handling=handling, settings=replace(SETTINGS, **spec))
+    (settling,) = run.arrive("m", delivery_count=3)
+    assert isinstance(settling, d.Move | d.Delete | d.Park | d.Stage)
+    assert run.send(asked) == []
+    decided = run.send(e.UnitFailed(unit=settling.unit, failure=FAILURE))
+    assert decided[0].__class__ in {d.CloseConnection, d.CloseConsumer}
+    assert run.machine.idle
+    assert run.machine.deadline is None
+
+
+@pytest.mark.parametrize("retries", [None, 0, 2])
+def test_j142_p16_a_move_that_costs_the_connection_each_time_ends_as_any_other(retries: int | None) -> None:
+    """With P16 the message stays, without it it is delivered; if it comes again, it is tried again."""
+    run = Run(handling="1:1000; 2:move(queue:dlq)", settings=replace(SETTINGS, move_retries=retries))
+
+    def move_until_it_ends() -> d.Decision:
+        for tries in range(4):
+            (decided,) = run.arrive("m", delivery_count=3)
+            if not isinstance(decided, d.Move):
+                assert tries == (3 if retries is None else retries + 1)
+                return decided
+            run.send(e.UnitLost(unit=decided.unit))
+            reconnect(run)
+        raise AssertionError("it goes on for ever")
+
+    for _ in range(2):
+        ended = move_until_it_ends()
+        if retries is None:
+            assert isinstance(ended, d.Wait)
+            (delivered,) = run.tick()
+            assert isinstance(delivered, d.Deliver)
+            reconnect(run)
+            run.send(e.HandlerReturned(call=delivered.call))
+        else:
+            assert ended == d.Leave(delivery=run.delivery)
+            reconnect(run)
+
+
+def reconnect(run: Run) -> None:
+    run.send(e.ConnectionLost(failure=FAILURE))
+    run.send(e.ConnectionUp())
 
 
 def test_j94_redirect_at_once_where_asked() -> None:
