@@ -63,11 +63,13 @@ class LoopAdmission(Admission):
             intake: What they fill.
             returned: Of what goes back, what has its outcome.
         """
-        held = self.intake.held
-        unsettled = {self.key(received) for number, (received, _) in held.items() if number not in returned}
-        for received in self.intake.arrivals:
+        old = self.intake
+        held = old.held.items()
+        unsettled = {self.key(received) for number, (received, _) in held if number not in returned}
+        for received in tuple(old.arrivals):  # its consumers may not be closed yet, and append
             message = _readable(received)
-            if message is not None and not message.redelivered:
+            # A broker that was killed may have lost the flag, but gives no other message its id.
+            if message is not None and not (message.redelivered or _has_stable_ids(old)):
                 unsettled.add(self.key(received))
         super().begin_anew(intake)
         self._once.begin(intake, unsettled)
@@ -120,12 +122,16 @@ class LoopAdmission(Admission):
     def _verdict(self, intake: Intake, received: Received) -> Verdict:
         if received.generation != received.consumer.generation:
             return Verdict.TAKE  # it is found to be stale then
-        stable = intake.link.connection.capabilities.stable_message_id
-        return self._once.arrived(received, _readable(received), self.key(received), stable=stable)
+        message, key = _readable(received), self.key(received)
+        return self._once.arrived(received, message, key, stable=_has_stable_ids(intake))
 
     def _look_again(self, found: list[Received]) -> None:
         self.intake.arrivals.extendleft(reversed(found))
         self.arrived(self.intake)
+
+
+def _has_stable_ids(intake: Intake) -> bool:
+    return intake.link.connection.capabilities.stable_message_id
 
 
 def _readable(received: Received) -> JmsMessage | None:
