@@ -110,7 +110,7 @@ class LoopDriver:
         self._source = connection
         self._once = once
         self._loop = asyncio.get_running_loop()
-        self._lane = Lane()
+        self._lane = Lane(self._loop.call_later)
         self._refusals = Refusals()
         self._in_doubt = InDoubt()
         self.link = self._new_link()

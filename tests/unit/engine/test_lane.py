@@ -2,14 +2,20 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
+from airflow_provider_jmsjca.engine import threads
 from airflow_provider_jmsjca.engine.threads import Lane
 
 
+def no_later(seconds: float, function: Callable[[], None]) -> None:
+    raise AssertionError(f"{function} is put off by {seconds} s")
+
+
 def test_functions_run_one_after_the_other_in_a_thread_that_ends() -> None:
-    lane, found, over = Lane(), [], threading.Event()
+    lane, found, over = Lane(no_later), [], threading.Event()
     before = threading.active_count()
     for number in range(200):
         lane.submit(lambda number=number: found.append((number, threading.get_ident())))
@@ -24,7 +30,7 @@ def test_functions_run_one_after_the_other_in_a_thread_that_ends() -> None:
 
 
 def test_one_that_raises_is_logged_and_the_next_one_runs(caplog: pytest.LogCaptureFixture) -> None:
-    lane, over = Lane(), threading.Event()
+    lane, over = Lane(no_later), threading.Event()
 
     def fail() -> None:
         raise ValueError("no")
@@ -33,3 +39,26 @@ def test_one_that_raises_is_logged_and_the_next_one_runs(caplog: pytest.LogCaptu
     lane.submit(over.set)
     assert over.wait(5)
     assert "nobody waits for" in caplog.text
+
+
+def test_where_no_thread_can_be_started_it_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: Callable[[], None]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    found: list[int] = []
+    over = threading.Event()
+    put_off: list[Callable[[], None]] = []
+    lane = Lane(lambda _, function: put_off.append(function))
+    with monkeypatch.context() as crowded:
+        crowded.setattr(threads, "_start", refuse)
+        lane.submit(lambda: found.append(1))
+        lane.submit(lambda: found.append(2))
+        put_off.pop()()
+    lane.submit(over.set)
+    assert (found, len(put_off)) == ([], 1)
+    assert "can't start new thread" in caplog.text
+    put_off.pop()()
+    assert over.wait(5)
+    assert found == [1, 2]
