@@ -315,6 +315,34 @@ def test_what_one_stream_knows_the_next_may_know_too(site: Site) -> None:
     run(work())
 
 
+def test_what_is_returned_while_a_stream_closes_is_known_to_the_next(site: Site) -> None:
+    hang, hangs = threading.Event(), threading.Event()
+
+    def acknowledge(original: Callable[[Any], None], received: Any) -> None:
+        hangs.set()
+        hang.wait(10)
+        original(received)
+
+    async def work() -> None:
+        once = Once()
+        site.send("a", "b")
+        stream = site.stream(opens=Wrapped(acknowledge=acknowledge), once=once)
+        first, second = await take(stream, 2)
+        first.returned()
+        await until(hangs.is_set)
+        closing = asyncio.create_task(stream.aclose())
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        second.returned()
+        hang.set()
+        await closing
+        async with site.streaming(once=once) as stream:
+            assert await nothing_comes(stream)
+            assert site.broker.depth("orders") == 0
+
+    run(work())
+
+
 # -- the end ----------------------------------------------------------------------------------------------
 
 
