@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
+from airflow_provider_jmsjca.errors import TransientBrokerError
+
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 _NO_THREAD_SECONDS = 1.0
@@ -23,6 +25,9 @@ async def in_thread(function: Callable[[], T], *, undo: Callable[[T], object] | 
     Args:
         function: What may block.
         undo: Called, in a thread, with a result that came after the caller was cancelled.
+
+    Raises:
+        TransientBrokerError: The process has no thread left; besides what the function raises.
 
     Guarantee: on cancellation it returns at once; the function runs on to its end.
     """
@@ -98,8 +103,8 @@ class Lane:
     def _begin(self) -> None:
         try:
             _start(self._run)
-        except RuntimeError as error:  # the process has no thread left
-            log.warning("What waits for a thread is tried again in %.0f s: %s", _NO_THREAD_SECONDS, error)
+        except TransientBrokerError as error:
+            log.warning("It is tried again in %.0f s: %s", _NO_THREAD_SECONDS, error)
             self._later(_NO_THREAD_SECONDS, self._begin)
 
     def _run(self) -> None:
@@ -113,7 +118,10 @@ class Lane:
 
 
 def _start(work: Callable[[], None]) -> None:
-    threading.Thread(target=work, name="jms-engine", daemon=True).start()
+    try:
+        threading.Thread(target=work, name="jms-engine", daemon=True).start()
+    except RuntimeError as error:  # the process has no thread left
+        raise TransientBrokerError(f"no thread could be started: {error}") from error
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[T], None], value: T) -> bool:

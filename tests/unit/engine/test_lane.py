@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
 
 import pytest
 
-from airflow_provider_jmsjca.engine import threads
 from airflow_provider_jmsjca.engine.threads import Lane
+from tests.unit.engine import streaming
 
 
 def no_later(seconds: float, function: Callable[[], None]) -> None:
@@ -41,18 +42,24 @@ def test_one_that_raises_is_logged_and_the_next_one_runs(caplog: pytest.LogCaptu
     assert "nobody waits for" in caplog.text
 
 
+_start = threading.Thread.start
+
+
+def refuse(thread: threading.Thread) -> None:
+    if thread.name == "jms-engine":
+        raise RuntimeError("can't start new thread")
+    _start(thread)
+
+
 def test_where_no_thread_can_be_started_it_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(_: Callable[[], None]) -> None:
-        raise RuntimeError("can't start new thread")
-
     found: list[int] = []
     over = threading.Event()
     put_off: list[Callable[[], None]] = []
     lane = Lane(lambda _, function: put_off.append(function))
     with monkeypatch.context() as crowded:
-        crowded.setattr(threads, "_start", refuse)
+        crowded.setattr(threading.Thread, "start", refuse)
         lane.submit(lambda: found.append(1))
         lane.submit(lambda: found.append(2))
         put_off.pop()()
@@ -62,3 +69,22 @@ def test_where_no_thread_can_be_started_it_is_tried_again(
     put_off.pop()()
     assert over.wait(5)
     assert found == [1, 2]
+
+
+def test_a_stream_goes_on_when_there_are_threads_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        site = streaming.Site()
+        site.send("a")
+        async with site.streaming() as stream:
+            with monkeypatch.context() as crowded:
+                crowded.setattr(threading.Thread, "start", refuse)
+                assert await streaming.nothing_comes(stream)
+            delivery = await streaming.one(stream)
+            with monkeypatch.context() as crowded:
+                crowded.setattr(threading.Thread, "start", refuse)
+                delivery.returned()
+                await asyncio.sleep(0.05)
+                assert site.bodies() == ["a"]
+            await streaming.until(lambda: not site.bodies())
+
+    streaming.run(work())
