@@ -6,11 +6,13 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
 from airflow_provider_jmsjca.engine.pool import ConnectionPool, Lease
 from airflow_provider_jmsjca.engine.threads import in_thread, leave_to_thread
 from airflow_provider_jmsjca.errors import TransientBrokerError
+from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
     Connection,
     ConnectionSettings,
@@ -87,6 +89,16 @@ class AsyncConnection:
         self._opened_at = asyncio.get_running_loop().time()
         log.info("Connected to %s", lease.connection.broker)
         return lease.connection
+
+    def look(self) -> Connection:
+        """Open a connection that is nobody else's, for who only looks: the client id is for the consumer.
+
+        May block; for any thread.
+
+        Raises:
+            JmsError: As the transport says.
+        """
+        return connect(replace(self._settings, client_id=None))
 
     def on_lost(self, callback: OnLost) -> None:
         """Call back once if the connection `get` returned last is lost before it is given back."""

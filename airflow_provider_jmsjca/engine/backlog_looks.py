@@ -1,4 +1,4 @@
-"""Looks for messages that stay at the broker while nobody listens, in an event loop."""
+"""Looks for messages that stay at the broker, in an event loop: for streams, and while nobody listens."""
 
 from __future__ import annotations
 
@@ -24,18 +24,15 @@ _log = logging.getLogger("airflow_provider_jmsjca.listener")
 _OWN_CONSUMERS = 1
 
 
-async def look_for_what_stays(connect: Connect, queue: Destination, *, filtered: bool) -> None:
-    """Say in the log what stays on a queue; goes on until it is cancelled, or the broker can't be asked.
-
-    It looks every `backlog_watch.BETWEEN_LOOKS`, as `BacklogWatch` does, over a connection of its own each
-    time: a broker that refuses to answer closes it.
+def watch_while_deferred(connect: Connect, queue: Destination, *, filtered: bool) -> BacklogWatch:
+    """Return what notices messages that stay on a queue while nobody consumes it.
 
     Args:
-        connect: Opens one.
+        connect: Opens a connection.
         queue: Which.
         filtered: Whether its messages are selected: what waits may then be for others.
     """
-    watch = BacklogWatch(
+    return BacklogWatch(
         name=f"{queue}, deferred",
         queue=queue,
         filtered=filtered,
@@ -45,14 +42,26 @@ async def look_for_what_stays(connect: Connect, queue: Destination, *, filtered:
         keeps=lambda: False,
         clock=time.monotonic,
     )
+
+
+async def look_for_what_stays(watch: BacklogWatch) -> None:
+    """Say in the log what stays on a queue; goes on until it is cancelled, or the broker can't be asked.
+
+    It looks every `backlog_watch.BETWEEN_LOOKS`, unless there is something to do just then, over a connection
+    of its own each time: a broker that refuses to answer closes it.
+    """
     try:
         while True:
             await asyncio.sleep(backlog_watch.BETWEEN_LOOKS.total_seconds())
+            if not watch.is_time:
+                continue
             try:
                 await in_thread(watch.look)
             except TransientBrokerError as error:
-                _log.debug("A look at %s failed: %s", queue, error)
+                _log.debug("A look at %s failed: %s", watch.queue, error)
     except CapabilityError as error:
-        _log.debug("What stays on %s can't be noticed: %s", queue, error)
+        _log.debug("What stays on %s can't be noticed: %s", watch.queue, error)
     except (PermanentBrokerError, ConfigurationError) as error:
-        _log.info("What stays on %s can't be noticed: %s", queue, error)
+        _log.info("What stays on %s can't be noticed: %s", watch.queue, error)
+    finally:
+        watch.stop()

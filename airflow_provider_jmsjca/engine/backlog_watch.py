@@ -51,6 +51,7 @@ class BacklogWatch:
         clock: Seconds, monotonic.
 
     Attributes:
+        queue: As above.
         looking: Whether a look is under way.
     """
 
@@ -67,7 +68,7 @@ class BacklogWatch:
         clock: Callable[[], float],
     ) -> None:
         self._name = name
-        self._queue = queue
+        self.queue = queue
         self._filtered = filtered
         self._consumers = consumers
         self._connect = connect
@@ -78,6 +79,11 @@ class BacklogWatch:
         self.looking = False
         self._held_since: dict[str, float] = {}
         self._said: frozenset[str] = frozenset()
+
+    @property
+    def is_time(self) -> bool:
+        """Whether there has been nothing to do for long enough to look."""
+        return self._idle_for() >= IDLE_BEFORE.total_seconds()
 
     def start(self) -> None:
         """Begin to look."""
@@ -98,10 +104,10 @@ class BacklogWatch:
             try:
                 self.look()
             except (PermanentBrokerError, ConfigurationError, CapabilityError) as error:
-                _log.info("%s: what stays on %s can't be noticed: %s", self._name, self._queue, error)
+                _log.info("%s: what stays on %s can't be noticed: %s", self._name, self.queue, error)
                 return
             except JmsError as error:
-                _log.debug("%s: a look at %s failed: %s", self._name, self._queue, error)
+                _log.debug("%s: a look at %s failed: %s", self._name, self.queue, error)
             finally:
                 self.looking = False
             pause = BETWEEN_LOOKS.total_seconds()
@@ -124,13 +130,13 @@ class BacklogWatch:
         Raises:
             JmsError: The broker can't be asked.
         """
-        before = connection.backlog(self._queue)
+        before = connection.backlog(self.queue)
         if before.waiting or before.taken:
             self._over.wait(APART.total_seconds())
-            now = connection.backlog(self._queue)
+            now = connection.backlog(self.queue)
         else:
             now = before
-        if not self._over.is_set() and self._idle_for() >= IDLE_BEFORE.total_seconds():
+        if not self._over.is_set() and self.is_time:
             self._judge(before, now)
 
     def _judge(self, before: Backlog, now: Backlog) -> None:
@@ -142,7 +148,7 @@ class BacklogWatch:
         # Whatever this listener has in hand is none of it: it has nothing.
         if held and now.consumers <= self._consumers:
             text = (
-                f"the broker keeps {_count(held)} of {self._queue} for a consumer that is gone, and may"
+                f"the broker keeps {_count(held)} of {self.queue} for a consumer that is gone, and may"
                 f" deliver them only after a restart ({_names(held)})"
             )
             said[text] = logging.ERROR
@@ -150,13 +156,13 @@ class BacklogWatch:
             each for each, since in self._held_since.items() if moment - since >= PATIENCE.total_seconds()
         ):
             text = (
-                f"another consumer, or one that is gone, has had {_count(late)} of {self._queue}"
+                f"another consumer, or one that is gone, has had {_count(late)} of {self.queue}"
                 f" for {PATIENCE} or longer ({_names(late)})"
             )
             said[text] = logging.WARNING
         if before.waiting and now.waiting and not self._filtered:
             text = (
-                f"messages wait on {self._queue} and aren't delivered to this listener, which has nothing to"
+                f"messages wait on {self.queue} and aren't delivered to this listener, which has nothing to"
                 " do: the queue is paused, or they are kept for another consumer"
             )
             said[text] = logging.WARNING

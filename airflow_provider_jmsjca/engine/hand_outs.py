@@ -153,8 +153,8 @@ class HandOuts:
             self._feed(event)
             if handled and ticket.intake.open:
                 handled = self._rolled_back != ticket.decision.unit  # it took longer than a unit may
-            if handled:
-                self._returned.add(ticket.decision.delivery)
+        if handled:  # also while the stream is being closed
+            self._returned.add(ticket.decision.delivery)
         self._once.answer(ticket.key, ticket.intake, handled=handled)
 
     def settled(self, deliveries: Iterable[int]) -> None:

@@ -61,9 +61,11 @@ class LoopAdmission(Admission):
             intake: What they fill.
             returned: Of what goes back, what has its outcome.
         """
-        held = self.intake.held
-        unsettled = {self.key(received) for number, (received, _) in held.items() if number not in returned}
-        for received in () if self.settled.stable else self.intake.arrivals:
+        old = self.intake
+        held = old.held.items()
+        unsettled = {self.key(received) for number, (received, _) in held if number not in returned}
+        # A broker that was killed may have lost the flag. Its consumers may not be closed yet, and append.
+        for received in () if self.settled.stable else tuple(old.arrivals):
             message = received.readable
             if message is not None and not message.redelivered:
                 unsettled.add(self.key(received))

@@ -44,13 +44,14 @@ from airflow_provider_jmsjca.core.delivery.events import (
 from airflow_provider_jmsjca.core.delivery.refusals import Refusals
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.backlog_looks import look_for_what_stays
 from airflow_provider_jmsjca.engine.hand_outs import HandOuts
 from airflow_provider_jmsjca.engine.levels import LEVELS
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
 from airflow_provider_jmsjca.engine.loop_admission import LoopAdmission
 from airflow_provider_jmsjca.engine.loop_link import LoopLink
 from airflow_provider_jmsjca.engine.once import Once
-from airflow_provider_jmsjca.engine.outage import Bearer, Intake
+from airflow_provider_jmsjca.engine.outage import Bearer, Intake, watches
 from airflow_provider_jmsjca.engine.receivers import InDoubt, Receivers
 from airflow_provider_jmsjca.engine.settle import Settler, Settling
 from airflow_provider_jmsjca.engine.statistics import Tally
@@ -104,7 +105,7 @@ class LoopDriver:
         self._source = connection
         self._once = once
         self._loop = asyncio.get_running_loop()
-        self._lane = Lane()
+        self._lane = Lane(self._loop.call_later)
         self._refusals = Refusals()
         self._in_doubt = InDoubt()
         self.link = self._new_link()
@@ -117,6 +118,8 @@ class LoopDriver:
         self._events: deque[Event] = deque()
         self._feeding = False
         self._alarm: asyncio.TimerHandle | None = None
+        self._last_event = 0.0
+        self._looks: list[asyncio.Task[None]] = []
         self.hand_outs = HandOuts(self.tally, once, self._loop.time, self.feed, self.changed.set)
 
     def _new_link(self) -> LoopLink:
@@ -132,6 +135,7 @@ class LoopDriver:
 
     def feed(self, *events: Event) -> None:
         """Tell the machine, and carry out what it decides."""
+        self._last_event = self._loop.time()
         self._events.extend(events)
         if self._feeding:
             return
@@ -156,6 +160,11 @@ class LoopDriver:
         if isinstance(event, ConnectionUp):
             self.tally.connections += 1
             self.feed(event)
+            if not self._looks and link.connection.capabilities.backlog:
+                self._looks = [
+                    self._loop.create_task(look_for_what_stays(watch))
+                    for watch in watches(self.settings, self._source.look, self)
+                ]
             return
         link.is_lost = True
         self.admission.intake.open = False
@@ -180,6 +189,17 @@ class LoopDriver:
     def arrived(self, intake: Intake) -> None:
         """Something has come."""
         self.admission.arrived(intake)
+
+    def idle_for(self) -> float:
+        """For how many seconds there has been nothing to do; 0 while there is, and while not connected."""
+        intake = self.admission.intake
+        if not intake.open or intake.held or intake.arrivals or self.tally.active:
+            return 0.0
+        return self._loop.time() - self._last_event
+
+    def keeps(self) -> bool:
+        """Whether messages stay unsettled, with nothing to do."""
+        return self._once.keeps
 
     def _arm(self) -> None:
         deadline = self.machine.deadline
@@ -297,6 +317,8 @@ class LoopDriver:
             self.link.close()
             if self._alarm is not None:
                 self._alarm.cancel()
+            for look in self._looks:
+                look.cancel()
         await asyncio.wait({self.link.closed}, timeout=max(0.0, end - self._loop.time()))
 
 

@@ -72,7 +72,6 @@ class LoopLink:
         self._task: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._unwanted = False
-        self._told = False
         self.fault: JmsError | None = None
         self.is_lost = False
         self.closed: asyncio.Future[None] = self._loop.create_future()
@@ -165,8 +164,8 @@ class LoopLink:
         def on_received(received: Received) -> None:
             append(received)
             # One call into the loop for all that arrives before the loop gets to it.
-            if not self._told:
-                self._told = True
+            if not intake.noticed:
+                intake.noticed = True
                 self.post(self._tell, intake)
 
         connection = self.connection
@@ -199,7 +198,7 @@ class LoopLink:
     # -- in the loop again --------------------------------------------------------------------------------
 
     def _tell(self, intake: Intake) -> None:
-        self._told = False
+        intake.noticed = False
         self._user.arrived(intake)
 
     def _opened(self, intake: Intake, next_try: float | None) -> None:

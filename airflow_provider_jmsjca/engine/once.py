@@ -71,6 +71,11 @@ class Once:
         """How many messages stay."""
         return len(self._left)
 
+    @property
+    def keeps(self) -> bool:
+        """Whether messages stay, or wait for an answer, and so stay unsettled."""
+        return bool(self._left or self._line)
+
     def begin(self, intake: object, unsettled: AbstractSet[Key]) -> None:
         """Take what comes with another intake.
 

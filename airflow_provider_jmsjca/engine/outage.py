@@ -80,7 +80,17 @@ class Intake:
         return self.origins.get(number) or self.held[number][0].consumer.subscription.destination
 
 
-class Listener(Protocol):
+class Idler(Protocol):
+    """Who may have nothing to do; asked from any thread."""
+
+    def keeps(self) -> bool:
+        """Whether messages stay unsettled, with nothing to do."""
+
+    def idle_for(self) -> float:
+        """For how many seconds there has been nothing to do; 0 while there is."""
+
+
+class Listener(Idler, Protocol):
     """Who wants to know."""
 
     def report(self, link: Link, event: Event) -> None:
@@ -91,12 +101,6 @@ class Listener(Protocol):
 
     def ready(self, intake: Intake) -> None:
         """The intake's consumers are there."""
-
-    def keeps(self) -> bool:
-        """Whether messages stay unsettled, with nothing to do."""
-
-    def idle_for(self) -> float:
-        """For how many seconds there has been nothing to do; 0 while there is."""
 
 
 class Link:
@@ -232,21 +236,7 @@ class Link:
     def _watch_backlog(self, connection: Connection) -> None:
         if self._watches or not connection.capabilities.backlog:
             return
-        settings = self._settings
-        self._watches = [
-            BacklogWatch(
-                name=settings.name,
-                queue=subscription.destination,
-                filtered=bool(subscription.selector),
-                consumers=settings.receivers,
-                connect=self._connect,
-                idle_for=self._listener.idle_for,
-                keeps=self._listener.keeps,
-                clock=time.monotonic,
-            )
-            for subscription in settings.subscriptions
-            if subscription.destination.kind is DestinationKind.QUEUE
-        ]
+        self._watches = watches(self._settings, self._connect, self._listener)
         for watch in self._watches:
             watch.start()
         if self._unwanted:  # closed meanwhile
@@ -311,3 +301,21 @@ def failed(error: JmsError, settings: ListenerSettings) -> ConnectFailed:
 def lost(error: JmsError) -> ConnectionLost:
     """Return what the machine is told when the connection is gone."""
     return ConnectionLost(failure=replace(Failure.of(error), stack_trace=""))
+
+
+def watches(settings: ListenerSettings, connect: Connect, who: Idler) -> list[BacklogWatch]:
+    """Return what notices messages that stay, for each queue; none is started."""
+    return [
+        BacklogWatch(
+            name=settings.name,
+            queue=subscription.destination,
+            filtered=bool(subscription.selector),
+            consumers=settings.receivers,
+            connect=connect,
+            idle_for=who.idle_for,
+            keeps=who.keeps,
+            clock=time.monotonic,
+        )
+        for subscription in settings.subscriptions
+        if subscription.destination.kind is DestinationKind.QUEUE
+    ]

@@ -7,7 +7,7 @@ from airflow_provider_jmsjca.transports.base import Connection, Outgoing
 
 
 def check_sendable(connection: Connection, outgoing: Outgoing) -> None:
-    """Refuse a delay, or a kind of body, that the broker doesn't have.
+    """Refuse a delay, a deduplication id or a kind of body that the broker doesn't have.
 
     Raises:
         CapabilityError: It is such a message.
@@ -15,6 +15,8 @@ def check_sendable(connection: Connection, outgoing: Outgoing) -> None:
     capabilities = connection.capabilities
     if outgoing.delay:
         capabilities.require(connection.broker, "delayed_delivery", purpose="a delay")
+    if outgoing.deduplication_id is not None:
+        capabilities.require(connection.broker, "deduplicating_send", purpose="a deduplication id")
     if outgoing.message.body_kind not in capabilities.body_kinds:
         raise CapabilityError(
             f"a message with a {outgoing.message.body_kind} body can't be sent to {connection.broker}:"

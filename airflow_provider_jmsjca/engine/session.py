@@ -123,8 +123,6 @@ class JmsSession:
         )
         if not (priority is None and persistent is None and time_to_live is None):
             outgoing = replace(outgoing, message=_changed(message, time_to_live, priority, persistent))
-        if deduplication_id is not None:
-            self._require("deduplicating_send", purpose="a deduplication id")
         check_sendable(self._connection, outgoing)
         if self._transacted:
             self._open_unit().send(outgoing)

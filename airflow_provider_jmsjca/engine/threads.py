@@ -9,8 +9,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
+from airflow_provider_jmsjca.errors import TransientBrokerError
+
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+_NO_THREAD_SECONDS = 1.0
 
 
 async def in_thread(function: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
@@ -22,6 +25,9 @@ async def in_thread(function: Callable[[], T], *, undo: Callable[[T], object] | 
     Args:
         function: What may block.
         undo: Called, in a thread, with a result that came after the caller was cancelled.
+
+    Raises:
+        TransientBrokerError: The process has no thread left; besides what the function raises.
 
     Guarantee: on cancellation it returns at once; the function runs on to its end.
     """
@@ -72,27 +78,34 @@ def leave_to_thread(function: Callable[[], object]) -> None:
 class Lane:
     """Runs functions one after the other, in a thread that exists only while there are any.
 
-    From any thread. What a function raises is logged, and the next one runs.
+    What a function raises is logged, and the next one runs. If no thread can be started, that is tried again
+    every second.
+
+    Args:
+        later: Calls a function after so many seconds, as `loop.call_later` does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, later: Callable[[float, Callable[[], None]], object]) -> None:
+        self._later = later
         self._lock = threading.Lock()
         self._waiting: deque[Callable[[], object]] = deque()
         self._running = False
 
     def submit(self, function: Callable[[], object]) -> None:
-        """Run the function after those submitted before."""
+        """Run the function after those submitted before. For the thread that `later` is for."""
         with self._lock:
             self._waiting.append(function)
             if self._running:
                 return
             self._running = True
+        self._begin()
+
+    def _begin(self) -> None:
         try:
             _start(self._run)
-        except RuntimeError:  # the process has no thread left: the next one that comes tries again
-            with self._lock:
-                self._running = False
-            log.exception("No thread could be started; the work waits for the next")
+        except TransientBrokerError as error:
+            log.warning("It is tried again in %.0f s: %s", _NO_THREAD_SECONDS, error)
+            self._later(_NO_THREAD_SECONDS, self._begin)
 
     def _run(self) -> None:
         while True:
@@ -105,7 +118,10 @@ class Lane:
 
 
 def _start(work: Callable[[], None]) -> None:
-    threading.Thread(target=work, name="jms-engine", daemon=True).start()
+    try:
+        threading.Thread(target=work, name="jms-engine", daemon=True).start()
+    except RuntimeError as error:  # the process has no thread left
+        raise TransientBrokerError(f"no thread could be started: {error}") from error
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[T], None], value: T) -> bool:

@@ -13,7 +13,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.backlog_looks import look_for_what_stays
+from airflow_provider_jmsjca.engine.backlog_looks import look_for_what_stays, watch_while_deferred
 from airflow_provider_jmsjca.engine.members import settings_of
 from airflow_provider_jmsjca.engine.readiness import QueueWatch, Ready
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
@@ -100,7 +100,11 @@ class JmsReadyTrigger(BaseTrigger):
         poll = timedelta(seconds=self.poll_interval)
         watch = QueueWatch(AsyncConnection(settings, minimal_logging=quiet), queue, selector, poll=poll)
         looks = asyncio.create_task(
-            look_for_what_stays(functools.partial(connect, settings), queue, filtered=selector is not None)
+            look_for_what_stays(
+                watch_while_deferred(
+                    functools.partial(connect, settings), queue, filtered=selector is not None
+                )
+            )
         )
         try:
             return await watch.wait()

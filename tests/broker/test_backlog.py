@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import time
@@ -14,8 +15,11 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine import backlog_watch
+from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.pool import ConnectionPool
+from airflow_provider_jmsjca.engine.stream import DeliveryStream
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
@@ -25,11 +29,15 @@ from tests.servers.broker import Broker
 PATIENCE = timedelta(seconds=2)
 
 
-@pytest.fixture
-def listener(artemis: Broker, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Activation]:
-    """A listener that settles whatever comes, and soon finds that another consumer holds something."""
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog_watch, "PATIENCE", PATIENCE)
     monkeypatch.setattr(backlog_watch, "BETWEEN_LOOKS", PATIENCE)
+
+
+@pytest.fixture
+def listener(artemis: Broker, queue_name: str) -> Iterator[Activation]:
+    """A listener that settles whatever comes."""
     settings = listener_settings(ActivationSpec(destination=f"queue://{queue_name}"))
     made = Activation(settings, functools.partial(connect, artemis.settings()), lambda _: None)
     yield made
@@ -46,25 +54,51 @@ def wait_for_record(caplog: pytest.LogCaptureFixture, part: str) -> logging.LogR
         time.sleep(0.05)
 
 
-def test_a_message_that_another_consumer_keeps_is_named(
-    artemis: Broker, queue_name: str, listener: Activation, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+def held(artemis: Broker, queue_name: str) -> Iterator[Received]:
+    """A message that another consumer has, until the test is over."""
     holder = connect(artemis.settings())
     queue = Destination.queue(queue_name)
-    held: list[Received] = []
-    holder.consume(Subscription(destination=queue, prefetch=1), held.append)
+    found: list[Received] = []
+    holder.consume(Subscription(destination=queue, prefetch=1), found.append)
     holder.send([Outgoing(destination=queue, message=JmsMessage.text("kept"))])
-    while not held:
+    while not found:
         time.sleep(0.01)
+    yield found[0]
+    holder.close()
+
+
+def test_a_message_that_another_consumer_keeps_is_named(
+    held: Received, listener: Activation, caplog: pytest.LogCaptureFixture
+) -> None:
     listener.start()
     record = wait_for_record(caplog, "another consumer, or one that is gone, has had 1 message of queue://")
     assert record.levelno == logging.WARNING
-    assert f"({held[0].message.message_id})" in record.getMessage()
-    holder.close()
+    assert f"({held.message.message_id})" in record.getMessage()
+    held.consumer.close()
     deadline = time.monotonic() + 20
     while listener.counts.committed < 1:
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_a_stream_names_it_too(
+    artemis: Broker, queue_name: str, held: Received, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = listener_settings(
+        ActivationSpec(destination=f"queue://{queue_name}", transaction_timeout=0), park=False
+    )
+
+    async def work() -> None:
+        with ConnectionPool() as pool:
+            async with DeliveryStream(settings, AsyncConnection(artemis.settings(), pool=pool)) as stream:
+                waiting = asyncio.create_task(anext(stream))
+                record = await asyncio.to_thread(wait_for_record, caplog, "has had 1 message of queue://")
+                assert f"({held.message.message_id})" in record.getMessage()
+                held.consumer.close()
+                (await asyncio.wait_for(waiting, 20)).returned()
+
+    asyncio.run(work())
 
 
 def test_messages_on_a_paused_queue_are_noticed(

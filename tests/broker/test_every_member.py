@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.engine.every_member import EveryMemberActivation
 from airflow_provider_jmsjca.engine.members import every_member
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing
-from tests.broker.test_listener import IDLE, bodies, send, until
+from tests.broker.listening import IDLE, bodies, send, until
 from tests.servers.broker import Broker
 
 EACH = 400

@@ -24,7 +24,7 @@ from airflow_provider_jmsjca.transports.base import (
     Received,
     Subscription,
 )
-from tests.broker.test_listener import IDLE, bodies, drained, send, until
+from tests.broker.listening import IDLE, bodies, drained, send, until
 from tests.servers.broker import Broker
 
 

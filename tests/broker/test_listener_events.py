@@ -10,7 +10,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivery import Delivery
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
-from tests.broker.test_listener import IDLE, bodies, drained, send
+from tests.broker.listening import IDLE, bodies, drained, send
 from tests.broker.test_listener_destinations import activation
 from tests.servers.broker import Broker
 

@@ -28,7 +28,7 @@ from airflow_provider_jmsjca.transports.base import (
     Outgoing,
     Subscription,
 )
-from tests.broker.test_listener import activation, bodies, drained, send, until
+from tests.broker.listening import activation, bodies, drained, send, until
 from tests.servers.broker import Broker
 
 MODES: tuple[dict[str, Any], ...] = (

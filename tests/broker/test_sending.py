@@ -13,7 +13,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import InDoubtError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
-from tests.broker.test_listener import bodies
+from tests.broker.listening import bodies
 from tests.servers.broker import Broker
 from tests.servers.proxy import TcpProxy
 

@@ -17,14 +17,14 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.listener_settings import listener_settings
 from airflow_provider_jmsjca.engine.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.stream import DeliveryStream, StreamDelivery
 from airflow_provider_jmsjca.errors import PoisonMessageError
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from tests.broker import listening
+from tests.broker.listening import drained, send
 from tests.servers.broker import Broker
 from tests.servers.catalogue import BROKERS
 from tests.servers.proxy import TcpProxy
@@ -38,15 +38,6 @@ def settings(request: pytest.FixtureRequest, queue_name: str) -> ConnectionSetti
         return ConnectionSettings(scheme="vm", hosts=((queue_name, None),))
     found: Broker = request.getfixturevalue(request.param)
     return found.settings()
-
-
-def send(settings: ConnectionSettings, queue: str, *bodies: str, **properties: Any) -> None:
-    connection = connect(settings)
-    target = Destination.queue(queue)
-    connection.send(
-        Outgoing(destination=target, message=JmsMessage.text(body, properties)) for body in bodies
-    )
-    connection.close()
 
 
 @contextlib.asynccontextmanager
@@ -73,20 +64,9 @@ async def take(stream: DeliveryStream, count: int) -> list[StreamDelivery]:
     return [await asyncio.wait_for(anext(stream), 20) for _ in range(count)]
 
 
-async def drained(settings: ConnectionSettings, queue: str) -> list[JmsMessage]:
-    """Take everything out of a queue."""
-    found: list[JmsMessage] = []
-    async with streaming(settings, queue) as stream:
-        with contextlib.suppress(TimeoutError):
-            while True:
-                delivery = await asyncio.wait_for(anext(stream), 0.8)
-                found.append(delivery.message)
-                delivery.returned()
-    return found
-
-
 async def bodies(settings: ConnectionSettings, queue: str) -> list[Any]:
-    return sorted(str(message.body) for message in await drained(settings, queue))
+    """Take everything out of a queue."""
+    return sorted(str(body) for body in await asyncio.to_thread(listening.bodies, settings, queue))
 
 
 async def until(condition: Callable[[], object], *, within: float = 20) -> None:
@@ -153,7 +133,7 @@ def test_published_vector_of_delays_j137b(settings: ConnectionSettings, queue_na
             await until(lambda: stream.counts.committed == 1)
         assert seen == list(range(15))
         assert began[-1] - began[4] >= 0.215
-        (message,) = await drained(settings, f"{queue_name}.dlq")
+        (message,) = await asyncio.to_thread(drained, settings, f"{queue_name}.dlq")
         letter = original_of(message)
         assert letter is not None
         assert (letter.message.body, letter.message.properties["region"]) == ("bad", "eu")

@@ -50,7 +50,7 @@ MEANINGS = {
     "browse": ("Messages can be looked at without taking them", "browsing is refused"),
     "backlog": (
         "The broker tells how much a queue holds, and who has it",
-        "a message that stays there is not noticed by a listener",
+        "a message that stays there is not noticed by a listener or an event trigger",
     ),
     "durable_subscription": (
         "A topic keeps messages for a named subscriber that is away",

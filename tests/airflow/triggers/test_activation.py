@@ -5,7 +5,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,8 +18,8 @@ from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
-
-Publish = Callable[..., None]
+from tests.airflow.conftest import Publish
+from tests.airflow.triggers.waiting import run, until
 
 
 class Watcher:
@@ -92,17 +92,6 @@ async def triggerer(ack_timeout: float = 30) -> AsyncIterator[Triggerer]:
         for watcher in running.watchers:
             await watcher.cancel()
         await running.manager.stop_all()
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.01)
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60))
 
 
 def test_an_event_carries_the_message(server: Broker, publish: Publish) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import time
-from collections.abc import Callable
 
 import airflow.jobs.triggerer_job_runner as runners
 import pytest
@@ -14,8 +13,7 @@ from airflow.jobs.triggerer_job_runner import TriggerRunner
 
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
-
-Publish = Callable[..., None]
+from tests.airflow.conftest import Publish
 
 INFO = 20
 MESSAGES = {str(number) for number in range(100)}

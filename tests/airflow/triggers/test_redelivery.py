@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -19,8 +19,8 @@ from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
-
-Publish = Callable[..., None]
+from tests.airflow.conftest import Publish
+from tests.airflow.triggers.waiting import run, until
 
 STORED = AdvanceOutcome(acked=1, failed=0)
 NOT_STORED = AdvanceOutcome(acked=0, failed=1)
@@ -58,17 +58,6 @@ async def events(**arguments: Any) -> AsyncIterator[Events]:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await found.producer.aclose()
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.01)
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 30))
 
 
 def test_a_message_whose_event_is_never_stored_is_moved_when_the_handling_says_so_j133(

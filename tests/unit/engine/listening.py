@@ -11,11 +11,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.calls import Handler, RecordFunction
+from airflow_provider_jmsjca.engine.delivery import Delivery
 from airflow_provider_jmsjca.engine.fates import Subscribes
 from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
@@ -31,6 +34,8 @@ MODES: tuple[dict[str, Any], ...] = (
     {"concurrency_mode": "sync", "endpoint_pool_max_size": 3},
 )
 
+every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
+
 _AT_ONCE = Backoff(steps=(timedelta(milliseconds=20),))
 
 
@@ -40,6 +45,14 @@ def until(condition: Callable[[], object], *, within: float = 5) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it didn't happen in time"
         time.sleep(0.002)
+
+
+def nothing(_: Delivery) -> None:
+    """Handle a message by doing nothing."""
+
+
+def fail(_: Delivery) -> None:
+    raise ValueError("no stock")
 
 
 class Site:

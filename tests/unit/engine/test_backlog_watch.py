@@ -12,14 +12,15 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine import backlog_watch
-from airflow_provider_jmsjca.engine.backlog_looks import look_for_what_stays
+from airflow_provider_jmsjca.engine.backlog_looks import look_for_what_stays, watch_while_deferred
 from airflow_provider_jmsjca.engine.backlog_watch import BacklogWatch
-from airflow_provider_jmsjca.errors import PermanentBrokerError
+from airflow_provider_jmsjca.errors import PermanentBrokerError, PoisonMessageError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Subscription
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
+from tests.unit.engine import streaming
 from tests.unit.engine.brokers import LesserConnection, settings
 from tests.unit.engine.listening import ORDERS, Site, until
 
@@ -228,10 +229,53 @@ def test_who_is_deferred_looks_too(caplog: pytest.LogCaptureFixture, monkeypatch
 
     async def some_looks() -> None:
         looks = asyncio.create_task(
-            look_for_what_stays(partial(connect, site.settings), ORDERS, filtered=False)
+            look_for_what_stays(watch_while_deferred(partial(connect, site.settings), ORDERS, filtered=False))
         )
         await asyncio.wait({looks}, timeout=0.5)
         looks.cancel()
 
     asyncio.run(some_looks())
     assert "queue://orders, deferred: the broker keeps 2 messages" in said(caplog)[0][1]
+
+
+def test_a_stream_that_has_nothing_to_do_looks_too(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryConnection, "backlog", lambda *_: HELD)
+    monkeypatch.setattr(backlog_watch, "BETWEEN_LOOKS", timedelta(seconds=0.05))
+    text = (
+        "stream: the broker keeps 2 messages of queue://orders for a consumer that is gone, and may deliver"
+        " them only after a restart (7, 8)"
+    )
+
+    async def some_looks() -> None:
+        site = streaming.Site()
+        site.send("a")
+        async with site.streaming() as stream:
+            delivery = await streaming.one(stream)
+            assert await streaming.nothing_comes(stream, 0.3)
+            assert not said(caplog)
+            delivery.returned()
+            await streaming.until(lambda: said(caplog))
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(some_looks())
+    assert said(caplog) == [(logging.ERROR, text)]
+
+
+def test_a_stream_that_keeps_messages_itself_accuses_nobody(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryConnection, "backlog", lambda *_: HELD)
+    monkeypatch.setattr(backlog_watch, "BETWEEN_LOOKS", timedelta(seconds=0.05))
+
+    async def some_looks() -> None:
+        site = streaming.Site()
+        site.send("a")
+        async with site.streaming(streaming.settings(keep_poison=True)) as stream:
+            (await streaming.one(stream)).raised(PoisonMessageError("no"))
+            assert await streaming.nothing_comes(stream, 0.4)
+
+    asyncio.run(some_looks())
+    assert [text for _, text in said(caplog) if "keeps" in text] == []
+    assert "stays on queue://orders" in caplog.text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import timedelta
 
 import pytest
@@ -13,13 +13,6 @@ from airflow_provider_jmsjca.errors import PermanentBrokerError
 from airflow_provider_jmsjca.transports.base import Received
 from airflow_provider_jmsjca.transports.memory.consumer import MemoryConsumer
 from tests.unit.engine.listening import QUICK, Site, until
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    made = Site()
-    yield made
-    made.close()
 
 
 def test_an_acknowledgement_that_fails_delivers_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

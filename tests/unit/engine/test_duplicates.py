@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
-
-import pytest
 
 from airflow_provider_jmsjca.core.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -18,16 +15,7 @@ from airflow_provider_jmsjca.engine.duplicates import Duplicates
 from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing, Received
-from tests.unit.engine.listening import MODES, ORDERS, QUICK, Site, until
-
-every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    made = Site()
-    yield made
-    made.close()
+from tests.unit.engine.listening import ORDERS, QUICK, Site, every_mode, nothing, until
 
 
 def send(site: Site, *bodies_and_ids: tuple[str, str]) -> None:
@@ -37,10 +25,6 @@ def send(site: Site, *bodies_and_ids: tuple[str, str]) -> None:
         original = replace(JmsMessage.text(body), message_id=message_id)
         connection.send([Outgoing(destination=ORDERS, message=with_origin(original, original, ORDERS))])
     connection.close()
-
-
-def nothing(_: Delivery) -> None:
-    """Handle a message by doing nothing."""
 
 
 @every_mode

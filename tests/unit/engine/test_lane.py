@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
 from airflow_provider_jmsjca.engine.threads import Lane
+from tests.unit.engine import streaming
+
+
+def no_later(seconds: float, function: Callable[[], None]) -> None:
+    raise AssertionError(f"{function} is put off by {seconds} s")
 
 
 def test_functions_run_one_after_the_other_in_a_thread_that_ends() -> None:
-    lane, found, over = Lane(), [], threading.Event()
+    lane, found, over = Lane(no_later), [], threading.Event()
     before = threading.active_count()
     for number in range(200):
         lane.submit(lambda number=number: found.append((number, threading.get_ident())))
@@ -24,7 +31,7 @@ def test_functions_run_one_after_the_other_in_a_thread_that_ends() -> None:
 
 
 def test_one_that_raises_is_logged_and_the_next_one_runs(caplog: pytest.LogCaptureFixture) -> None:
-    lane, over = Lane(), threading.Event()
+    lane, over = Lane(no_later), threading.Event()
 
     def fail() -> None:
         raise ValueError("no")
@@ -33,3 +40,51 @@ def test_one_that_raises_is_logged_and_the_next_one_runs(caplog: pytest.LogCaptu
     lane.submit(over.set)
     assert over.wait(5)
     assert "nobody waits for" in caplog.text
+
+
+_start = threading.Thread.start
+
+
+def refuse(thread: threading.Thread) -> None:
+    if thread.name == "jms-engine":
+        raise RuntimeError("can't start new thread")
+    _start(thread)
+
+
+def test_where_no_thread_can_be_started_it_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found: list[int] = []
+    over = threading.Event()
+    put_off: list[Callable[[], None]] = []
+    lane = Lane(lambda _, function: put_off.append(function))
+    with monkeypatch.context() as crowded:
+        crowded.setattr(threading.Thread, "start", refuse)
+        lane.submit(lambda: found.append(1))
+        lane.submit(lambda: found.append(2))
+        put_off.pop()()
+    lane.submit(over.set)
+    assert (found, len(put_off)) == ([], 1)
+    assert "can't start new thread" in caplog.text
+    put_off.pop()()
+    assert over.wait(5)
+    assert found == [1, 2]
+
+
+def test_a_stream_goes_on_when_there_are_threads_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        site = streaming.Site()
+        site.send("a")
+        async with site.streaming() as stream:
+            with monkeypatch.context() as crowded:
+                crowded.setattr(threading.Thread, "start", refuse)
+                assert await streaming.nothing_comes(stream)
+            delivery = await streaming.one(stream)
+            with monkeypatch.context() as crowded:
+                crowded.setattr(threading.Thread, "start", refuse)
+                delivery.returned()
+                await asyncio.sleep(0.05)
+                assert site.bodies() == ["a"]
+            await streaming.until(lambda: not site.bodies())
+
+    streaming.run(work())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -23,18 +22,10 @@ from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Consumer, OnReceived, Outgoing, Received, Subscription
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 from airflow_provider_jmsjca.transports.memory.message_queue import Entry
-from tests.unit.engine.listening import MODES, QUICK, Site, until
+from tests.unit.engine.listening import QUICK, Site, every_mode, until
 
-every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
 A, B, C = (Destination.queue(name) for name in "ABC")
 ABC = ["queue://A", "queue://B", "queue://C"]
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    made = Site()
-    yield made
-    made.close()
 
 
 def fill(site: Site, **counts: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -17,24 +16,7 @@ from airflow_provider_jmsjca.engine.listener_settings import listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.unit.engine.brokers import LesserConnection
-from tests.unit.engine.listening import MODES, QUICK, Site, until
-
-every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    made = Site()
-    yield made
-    made.close()
-
-
-def nothing(_: Delivery) -> None:
-    """Handle a message by doing nothing."""
-
-
-def fail(_: Delivery) -> None:
-    raise ValueError("no stock")
+from tests.unit.engine.listening import QUICK, Site, every_mode, fail, nothing, until
 
 
 @every_mode

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -22,22 +21,10 @@ from airflow_provider_jmsjca.engine.listener_settings import listener_settings
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.memory.connection import CAPABILITIES
 from tests.unit.engine.brokers import LesserConnection
-from tests.unit.engine.listening import MODES, QUICK, Site, until
+from tests.unit.engine.listening import QUICK, Site, every_mode, nothing, until
 
-every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
 WORK = Destination.queue("work")
 SPEC: dict[str, Any] = {"in_progress_destination": "queue://work"}
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    made = Site()
-    yield made
-    made.close()
-
-
-def nothing(_: Delivery) -> None:
-    """Handle a message by doing nothing."""
 
 
 def leave_behind(site: Site, *bodies: str) -> None:

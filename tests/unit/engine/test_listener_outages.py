@@ -6,7 +6,6 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -28,25 +27,9 @@ from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Capabilities, Connection, Received
 from airflow_provider_jmsjca.transports.memory.consumer import MemoryConsumer
 from tests.unit.engine.brokers import LesserConnection
-from tests.unit.engine.listening import MODES, ORDERS, QUICK, Site, until
+from tests.unit.engine.listening import MODES, ORDERS, QUICK, Site, every_mode, fail, nothing, until
 
 HALF_A_SECOND = 0.5
-every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    made = Site()
-    yield made
-    made.close()
-
-
-def nothing(_: Delivery) -> None:
-    """Handle a message by doing nothing."""
-
-
-def fail(_: Delivery) -> None:
-    raise ValueError("no stock")
 
 
 def stop_seconds(activation: Any) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivery import Delivery
-from tests.unit.engine.listening import QUICK, Site, until
+from tests.unit.engine.listening import QUICK, Site, nothing, until
 
 POOLED: tuple[dict[str, Any], ...] = (
     {"concurrency_mode": "cc", "endpoint_pool_max_size": 2},
@@ -20,17 +19,6 @@ POOLED: tuple[dict[str, Any], ...] = (
 )
 every_mode = pytest.mark.parametrize("mode", POOLED, ids=lambda mode: mode["concurrency_mode"])
 ONE_UNIT = {"concurrency_mode": "sync", "endpoint_pool_max_size": 1}
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    made = Site()
-    yield made
-    made.close()
-
-
-def nothing(_: Delivery) -> None:
-    """Handle a message by doing nothing."""
 
 
 # -- batches ----------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,13 +12,6 @@ from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.engine.management import OPERATIONS, UNAVAILABLE
 from airflow_provider_jmsjca.errors import ConfigurationError
 from tests.unit.engine.listening import Site, until
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    made = Site()
-    yield made
-    made.close()
 
 
 def nothing(_delivery: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,18 +22,10 @@ from airflow_provider_jmsjca.transports.base import (
 )
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 from airflow_provider_jmsjca.transports.memory.message_queue import Entry
-from tests.unit.engine.listening import MODES, ORDERS, Site, until
+from tests.unit.engine.listening import ORDERS, Site, every_mode, until
 
 numbers = itertools.count(1)
 CREATED, CANCELLED = "order 7: created", "order 7: cancelled"
-every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concurrency_mode"])
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    made = Site()
-    yield made
-    made.close()
 
 
 def put(

@@ -155,6 +155,44 @@ def test_a_loss_between_return_and_commit_makes_no_second_delivery(
     run(work())
 
 
+def test_what_returned_stays_known_over_a_connection_that_is_lost_before_anybody_looks(site: Site) -> None:
+    """The broker has lost the flag, but not the id."""
+    cut: list[bool] = []
+    came, lost = threading.Semaphore(0), threading.Event()
+
+    def cutting(received: Received) -> Received:
+        def decode() -> Any:
+            if cut == [False]:  # the first look at what the second connection brings, which takes 64 of them
+                cut.append(True)
+                assert all(came.acquire(timeout=5) for _ in range(140))
+                opens.opened[-1].on_lost(lambda _: lost.set())
+                site.broker.restart()
+                assert lost.wait(5)  # the stream was told before
+            return message
+
+        message = replace(received.message, redelivered=False, delivery_count=None)
+        came.release()
+        return Received(received.consumer, received.token, received.generation, decode)
+
+    opens = Wrapped(decode=cutting)
+
+    async def work() -> None:
+        site.send(*map(str, range(70)))
+        rules = settings(concurrency=100, prefetch=100)
+        async with site.streaming(rules, opens=opens) as stream:
+            found = await take(stream, 70)
+            site.broker.kill()
+            await asyncio.sleep(0.05)
+            found[66].returned()
+            cut.append(False)
+            site.broker.restart()
+            await until(lambda: site.broker.depth("orders") == 69)
+            assert await nothing_comes(stream)
+            assert cut == [False, True]
+
+    run(work())
+
+
 def test_an_acknowledgement_that_never_arrived_is_made_up_for(site: Site) -> None:
     """It was pipelined, the broker died, and the message comes again without a flag."""
     lost = []
@@ -277,6 +315,34 @@ def test_what_one_stream_knows_the_next_may_know_too(site: Site) -> None:
     run(work())
 
 
+def test_what_is_returned_while_a_stream_closes_is_known_to_the_next(site: Site) -> None:
+    hang, hangs = threading.Event(), threading.Event()
+
+    def acknowledge(original: Callable[[Any], None], received: Any) -> None:
+        hangs.set()
+        hang.wait(10)
+        original(received)
+
+    async def work() -> None:
+        once = Once()
+        site.send("a", "b")
+        stream = site.stream(opens=Wrapped(acknowledge=acknowledge), once=once)
+        first, second = await take(stream, 2)
+        first.returned()
+        await until(hangs.is_set)
+        closing = asyncio.create_task(stream.aclose())
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        second.returned()
+        hang.set()
+        await closing
+        async with site.streaming(once=once) as stream:
+            assert await nothing_comes(stream)
+            assert site.broker.depth("orders") == 0
+
+    run(work())
+
+
 # -- the end ----------------------------------------------------------------------------------------------
 
 
@@ -292,6 +358,52 @@ def test_closing_settles_what_returned_and_hands_back_the_rest(site: Site) -> No
         assert site.bodies() == list("bcdef")
         found[2].returned()  # too late: ignored
         assert site.bodies() == list("bcdef")
+
+    run(work())
+
+
+def test_what_comes_while_it_closes_goes_back_too(site: Site) -> None:
+    came, closing, read = threading.Semaphore(0), threading.Event(), threading.Event()
+
+    def arriving(received: Received) -> Received:
+        def decode() -> Any:
+            if closing.is_set() and message.body == "a":
+                site.send("late")
+                assert came.acquire(timeout=5)  # for the consumer isn't closed yet
+                read.set()
+            return message
+
+        message = received.message
+        return Received(received.consumer, received.token, received.generation, decode)
+
+    def opens(to: ConnectionSettings) -> Connection:
+        connection: Any = Wrapped(decode=arriving)(to)
+        consume = connection.consume
+
+        def consuming(subscription: Any, on_received: Any) -> Any:
+            consumer = consume(subscription, lambda received: (on_received(received), came.release()))
+            close = consumer.close
+            consumer.close = lambda: (read.wait(5), close())
+            return consumer
+
+        connection.consume = consuming
+        return connection
+
+    async def work() -> None:
+        stream = site.stream(opens=opens)
+        waiting = asyncio.create_task(anext(stream))
+        await until(lambda: site.broker.connections == 1)
+        await asyncio.sleep(0.05)
+        site.send("a", "b")
+        assert came.acquire(timeout=5)  # the loop hasn't got to it yet
+        assert came.acquire(timeout=5)
+        closing.set()
+        await stream.aclose()
+        assert read.is_set()
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+        await until(lambda: site.broker.connections == 0)
+        assert site.bodies() == ["a", "b", "late"]
 
     run(work())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -18,24 +17,13 @@ from airflow_provider_jmsjca.engine.listener import Activation
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, Subscription
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
-from tests.unit.engine.listening import QUICK, Site, until
+from tests.unit.engine.listening import QUICK, Site, nothing, until
 
 NEWS = Destination.topic("news")
 DURABLE: dict[str, Any] = {
     "destination": "topic://news", "destination_type": None, "subscription_durability": "durable",
     "subscription_name": "s1",
 }  # fmt: skip
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    made = Site()
-    yield made
-    made.close()
-
-
-def nothing(_: Delivery) -> None:
-    """Handle a message by doing nothing."""
 
 
 def subscriber(site: Site, handler: Any = nothing, **spec: Any) -> Activation:

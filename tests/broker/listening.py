@@ -1,0 +1,61 @@
+"""Runs listeners over real brokers, for tests."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.backoff import Backoff
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.calls import Handler
+from airflow_provider_jmsjca.engine.listener import Activation
+from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+
+IDLE = timedelta(seconds=0.7)
+
+
+def send(settings: ConnectionSettings, queue: str, *bodies: str, **properties: Any) -> None:
+    connection = connect(settings)
+    target = Destination.queue(queue)
+    connection.send(
+        Outgoing(destination=target, message=JmsMessage.text(body, properties)) for body in bodies
+    )
+    connection.close()
+
+
+def activation(
+    settings: ConnectionSettings, queue: str, handler: Handler, *, park: bool = False, **spec: Any
+) -> Activation:
+    made = listener_settings(ActivationSpec(destination=f"queue://{queue}", **spec), park=park)
+    quick = replace(made.delivery.outage, backoff=Backoff(steps=(timedelta(seconds=0.1),)))
+    return Activation(
+        replace(made, delivery=replace(made.delivery, outage=quick)),
+        functools.partial(connect, settings),
+        handler,
+    )
+
+
+def drained(settings: ConnectionSettings, queue: str) -> list[JmsMessage]:
+    """Take everything out of a queue."""
+    found: list[JmsMessage] = []
+    activation(settings, queue, lambda delivery: found.append(delivery.message)).run(idle_for=IDLE)
+    return found
+
+
+def bodies(settings: ConnectionSettings, queue: str) -> list[Any]:
+    return [message.body for message in drained(settings, queue)]
+
+
+def until(condition: Callable[[], object], *, within: float = 20) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "it didn't happen in time"
+        time.sleep(0.01)
