@@ -105,7 +105,8 @@ class Watch:
         if self._broken_off and not over:
             within = min(self.within, self.within_if_stopped or self.within)
             running.request_stop(within, reason=reason, delete_durable=False)
-            self._is_over(running, within)
+            # No sooner: the connection is closed only when the calls are left alone.
+            self._is_over(running, self.within)
         return ended_by
 
     @property

@@ -347,8 +347,10 @@ def test_a_run_that_is_broken_off_has_less_time(site: Site, *, at_the_end: bool)
     broken_off.set()
     running.join()
     took = time.monotonic() - began
+    connections = site.broker.connections
     go_on.set()
     assert took < 1
+    assert connections == 0
     assert activation.counts.rolled_back == 1
 
 
