@@ -62,7 +62,7 @@ class _Unit:
 
     def _release(self) -> None:
         for received in self._received:
-            _consumer_of(received).release(received)
+            consumer_of(received).release(received)
 
 
 class TransactionUnit(_Unit):
@@ -103,7 +103,7 @@ class TransactionUnit(_Unit):
 
     def blame(self, error: JmsError) -> None:
         """Note an error of the broker that doesn't say what caused it: this unit must not be committed."""
-        if self._begun and self._fault is None:
+        if self._begun and (self._fault is None or self._tells_of_forgotten(error)):
             self._fault = error
 
     def encode(self, messages: Iterable[Outgoing]) -> list[bytes]:
@@ -145,7 +145,7 @@ class TransactionUnit(_Unit):
 
     def acknowledge(self, received: Received) -> None:
         """Add a received message to settle."""
-        consumer = _consumer_of(received)
+        consumer = consumer_of(received)
         with self._lock:
             self._check_open()
             self._begin()
@@ -211,21 +211,25 @@ class TransactionUnit(_Unit):
             if self._reply is not None:
                 self._connection.wait(self._reply)
                 if self._fault is not None:
-                    self._give_up_if_forgotten(str(self._fault))
+                    self._give_up_if_forgotten(self._fault)
                     raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
-        self._connection.unwatch(self)
+        self._fault = None
+        self._early.update(consumer_of(each) for each in self._late)  # COMMIT makes the broker forget them
         self._reply = self._connection.replies.receipts()
         commit = encode("COMMIT", [("transaction", self._identifier), ("receipt", self._reply.ask())])
         try:
             self._wire.append(self._acknowledgements + commit)
         except ConnectionLostError as error:
-            raise _in_doubt(error) from error
+            raise in_doubt(error) from error
         with contextlib.suppress(ConnectionLostError):  # `conclude` hears why
             self._wire.flush()
 
-    def _give_up_if_forgotten(self, fault: str) -> None:
+    def _tells_of_forgotten(self, error: JmsError) -> bool:
+        return self._connection.dialect.forgotten in str(error)
+
+    def _give_up_if_forgotten(self, fault: JmsError) -> None:
         """Close a connection whose broker has forgotten a message: it comes again over another."""
-        if self._received and self._connection.dialect.forgotten in fault:
+        if self._received and self._tells_of_forgotten(fault):
             loss = ConnectionLostError(f"closed, for a message can't be settled over it any more: {fault}")
             self._connection.give_up(loss)
             raise loss
@@ -236,18 +240,22 @@ class TransactionUnit(_Unit):
             return
         try:
             self._connection.wait(self._reply)
+            self._connection.unwatch(self)
+            if self._fault is not None:
+                self._give_up_if_forgotten(self._fault)
         except PermanentBrokerError:
-            self.abandon()
+            self._undone()  # the broker knows it no more, and would put ABORT down to other units
             raise
         except ConnectionLostError as error:
-            raise _in_doubt(error) from error
+            self._connection.unwatch(self)
+            raise in_doubt(error) from error
         for consumer in self._consumers:
             consumer.settled(each for each in self._received if each.consumer is consumer)
         self._end_late()
 
     def _end_late(self) -> None:
         late, self._late = self._late, []
-        for consumer, count in Counter(_consumer_of(each) for each in late).items():
+        for consumer, count in Counter(consumer_of(each) for each in late).items():
             consumer.late_is_over(count)
 
     @contextlib.contextmanager
@@ -278,10 +286,13 @@ class TransactionUnit(_Unit):
         if not self._begun:
             self._give_back()
             return
-        self._begun = self._was_begun = False
-        self._connection.unwatch(self)
         if self._connection.is_up:
             self._wire.write(encode("ABORT", [("transaction", self._identifier)]))
+        self._undone()
+
+    def _undone(self) -> None:
+        self._begun = self._was_begun = False
+        self._connection.unwatch(self)
         for consumer in self._early:
             consumer.acknowledge_early()
         self._release()
@@ -317,7 +328,7 @@ class ConfirmedUnit(_Unit):
 
     def acknowledge(self, received: Received) -> None:
         """Add a received message to settle."""
-        consumer = _consumer_of(received)
+        consumer = consumer_of(received)
         with self._lock:
             self._check_open()
             if consumer.claim(received, None) is not Claim.NONE:
@@ -337,12 +348,12 @@ class ConfirmedUnit(_Unit):
         except InDoubtError:
             raise
         except ConnectionLostError as error:
-            raise _in_doubt(error) from error
+            raise in_doubt(error) from error
 
     def _by_consumer(self) -> dict[StompConsumer, list[Received]]:
         groups: dict[StompConsumer, list[Received]] = {}
         for received in self._received:
-            groups.setdefault(_consumer_of(received), []).append(received)
+            groups.setdefault(consumer_of(received), []).append(received)
         return groups
 
     def _acknowledge(self, groups: list[tuple[StompConsumer, list[Received]]]) -> None:
@@ -401,11 +412,17 @@ class ConfirmedUnit(_Unit):
         self._release()
 
 
-def _in_doubt(error: ConnectionLostError) -> InDoubtError:
+def in_doubt(error: ConnectionLostError) -> InDoubtError:
+    """Return what to raise when the connection is lost during a commit."""
     return InDoubtError(f"the connection was lost during a commit, its outcome is unknown: {error}")
 
 
-def _consumer_of(received: Received) -> StompConsumer:
+def consumer_of(received: Received) -> StompConsumer:
+    """Return the consumer that a message came to.
+
+    Raises:
+        ConfigurationError: It is one of another transport.
+    """
     if not isinstance(received.consumer, StompConsumer):
         raise ConfigurationError("a unit of work can settle only messages of its own connection")
     return received.consumer
