@@ -6,6 +6,7 @@ Source: J123-J127, W21; the comparison of brokers in docs/reference/broker-facts
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -26,6 +27,8 @@ from airflow_provider_jmsjca.transports.stomp.replies import Receipts
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+
+_log = logging.getLogger(__name__)
 
 _JOINED: Final = 50
 """How many frames go to the wire at a time."""
@@ -239,6 +242,7 @@ class TransactionUnit(Unit):
             self._connection.unwatch(self)
             if self._fault is not None:
                 self._give_up_if_forgotten(self._fault)
+                _log.warning("Committed all the same: %s", self._fault)
         except PermanentBrokerError:
             self._undone()  # the broker knows it no more, and would put ABORT down to other units
             raise

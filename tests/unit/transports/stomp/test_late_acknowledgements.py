@@ -54,7 +54,10 @@ def test_a_message_that_is_forgotten_at_commit_leaves_the_unit_in_doubt(pair: Pa
     assert not connection.is_up, "the broker holds the message until the connection ends"
 
 
-def test_other_errors_during_a_commit_are_nothing_to_it(pair: Pair) -> None:  # noqa: F811
+def test_other_errors_during_a_commit_are_nothing_to_it(
+    pair: Pair,  # noqa: F811
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     connection, inbox = _received(pair, 1)
     unit = connection.unit()
     unit.acknowledge(inbox[0])
@@ -65,6 +68,7 @@ def test_other_errors_during_a_commit_are_nothing_to_it(pair: Pair) -> None:  # 
     thread.join(5)
     assert not raised
     assert connection.is_up
+    assert "something else" in caplog.text
 
 
 def test_after_a_refused_commit_acknowledgements_are_made_sure_of(pair: Pair) -> None:  # noqa: F811
