@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, assert_never
 
 from airflow_provider_jmsjca.transports.base import Subscription
@@ -9,6 +10,14 @@ from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulat
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+
+
+class Claim(enum.Enum):
+    """What became of a message that a unit of work asked for."""
+
+    NONE = enum.auto()  # it isn't there to be had
+    DONE = enum.auto()  # reserved, and acknowledged if that goes message by message
+    LATE = enum.auto()  # reserved; the unit acknowledges it together with its COMMIT
 
 
 def may_accumulate(connection: StompConnection, subscription: Subscription) -> bool:

@@ -1,4 +1,8 @@
-"""A connection to a broker over STOMP."""
+"""A connection to a broker over STOMP.
+
+Longer than others, for one class is both the port and stomp.py's listener; what needs more than a few lines
+of it stands in modules of its own.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +46,8 @@ from airflow_provider_jmsjca.transports.base import (
 from airflow_provider_jmsjca.transports.stomp.allowance import Allowance
 from airflow_provider_jmsjca.transports.stomp.browsing import browse
 from airflow_provider_jmsjca.transports.stomp.channel import Channel
+from airflow_provider_jmsjca.transports.stomp.client import Client
+from airflow_provider_jmsjca.transports.stomp.confirmed import ConfirmedUnit
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
 from airflow_provider_jmsjca.transports.stomp.dialects import GENERIC, recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
@@ -55,8 +61,8 @@ from airflow_provider_jmsjca.transports.stomp.replies import Receipts, ReceiptTi
 from airflow_provider_jmsjca.transports.stomp.routes import Routes
 from airflow_provider_jmsjca.transports.stomp.sending import send, send_confirmed
 from airflow_provider_jmsjca.transports.stomp.transactions import Transactions
-from airflow_provider_jmsjca.transports.stomp.units import ConfirmedUnit, TransactionUnit
-from airflow_provider_jmsjca.transports.stomp.wire import Client, Wire
+from airflow_provider_jmsjca.transports.stomp.units import TransactionUnit
+from airflow_provider_jmsjca.transports.stomp.wire import Wire
 
 _log = logging.getLogger(__name__)
 _UP: Final = ConnectionState.UP

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError
 from airflow_provider_jmsjca.transports.base import OnReceived, Received, Subscription
 from airflow_provider_jmsjca.transports.stomp.acknowledging import (
+    Claim,
     ack,
     bytes_of,
     may_accumulate,
@@ -29,14 +29,6 @@ if TYPE_CHECKING:
 _MOST_UNSENT: Final = 100
 _MOST_LATE: Final = 100
 """On a connection. A broker that pages in 200 messages at a time stalls if all are unacknowledged."""
-
-
-class Claim(enum.Enum):
-    """What became of a message that a unit of work asked for."""
-
-    NONE = enum.auto()  # it isn't there to be had
-    DONE = enum.auto()  # reserved, and acknowledged if that goes message by message
-    LATE = enum.auto()  # reserved; the unit acknowledges it together with its COMMIT
 
 
 class StompConsumer:

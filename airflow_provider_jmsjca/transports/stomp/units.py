@@ -6,13 +6,11 @@ Source: J123-J127, W21; the comparison of brokers in docs/reference/broker-facts
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -21,19 +19,24 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
 )
 from airflow_provider_jmsjca.transports.base import Outgoing, Received
-from airflow_provider_jmsjca.transports.stomp.acknowledging import ack
-from airflow_provider_jmsjca.transports.stomp.consumer import Claim, StompConsumer
+from airflow_provider_jmsjca.transports.stomp.acknowledging import Claim
+from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
 from airflow_provider_jmsjca.transports.stomp.frames import encode
+from airflow_provider_jmsjca.transports.stomp.late import LateAcknowledgements
 from airflow_provider_jmsjca.transports.stomp.replies import Receipts
 
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 
+_log = logging.getLogger(__name__)
+
 _JOINED: Final = 50
 """How many frames go to the wire at a time."""
 
 
-class _Unit:
+class Unit:
+    """What units of every kind have: what they settle, and whether they are over."""
+
     def __init__(self, connection: StompConnection) -> None:
         self._connection = connection
         self._wire = connection.wire
@@ -62,10 +65,10 @@ class _Unit:
 
     def _release(self) -> None:
         for received in self._received:
-            _consumer_of(received).release(received)
+            consumer_of(received).release(received)
 
 
-class TransactionUnit(_Unit):
+class TransactionUnit(Unit):
     """A transaction of the broker.
 
     Acknowledgements go out together with COMMIT: any COMMIT or ABORT on the connection makes ActiveMQ forget
@@ -92,7 +95,7 @@ class TransactionUnit(_Unit):
         self._fault: JmsError | None = None
         self._consumers: set[StompConsumer] = set()
         self._early: set[StompConsumer] = set()
-        self._late: list[Received] = []
+        self._late = LateAcknowledgements()
         self._acknowledgements = b""
         self._reply: Receipts | None = None
 
@@ -103,7 +106,7 @@ class TransactionUnit(_Unit):
 
     def blame(self, error: JmsError) -> None:
         """Note an error of the broker that doesn't say what caused it: this unit must not be committed."""
-        if self._begun and self._fault is None:
+        if self._begun and (self._fault is None or self._tells_of_forgotten(error)):
             self._fault = error
 
     def encode(self, messages: Iterable[Outgoing]) -> list[bytes]:
@@ -145,7 +148,7 @@ class TransactionUnit(_Unit):
 
     def acknowledge(self, received: Received) -> None:
         """Add a received message to settle."""
-        consumer = _consumer_of(received)
+        consumer = consumer_of(received)
         with self._lock:
             self._check_open()
             self._begin()
@@ -155,7 +158,7 @@ class TransactionUnit(_Unit):
             self._received.append(received)
             self._consumers.add(consumer)
             if claim is Claim.LATE:
-                self._late.append(received)
+                self._late.add(received, consumer)
             elif not consumer.settles_in_order:
                 self._early.add(consumer)
                 self._to_check = True
@@ -193,11 +196,7 @@ class TransactionUnit(_Unit):
             self._acknowledgements = b"".join(
                 [
                     *(consumer.acknowledgement_of(self._header) for consumer in self._consumers),
-                    *(
-                        ack(each.token, self._header)
-                        for each in self._late
-                        if each.generation == each.consumer.generation
-                    ),
+                    self._late.frames(self._header),
                 ]
             )
             if self._to_check:
@@ -211,21 +210,25 @@ class TransactionUnit(_Unit):
             if self._reply is not None:
                 self._connection.wait(self._reply)
                 if self._fault is not None:
-                    self._give_up_if_forgotten(str(self._fault))
+                    self._give_up_if_forgotten(self._fault)
                     raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
-        self._connection.unwatch(self)
+        self._fault = None
+        self._early |= self._late.consumers  # COMMIT makes the broker forget their messages
         self._reply = self._connection.replies.receipts()
         commit = encode("COMMIT", [("transaction", self._identifier), ("receipt", self._reply.ask())])
         try:
             self._wire.append(self._acknowledgements + commit)
         except ConnectionLostError as error:
-            raise _in_doubt(error) from error
+            raise in_doubt(error) from error
         with contextlib.suppress(ConnectionLostError):  # `conclude` hears why
             self._wire.flush()
 
-    def _give_up_if_forgotten(self, fault: str) -> None:
+    def _tells_of_forgotten(self, error: JmsError) -> bool:
+        return self._connection.dialect.forgotten in str(error)
+
+    def _give_up_if_forgotten(self, fault: JmsError) -> None:
         """Close a connection whose broker has forgotten a message: it comes again over another."""
-        if self._received and self._connection.dialect.forgotten in fault:
+        if self._received and self._tells_of_forgotten(fault):
             loss = ConnectionLostError(f"closed, for a message can't be settled over it any more: {fault}")
             self._connection.give_up(loss)
             raise loss
@@ -236,19 +239,19 @@ class TransactionUnit(_Unit):
             return
         try:
             self._connection.wait(self._reply)
+            self._connection.unwatch(self)
+            if self._fault is not None:
+                self._give_up_if_forgotten(self._fault)
+                _log.warning("Committed all the same: %s", self._fault)
         except PermanentBrokerError:
-            self.abandon()
+            self._undone()  # the broker knows it no more, and would put ABORT down to other units
             raise
         except ConnectionLostError as error:
-            raise _in_doubt(error) from error
+            self._connection.unwatch(self)
+            raise in_doubt(error) from error
         for consumer in self._consumers:
             consumer.settled(each for each in self._received if each.consumer is consumer)
-        self._end_late()
-
-    def _end_late(self) -> None:
-        late, self._late = self._late, []
-        for consumer, count in Counter(_consumer_of(each) for each in late).items():
-            consumer.late_is_over(count)
+        self._late.end()
 
     @contextlib.contextmanager
     def _undone_if_refused(self) -> Iterator[None]:
@@ -278,14 +281,17 @@ class TransactionUnit(_Unit):
         if not self._begun:
             self._give_back()
             return
-        self._begun = self._was_begun = False
-        self._connection.unwatch(self)
         if self._connection.is_up:
             self._wire.write(encode("ABORT", [("transaction", self._identifier)]))
+        self._undone()
+
+    def _undone(self) -> None:
+        self._begun = self._was_begun = False
+        self._connection.unwatch(self)
         for consumer in self._early:
             consumer.acknowledge_early()
         self._release()
-        self._end_late()
+        self._late.end()
 
     def _give_back(self) -> None:
         if self._was_begun:
@@ -293,119 +299,17 @@ class TransactionUnit(_Unit):
             self._connection.transactions.give_back(self._identifier)
 
 
-class ConfirmedUnit(_Unit):
-    """Sends, each confirmed by the broker, then the acknowledgements.
-
-    On a crash in between the messages come again and the sends are there: a duplicate, never a loss. Where
-    the broker drops duplicates and the unit settles exactly one message, its sends carry an id made from
-    that message's, so that the second round finds them there. With more messages no id would be safe: a
-    redelivered batch may be cut differently, and a wrong id would make the broker drop a good message.
-    """
-
-    def __init__(self, connection: StompConnection) -> None:
-        super().__init__(connection)
-        self._outgoing: list[Outgoing] = []
-        self._frames: list[bytes] = []
-
-    def send(self, outgoing: Outgoing) -> None:
-        """Add a message to send; it leaves with the commit."""
-        frame = self._connection.encode(outgoing)  # a message that can't be sent is refused here
-        with self._lock:
-            self._check_open()
-            self._outgoing.append(outgoing)
-            self._frames.append(frame)
-
-    def acknowledge(self, received: Received) -> None:
-        """Add a received message to settle."""
-        consumer = _consumer_of(received)
-        with self._lock:
-            self._check_open()
-            if consumer.claim(received, None) is not Claim.NONE:
-                self._received.append(received)
-
-    def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
-        """Make all of it durable, or raise."""
-        del meanwhile  # what it sends is encoded already, and the acknowledgements are quick
-        self._close()
-        try:
-            groups = [(each, each.sorted(received)) for each, received in self._by_consumer().items()]
-            self._connection.send_confirmed(self._outgoing, self._identified())
-            self._acknowledge(groups)
-        except (ConfigurationError, PermanentBrokerError):
-            self._release()
-            raise
-        except InDoubtError:
-            raise
-        except ConnectionLostError as error:
-            raise _in_doubt(error) from error
-
-    def _by_consumer(self) -> dict[StompConsumer, list[Received]]:
-        groups: dict[StompConsumer, list[Received]] = {}
-        for received in self._received:
-            groups.setdefault(_consumer_of(received), []).append(received)
-        return groups
-
-    def _acknowledge(self, groups: list[tuple[StompConsumer, list[Received]]]) -> None:
-        frames = [
-            (consumer, received)
-            for consumer, group in groups
-            for received in group
-            if not consumer.settles_in_order or received is group[-1]
-        ]
-        if not self._received:
-            return
-        for consumer, group in groups:
-            if consumer.settles_in_order:
-                consumer.settled(group[:-1])  # the frame of the last one says so
-        receipts = self._connection.replies.receipts()
-        for number, (consumer, received) in enumerate(frames, 1):
-            is_last = number == len(frames)
-            header = b"receipt:%b\n" % receipts.ask().encode() if is_last else b""
-            if consumer.settle(received, header) and is_last:
-                self._connection.wait(receipts)
-                return
-        self._connection.synchronize()
-
-    def _identified(self) -> list[bytes]:
-        if not self._connection.capabilities.deduplicating_send or len(self._received) != 1:
-            return self._frames
-        origin = self._origin(self._received[0])
-        if origin is None:
-            return self._frames
-        return [
-            frame
-            if outgoing.deduplication_id is not None
-            else self._connection.encode(
-                replace(outgoing, deduplication_id=f"{origin}>{outgoing.destination}#{position}")
-            )
-            for position, (outgoing, frame) in enumerate(zip(self._outgoing, self._frames, strict=True))
-        ]
-
-    def _origin(self, received: Received) -> str | None:
-        """Return what tells a message from every other, also when it comes again; `None` if it won't.
-
-        Several subscriptions to a topic get a message under the same id, and so may several queues.
-        """
-        subscription = received.consumer.subscription
-        is_topic = subscription.destination.kind is DestinationKind.TOPIC
-        number = received.message.message_id
-        if number is None or (is_topic and subscription.durable_name is None):
-            return None
-        if not is_topic:
-            return f"{number}>{subscription.destination}"
-        return f"{number}>{subscription.destination}>{self._connection.client_id}>{subscription.durable_name}"
-
-    def rollback(self) -> None:
-        """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands."""
-        self._close_for_rollback()
-        self._release()
-
-
-def _in_doubt(error: ConnectionLostError) -> InDoubtError:
+def in_doubt(error: ConnectionLostError) -> InDoubtError:
+    """Return what to raise when the connection is lost during a commit."""
     return InDoubtError(f"the connection was lost during a commit, its outcome is unknown: {error}")
 
 
-def _consumer_of(received: Received) -> StompConsumer:
+def consumer_of(received: Received) -> StompConsumer:
+    """Return the consumer that a message came to.
+
+    Raises:
+        ConfigurationError: It is one of another transport.
+    """
     if not isinstance(received.consumer, StompConsumer):
         raise ConfigurationError("a unit of work can settle only messages of its own connection")
     return received.consumer

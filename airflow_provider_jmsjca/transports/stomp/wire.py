@@ -15,9 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
-import stomp
 from stomp.transport import BaseTransport
 from stomp.utils import Frame as StompFrame
 from stomp.utils import convert_frame
@@ -390,16 +389,3 @@ def _failed(error: Exception) -> ConnectionLostError:
         return error
     _log.error("A callback failed; the connection is given up so that its messages come back", exc_info=error)
     return ConnectionLostError(f"a callback failed: {type(error).__name__}: {error}")
-
-
-class Client(stomp.connect.BaseConnection, stomp.connect.Protocol12):  # type: ignore[misc] # no types
-    """stomp.py's connection object on our wire."""
-
-    def __init__(self, wire: Wire) -> None:
-        stomp.connect.BaseConnection.__init__(self, wire)
-        # No heart-beats of stomp.py's own: they need another thread, and count only whole frames.
-        stomp.connect.Protocol12.__init__(self, wire, heartbeats=(0, 0), auto_content_length=False)
-
-    def send_frame(self, cmd: str, headers: dict[str, Any] | None = None, body: bytes = b"") -> None:
-        """Encode a frame and send it."""
-        super().send_frame(cmd, headers, body)

@@ -1,0 +1,133 @@
+"""Units of work on brokers whose transactions don't settle: sends are confirmed, then messages acknowledged.
+
+Source: J123-J127, W21; the comparison of brokers in docs/reference/broker-facts.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    InDoubtError,
+    PermanentBrokerError,
+)
+from airflow_provider_jmsjca.transports.base import Outgoing, Received
+from airflow_provider_jmsjca.transports.stomp.acknowledging import Claim
+from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
+from airflow_provider_jmsjca.transports.stomp.units import Unit, consumer_of, in_doubt
+
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+
+
+class ConfirmedUnit(Unit):
+    """Sends, each confirmed by the broker, then the acknowledgements.
+
+    On a crash in between the messages come again and the sends are there: a duplicate, never a loss. Where
+    the broker drops duplicates and the unit settles exactly one message, its sends carry an id made from
+    that message's, so that the second round finds them there. With more messages no id would be safe: a
+    redelivered batch may be cut differently, and a wrong id would make the broker drop a good message.
+    """
+
+    def __init__(self, connection: StompConnection) -> None:
+        super().__init__(connection)
+        self._outgoing: list[Outgoing] = []
+        self._frames: list[bytes] = []
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Add a message to send; it leaves with the commit."""
+        frame = self._connection.encode(outgoing)  # a message that can't be sent is refused here
+        with self._lock:
+            self._check_open()
+            self._outgoing.append(outgoing)
+            self._frames.append(frame)
+
+    def acknowledge(self, received: Received) -> None:
+        """Add a received message to settle."""
+        consumer = consumer_of(received)
+        with self._lock:
+            self._check_open()
+            if consumer.claim(received, None) is not Claim.NONE:
+                self._received.append(received)
+
+    def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
+        """Make all of it durable, or raise."""
+        del meanwhile  # what it sends is encoded already, and the acknowledgements are quick
+        self._close()
+        try:
+            groups = [(each, each.sorted(received)) for each, received in self._by_consumer().items()]
+            self._connection.send_confirmed(self._outgoing, self._identified())
+            self._acknowledge(groups)
+        except (ConfigurationError, PermanentBrokerError):
+            self._release()
+            raise
+        except InDoubtError:
+            raise
+        except ConnectionLostError as error:
+            raise in_doubt(error) from error
+
+    def _by_consumer(self) -> dict[StompConsumer, list[Received]]:
+        groups: dict[StompConsumer, list[Received]] = {}
+        for received in self._received:
+            groups.setdefault(consumer_of(received), []).append(received)
+        return groups
+
+    def _acknowledge(self, groups: list[tuple[StompConsumer, list[Received]]]) -> None:
+        frames = [
+            (consumer, received)
+            for consumer, group in groups
+            for received in group
+            if not consumer.settles_in_order or received is group[-1]
+        ]
+        if not self._received:
+            return
+        for consumer, group in groups:
+            if consumer.settles_in_order:
+                consumer.settled(group[:-1])  # the frame of the last one says so
+        receipts = self._connection.replies.receipts()
+        for number, (consumer, received) in enumerate(frames, 1):
+            is_last = number == len(frames)
+            header = b"receipt:%b\n" % receipts.ask().encode() if is_last else b""
+            if consumer.settle(received, header) and is_last:
+                self._connection.wait(receipts)
+                return
+        self._connection.synchronize()
+
+    def _identified(self) -> list[bytes]:
+        if not self._connection.capabilities.deduplicating_send or len(self._received) != 1:
+            return self._frames
+        origin = self._origin(self._received[0])
+        if origin is None:
+            return self._frames
+        return [
+            frame
+            if outgoing.deduplication_id is not None
+            else self._connection.encode(
+                replace(outgoing, deduplication_id=f"{origin}>{outgoing.destination}#{position}")
+            )
+            for position, (outgoing, frame) in enumerate(zip(self._outgoing, self._frames, strict=True))
+        ]
+
+    def _origin(self, received: Received) -> str | None:
+        """Return what tells a message from every other, also when it comes again; `None` if it won't.
+
+        Several subscriptions to a topic get a message under the same id, and so may several queues.
+        """
+        subscription = received.consumer.subscription
+        is_topic = subscription.destination.kind is DestinationKind.TOPIC
+        number = received.message.message_id
+        if number is None or (is_topic and subscription.durable_name is None):
+            return None
+        if not is_topic:
+            return f"{number}>{subscription.destination}"
+        return f"{number}>{subscription.destination}>{self._connection.client_id}>{subscription.durable_name}"
+
+    def rollback(self) -> None:
+        """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands."""
+        self._close_for_rollback()
+        self._release()
