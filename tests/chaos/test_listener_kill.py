@@ -222,7 +222,8 @@ def bound(broker: str, work: Work, mode: str, fault: Fault, moment: Moment) -> i
     match work:
         case _ if broker == "rabbitmq":
             return under_way
-        case Work.PLAIN if fault is Fault.CLIENT_KILLED or moment is Moment.STOP:
+        case Work.PLAIN if moment is Moment.STOP or fault in {Fault.CLIENT_KILLED, Fault.SILENT}:
+            # Killed or ended before it noticed that nobody hears its acknowledgements.
             return under_way * TINY_MESSAGES if broker == "artemis" else under_way
         case Work.PLAIN | Work.CONFIRMED:
             return POOL

@@ -227,7 +227,9 @@ class StompConnection(stomp.ConnectionListener):  # type: ignore[misc] # stomp.p
                 self.wire.flush()
                 receipts.wait(self._reply_timeout)
         except (ConnectionLostError, PermanentBrokerError) as error:
-            _log.debug("No good-bye from %s: %s", self._broker, error)
+            _log.warning(
+                "No good-bye from %s, so what was acknowledged last may come again: %s", self._broker, error
+            )
         finally:  # also if the wait is interrupted
             self.wire.end(None)
         self.wire.join(self._reply_timeout)

@@ -446,6 +446,14 @@ def test_an_interrupted_close_ends_the_connection(pair: Pair, monkeypatch: pytes
         pair.peer.hear()
 
 
+def test_a_close_that_is_not_answered_is_said(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody may have heard the last acknowledgements."""
+    connection = pair.up(reply_timeout=timedelta(seconds=0.1))
+    connection.close()
+    assert "what was acknowledged last may come again" in caplog.text
+    assert caplog.records[-1].levelname == "WARNING"
+
+
 def test_an_interrupted_open_ends_the_connection(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
