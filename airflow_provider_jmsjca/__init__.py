@@ -1,3 +1,143 @@
-"""JMS for Apache Airflow and Spark."""
+"""JMS for Apache Airflow and Spark: the names that users import.
+
+The names of `__all__` are the public surface. Each is imported when it is asked for, so that
+`import airflow_provider_jmsjca` brings in neither Airflow nor PySpark nor a broker's client. `Batch` needs
+PySpark, and Airflow's classes need Airflow; everything else works without both.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.core.activation import ActivationSpec
+    from airflow_provider_jmsjca.core.destination import Destination
+    from airflow_provider_jmsjca.core.message import JmsMessage
+    from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
+    from airflow_provider_jmsjca.core.selector import Selector, substitute
+    from airflow_provider_jmsjca.decorators.listener import jms_listener_task
+    from airflow_provider_jmsjca.decorators.sensor import jms_sensor_task
+    from airflow_provider_jmsjca.engine.activations.activation import Activation
+    from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+    from airflow_provider_jmsjca.errors import (
+        AuthenticationError,
+        BatchInUseError,
+        CapabilityError,
+        ClientIdInUseError,
+        ConfigurationError,
+        ConnectionLostError,
+        FencedError,
+        InDoubtError,
+        JmsError,
+        PermanentBrokerError,
+        PoisonMessageError,
+        SpoolError,
+        StoreSchemaError,
+        TransientBrokerError,
+        TransientStoreError,
+    )
+    from airflow_provider_jmsjca.hooks.async_jms import AsyncJmsHook
+    from airflow_provider_jmsjca.hooks.jms import JmsHook
+    from airflow_provider_jmsjca.notifications.jms import JmsNotifier
+    from airflow_provider_jmsjca.operators.acknowledge import JmsAcknowledgeOperator
+    from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
+    from airflow_provider_jmsjca.operators.listen import JmsListenOperator
+    from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
+    from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
+    from airflow_provider_jmsjca.sensors.jms import JmsSensor
+    from airflow_provider_jmsjca.spark.job import Batch
+    from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 
 __version__ = "0.1.0"
+
+_MODULES: Final = {
+    "core.activation": ("ActivationSpec",),
+    "core.destination": ("Destination",),
+    "core.message": ("JmsMessage",),
+    "core.redelivery": ("RedeliveryHandling",),
+    "core.selector": ("Selector", "substitute"),
+    "decorators.listener": ("jms_listener_task",),
+    "decorators.sensor": ("jms_sensor_task",),
+    "engine.activations.activation": ("Activation",),
+    "engine.delivering.delivery": ("Delivery",),
+    "errors": (
+        "AuthenticationError",
+        "BatchInUseError",
+        "CapabilityError",
+        "ClientIdInUseError",
+        "ConfigurationError",
+        "ConnectionLostError",
+        "FencedError",
+        "InDoubtError",
+        "JmsError",
+        "PermanentBrokerError",
+        "PoisonMessageError",
+        "SpoolError",
+        "StoreSchemaError",
+        "TransientBrokerError",
+        "TransientStoreError",
+    ),
+    "hooks.async_jms": ("AsyncJmsHook",),
+    "hooks.jms": ("JmsHook",),
+    "notifications.jms": ("JmsNotifier",),
+    "operators.acknowledge": ("JmsAcknowledgeOperator",),
+    "operators.collect": ("JmsCollectOperator",),
+    "operators.listen": ("JmsListenOperator",),
+    "operators.publish": ("JmsPublishOperator",),
+    "operators.spark": ("JmsToSparkSubmitOperator",),
+    "sensors.jms": ("JmsSensor",),
+    "spark.job": ("Batch",),
+    "triggers.activation": ("JmsActivationTrigger",),
+}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "Activation",
+    "ActivationSpec",
+    "AsyncJmsHook",
+    "AuthenticationError",
+    "Batch",
+    "BatchInUseError",
+    "CapabilityError",
+    "ClientIdInUseError",
+    "ConfigurationError",
+    "ConnectionLostError",
+    "Delivery",
+    "Destination",
+    "FencedError",
+    "InDoubtError",
+    "JmsAcknowledgeOperator",
+    "JmsActivationTrigger",
+    "JmsCollectOperator",
+    "JmsError",
+    "JmsHook",
+    "JmsListenOperator",
+    "JmsMessage",
+    "JmsNotifier",
+    "JmsPublishOperator",
+    "JmsSensor",
+    "JmsToSparkSubmitOperator",
+    "PermanentBrokerError",
+    "PoisonMessageError",
+    "RedeliveryHandling",
+    "Selector",
+    "SpoolError",
+    "StoreSchemaError",
+    "TransientBrokerError",
+    "TransientStoreError",
+    "jms_listener_task",
+    "jms_sensor_task",
+    "substitute",
+]
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,18 +1,22 @@
 """The error tree, split by what the caller does about it.
 
-JmsError
-├── ConfigurationError (also ValueError)   mend the configuration
-│   └── CapabilityError                    or choose a broker that can do it
-├── TransientBrokerError                   try again later
-│   ├── ClientIdInUseError                 wait until the other client is gone
-│   ├── ConnectionLostError                reconnect; unsettled messages come back
-│   └── InDoubtError                       reconnect; the unit may or may not have been committed
-├── PermanentBrokerError                   stop: trying again gives the same answer
-│   └── AuthenticationError                mend the credentials
-├── PoisonMessageError                     dead-letter this message, go on with the next
-└── SpoolError                             look at the file it names; nothing was acknowledged
-    ├── BatchInUseError                    another process is writing this batch: leave it to that one
-    └── FencedError                        a newer attempt has taken over: stop without committing
+::
+
+    JmsError
+    ├── ConfigurationError (also ValueError)   mend the configuration
+    │   ├── CapabilityError                    or choose a broker that can do it
+    │   └── StoreSchemaError                   bring the store's tables up to date
+    ├── TransientBrokerError                   try again later
+    │   ├── ClientIdInUseError                 wait until the other client is gone
+    │   ├── ConnectionLostError                reconnect; unsettled messages come back
+    │   └── InDoubtError                       reconnect; the unit may or may not have been committed
+    ├── PermanentBrokerError                   stop: trying again gives the same answer
+    │   └── AuthenticationError                mend the credentials
+    ├── PoisonMessageError                     dead-letter this message, go on with the next
+    ├── TransientStoreError                    try again later; nothing was stored, so acknowledge nothing
+    └── SpoolError                             look at the file it names; nothing was acknowledged
+        ├── BatchInUseError                    another process is writing this batch: leave it to that one
+        └── FencedError                        a newer attempt has taken over: stop without committing
 """
 
 from __future__ import annotations
@@ -42,6 +46,10 @@ class ConfigurationError(JmsError, ValueError):
 
 class CapabilityError(ConfigurationError):
     """The configuration asks for something this broker can't do over this transport."""
+
+
+class StoreSchemaError(ConfigurationError):
+    """The tables of the store are older or newer than this package; the text says what to do."""
 
 
 class TransientBrokerError(JmsError):
@@ -76,6 +84,10 @@ class AuthenticationError(PermanentBrokerError):
 
 class PoisonMessageError(JmsError):
     """This message can't be processed, now or later; it belongs in the dead-letter destination."""
+
+
+class TransientStoreError(JmsError):
+    """The store can't be used now: gone, locked, full, read-only, damaged. Nothing of the call was stored."""
 
 
 class SpoolError(JmsError):

@@ -29,14 +29,30 @@ def get_provider_info() -> dict[str, Any]:
             "for JMS brokers: ActiveMQ Classic, Apache Artemis, RabbitMQ."
         ),
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["protocol"]}],
-        "hooks": _modules("hooks.jms"),
+        "hooks": _modules("hooks.jms", "hooks.async_jms"),
         "operators": _modules(
-            "operators.publish", "operators.collect", "operators.listen", "operators.spark"
+            "operators.publish",
+            "operators.collect",
+            "operators.listen",
+            "operators.spark",
+            "operators.spool",
+            "operators.acknowledge",
         ),
         "sensors": _modules("sensors.jms"),
         "triggers": _modules("triggers.activation", "triggers.listen", "triggers.ready"),
+        "queues": [f"{_PACKAGE}.queues.jms.JmsMessageQueueProvider"],
+        "asset-uris": [
+            {
+                "schemes": ["jms"],
+                "handler": f"{_PACKAGE}.assets.jms.sanitize_uri",
+                "factory": f"{_PACKAGE}.assets.jms.create_asset",
+                "to_openlineage_converter": f"{_PACKAGE}.assets.jms.convert_asset_to_openlineage",
+            },
+        ],
+        "notifications": [f"{_PACKAGE}.notifications.jms.JmsNotifier"],
         "task-decorators": [
             {"class-name": f"{_PACKAGE}.decorators.listener.jms_listener_task", "name": "jms_listener"},
+            {"class-name": f"{_PACKAGE}.decorators.sensor.jms_sensor_task", "name": "jms_sensor"},
         ],
         "connection-types": [
             {
@@ -84,6 +100,27 @@ def get_provider_info() -> dict[str, Any]:
                         "type": "string",
                         "example": "/data/jms-spool",
                         "default": "",
+                    },
+                    "reference_retention_days": {
+                        "description": (
+                            "For how many days messages are kept in the spool that events refer to."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "float",
+                        "example": "7",
+                        "default": "30",
+                    },
+                    "store_url": {
+                        "description": (
+                            "SQLAlchemy URL of the database that keeps attempts and ids over restarts: "
+                            "SQLite for one host, PostgreSQL for several. Empty means the SQLite file "
+                            "`jms-store.db` under AIRFLOW_HOME."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "postgresql://jms:password@db.example.com/jms",
+                        "default": "",
+                        "sensitive": True,
                     },
                 },
             },

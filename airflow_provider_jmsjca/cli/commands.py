@@ -9,26 +9,27 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 from airflow.cli.simple_table import AirflowConsole
 from rich.markup import escape
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec, read_descriptor
 from airflow_provider_jmsjca.core.activation.document import LONGEST_TEXT, read_document
+from airflow_provider_jmsjca.core.configuration.layers import Layer
 from airflow_provider_jmsjca.core.explain import display, explain
-from airflow_provider_jmsjca.core.layers import Layer
 from airflow_provider_jmsjca.core.options import Level, option_by_field, read_value
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.hooks.destinations import looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
 
 # Tables are printed as rich's markup, in which [jmsjca] would be a style and vanish.
-_MARKED_UP = ("table",)
+MARKED_UP: Final = ("table",)
 
 Command = Callable[[argparse.Namespace], None]
 
 
-def _one_line_errors(command: Command) -> Command:
+def one_line_errors(command: Command) -> Command:
     """Print errors of ours as lines, one for each fault, and leave with exit code 1."""
 
     @functools.wraps(command)
@@ -44,7 +45,7 @@ def _one_line_errors(command: Command) -> Command:
     return run
 
 
-@_one_line_errors
+@one_line_errors
 def explain_command(args: argparse.Namespace) -> None:
     """Print each effective option with its value (secrets masked), origin and default.
 
@@ -59,7 +60,7 @@ def explain_command(args: argparse.Namespace) -> None:
         data=explain(resolved, only_set=args.only_set),
         output=args.output,
         mapper=lambda row: {
-            name: escape(text) if args.output in _MARKED_UP else text
+            name: escape(text) if args.output in MARKED_UP else text
             for name, text in dataclasses.asdict(row).items()
         },
     )
@@ -67,11 +68,12 @@ def explain_command(args: argparse.Namespace) -> None:
         looked_up(ActivationSpec.from_resolved(resolved))
 
 
-@_one_line_errors
+@one_line_errors
 def import_command(args: argparse.Namespace) -> None:
     """Print the activation spec of deployment descriptors as YAML.
 
-    What they say of the connector and its connection factories follows in comments.
+    What they say of the connector and its connection factories follows in comments. What is read and has no
+    effect, what isn't read at all, and further activations are named in notes on standard error.
     """
     descriptor = read_descriptor(*(_read(Path(file)) for file in args.files))
     if descriptor.activations:
@@ -82,6 +84,11 @@ def import_command(args: argparse.Namespace) -> None:
     _write_comments("connector, for [jmsjca]", descriptor.connector, secrets=args.secrets)
     for interface, fields in descriptor.connection_factories.items():
         _write_comments(f"{interface}, for an Airflow connection", fields, secrets=args.secrets)
+    for path in descriptor.dropped:
+        sys.stderr.write(f"note: dropped, not read here: {path}\n")
+    for name in descriptor.activations:
+        if args.name is not None and name != args.name:
+            sys.stderr.write(f"note: not printed: activation {name!r}, see --name\n")
 
 
 def _write_comments(title: str, fields: Mapping[str, str], *, secrets: bool) -> None:

@@ -13,6 +13,186 @@ from airflow.cli.cli_config import (
 )
 
 _COMMANDS = "airflow_provider_jmsjca.cli.commands"
+_STORE = "airflow_provider_jmsjca.cli.store"
+_LIMBO = "airflow_provider_jmsjca.cli.limbo"
+_SPOOL = "airflow_provider_jmsjca.cli.spool"
+_SPOOL_PATH = Arg(
+    ("--spool-path",), metavar="FOLDER", help="the folder of the batches; without, that of \\[jmsjca]"
+)
+_STATES = (
+    "collecting",
+    "unfinished",
+    "empty",
+    "collected",
+    "undone",
+    "rejects",
+    "done",
+    "pruned",
+    "damaged",
+)
+
+
+def _store_commands() -> GroupCommand:
+    return GroupCommand(
+        name="store",
+        help="The database of what outlives a process: attempts, ids handled, limbo",
+        subcommands=(
+            ActionCommand(
+                name="upgrade",
+                help="Make the tables of the store, or bring them up to date",
+                description="The database is the one that store_url of \\[jmsjca] names.",
+                func=lazy_load_command(f"{_STORE}.upgrade_command"),
+                args=(ARG_VERBOSE,),
+            ),
+            ActionCommand(
+                name="check",
+                help="Say whether the store can be used",
+                description="Exit code 1 if it can't be used. On SQLite the tables are made where needed.",
+                func=lazy_load_command(f"{_STORE}.check_command"),
+                args=(ARG_VERBOSE,),
+            ),
+            ActionCommand(
+                name="run",
+                help="Send what is due in limbo, until it is stopped",
+                description="Several may run at once, on any host that reaches the database.",
+                func=lazy_load_command(f"{_LIMBO}.run_command"),
+                args=(
+                    Arg(("--once",), action="store_true", help="send what is due now, and end"),
+                    ARG_VERBOSE,
+                ),
+            ),
+        ),
+    )
+
+
+def _limbo_commands() -> GroupCommand:
+    chosen = (
+        Arg(("numbers",), nargs="*", type=int, metavar="NUMBER", help="messages with these numbers"),
+        Arg(("--state",), choices=("waiting", "failed"), help="messages in this state"),
+        Arg(("--activation",), help="messages of this activation"),
+        Arg(("--conn-id",), help="messages to be sent over this Airflow connection"),
+        Arg(("--destination",), help="messages to be sent there, as queue://orders"),
+    )
+    every = Arg(("--all",), action="store_true", help="all messages; without a filter it has to be said")
+    changes = {
+        "revive": "Let failed messages be sent again, with all their tries",
+        "release": "Let waiting messages be sent now",
+        "purge": "Drop messages for good; what is being sent stays",
+    }
+    return GroupCommand(
+        name="limbo",
+        help="Messages that are due later, and those that could not be sent",
+        subcommands=(
+            ActionCommand(
+                name="list",
+                help="List messages in the order of their numbers",
+                func=lazy_load_command(f"{_LIMBO}.list_command"),
+                args=(
+                    *chosen,
+                    Arg(("--limit",), type=int, default=100, help="no more than so many"),
+                    Arg(("--after",), type=int, default=0, help="those with higher numbers than this"),
+                    ARG_OUTPUT,
+                    ARG_VERBOSE,
+                ),
+            ),
+            ActionCommand(
+                name="show",
+                help="Show a message with its content",
+                func=lazy_load_command(f"{_LIMBO}.show_command"),
+                args=(Arg(("number",), type=int, metavar="NUMBER", help="its number"), ARG_VERBOSE),
+            ),
+            *(
+                ActionCommand(
+                    name=name,
+                    help=said,
+                    func=lazy_load_command(f"{_LIMBO}.{name}_command"),
+                    args=(*chosen, every, ARG_VERBOSE),
+                )
+                for name, said in changes.items()
+            ),
+        ),
+    )
+
+
+def _spool_commands() -> GroupCommand:
+    return GroupCommand(
+        name="spool",
+        help="The batches between broker and Spark",
+        subcommands=(
+            ActionCommand(
+                name="list",
+                help="Show the batches and how far they are",
+                func=lazy_load_command(f"{_SPOOL}.list_command"),
+                args=(
+                    Arg(("--state",), nargs="+", choices=_STATES, help="only batches in these states"),
+                    _SPOOL_PATH,
+                    ARG_OUTPUT,
+                    ARG_VERBOSE,
+                ),
+            ),
+            ActionCommand(
+                name="show",
+                help="Show all that is known of a batch",
+                func=lazy_load_command(f"{_SPOOL}.show_command"),
+                args=(Arg(("batch",), help="its name"), _SPOOL_PATH, ARG_OUTPUT, ARG_VERBOSE),
+            ),
+            ActionCommand(
+                name="verify",
+                help="Read all files of the batches, and compare them with their digests",
+                description="Exit code 1 if anything is damaged.",
+                func=lazy_load_command(f"{_SPOOL}.verify_command"),
+                args=(
+                    Arg(("batches",), nargs="*", metavar="batch", help="names; without, all"),
+                    _SPOOL_PATH,
+                    ARG_OUTPUT,
+                    ARG_VERBOSE,
+                ),
+            ),
+            ActionCommand(
+                name="prune",
+                help="Remove the messages of batches that nobody needs",
+                description=(
+                    "Batches that are done, with all rejects sent, and whose ids are no longer needed. "
+                    "Their reports stay."
+                ),
+                func=lazy_load_command(f"{_SPOOL}.prune_command"),
+                args=(
+                    Arg(
+                        ("--older-than",),
+                        type=float,
+                        default=7.0,
+                        metavar="DAYS",
+                        help="only batches that haven't changed for so many days (default 7)",
+                    ),
+                    Arg(
+                        ("--collected",),
+                        action="store_true",
+                        help="also those no job was submitted for: whoever reads them must be through",
+                    ),
+                    Arg(
+                        ("--forget",),
+                        type=float,
+                        metavar="DAYS",
+                        help="remove the reports too of those that haven't changed for so many days",
+                    ),
+                    Arg(("--dry-run",), action="store_true", help="change nothing"),
+                    _SPOOL_PATH,
+                    ARG_OUTPUT,
+                    ARG_VERBOSE,
+                ),
+            ),
+            ActionCommand(
+                name="adopt",
+                help="Finish batches that their runs left, and print their manifests",
+                func=lazy_load_command(f"{_SPOOL}.adopt_command"),
+                args=(
+                    Arg(("batches",), nargs="+", metavar="batch", help="names"),
+                    _SPOOL_PATH,
+                    ARG_VERBOSE,
+                ),
+            ),
+        ),
+    )
 
 
 def get_jms_cli_commands() -> list[CLICommand]:
@@ -20,7 +200,7 @@ def get_jms_cli_commands() -> list[CLICommand]:
     return [
         GroupCommand(
             name="jms",
-            help="JMS connections and activation specs",
+            help="JMS connections, activation specs, the store, the spool, limbo",
             subcommands=(
                 ActionCommand(
                     name="explain",
@@ -66,6 +246,9 @@ def get_jms_cli_commands() -> list[CLICommand]:
                         ARG_VERBOSE,
                     ),
                 ),
+                _limbo_commands(),
+                _store_commands(),
+                _spool_commands(),
             ),
         )
     ]

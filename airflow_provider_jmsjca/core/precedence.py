@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from airflow_provider_jmsjca.core.layers import (
+from airflow_provider_jmsjca.core.configuration.layers import (
     Layer,
     Origin,
     Place,
@@ -19,7 +19,7 @@ from airflow_provider_jmsjca.core.layers import (
     connector_layer,
     read_layer,
 )
-from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, Level, OptionValue
+from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, PARAMETER, Level, OptionValue
 from airflow_provider_jmsjca.core.url import ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError
 
@@ -44,11 +44,13 @@ class Resolved:
         values: What somebody set, by option name.
         url: The address in force; `None` if no level names one.
         broker_options: Options that aren't ours, for the broker or its client, with their origins.
+        parameters: Values of selector parameters, with their origins, by names in lower case. Source: J181.
     """
 
     values: Mapping[str, ResolvedValue]
     url: ConnectionUrl | None
     broker_options: Mapping[str, tuple[str, Origin]] = field(repr=False)
+    parameters: Mapping[str, tuple[str, Origin]] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> OptionValue:
         """Return the value in force of the option of this name, its default if nobody set it."""
@@ -56,6 +58,11 @@ class Resolved:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.values)
+
+    @property
+    def parameter_fields(self) -> dict[str, str]:
+        """The selector parameters as fields, such as `parameter.region`."""
+        return {f"{PARAMETER}{name}": value for name, (value, _) in self.parameters.items()}
 
     def origin(self, name: str) -> Origin:
         """Return where the value in force came from."""
@@ -79,6 +86,9 @@ class Resolved:
         return ResolvedValue(option=option, value=default, origin=_DEFAULT_ORIGIN)
 
 
+_INSIDE = ("vm",)
+"""Schemes of what is inside this process."""
+
 _DEFAULT_ORIGIN = Origin(level=None, source="", place=Place.DEFAULT, spelling="")
 
 
@@ -91,6 +101,9 @@ def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = N
     A URL that a higher level overrides takes its credentials and its broker's options with it; what it says
     to us under `JMSJCA.*` still holds as that level's word.
 
+    Credentials of a level below are not sent where the URL of an activation or a call leads away from the
+    host they were given for, or from its TLS, unless `share_login` says so.
+
     Args:
         layers: At most one a level; their order doesn't matter.
         connections: Connection factories by name, for `lookup://`; only the names needed are asked for.
@@ -98,13 +111,15 @@ def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = N
     Raises:
         ConfigurationError: Every fault of every level.
 
-    Source: J31, J38, J46, J66, J68-J72, J76, J77, J113, J143, J178, C12, C13.
+    Source: J31, J38, J46, J66, J68-J72, J76, J77, J113, J143, J178, C12, C13, J181.
     """
     faults: list[str] = []
     read = [read_layer(layer, faults) for layer in sorted(layers, key=lambda layer: layer.level)]
     chain = _with_lookups(read, connections or {}, faults)
     values: dict[str, ResolvedValue] = {}
+    said_by: dict[str, ReadLayer] = {}
     broker: dict[str, tuple[str, Origin]] = {}
+    parameters: dict[str, tuple[str, Origin]] = {}
     addresses = [layer for layer in chain if layer.url is not None and layer.url.lookup is None]
     in_force = addresses[-1] if addresses else None
     for layer in chain:
@@ -115,15 +130,63 @@ def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = N
             standing = values.get(value.option.name)
             if standing is None or not _stands(standing, value):
                 values[value.option.name] = value
+                said_by[value.option.name] = layer
+        parameters.update(layer.parameters)
         broker.update(
             (key, entry)
             for key, entry in layer.broker.items()
             if not (overridden and _goes_with_url(entry[1]))
         )
     url = in_force.url if in_force else None
+    if len(addresses) > 1 and addresses[-1].layer.level >= Level.ACTIVATION:
+        faults.extend(_credentials_led_away(addresses, chain, values, said_by))
     if faults:
         raise ConfigurationError(faults)
-    return Resolved(values=MappingProxyType(values), url=url, broker_options=MappingProxyType(broker))
+    return Resolved(
+        values=MappingProxyType(values),
+        url=url,
+        broker_options=MappingProxyType(broker),
+        parameters=MappingProxyType(parameters),
+    )
+
+
+def _credentials_led_away(
+    addresses: list[ReadLayer],
+    chain: list[ReadLayer],
+    values: Mapping[str, ResolvedValue],
+    said_by: Mapping[str, ReadLayer],
+) -> Iterator[str]:
+    """Yield a fault if the URL of an activation or a call takes a connection's credentials elsewhere unasked.
+
+    Args:
+        addresses: The layers with a URL; the last one's is in force, the one before it would be without it.
+        chain: All layers, lowest first.
+        values: What holds, by option name.
+        said_by: The layer that says it.
+    """
+    before, in_force = addresses[-2:]
+    url, known = in_force.url, before.url
+    below = chain[: chain.index(in_force)]
+    taken = [name for name in ("username", "password") if said_by.get(name) in below]
+    share = values.get("share_login")
+    if url is None or known is None or url.scheme in _INSIDE or not taken or (share and share.value):
+        return
+    others = {host.lower() for host, _ in url.hosts} - {host.lower() for host, _ in known.hosts}
+    verify = values.get("verify")
+    if others:
+        why = f"names another host, {', '.join(sorted(others))}"
+    elif known.encrypted and not url.encrypted:
+        why = f"has no TLS ({url.scheme}://)"
+    elif verify is not None and verify.value is False and said_by["verify"] not in below:
+        why = "doesn't check the broker's certificate (verify)"
+    else:
+        return
+    yield (
+        f"{in_force.layer.title}: its connection_url {why}, where {' and '.join(taken)} of "
+        f"{values[taken[-1]].origin.source} would be sent; expected that broker's own Airflow connection "
+        "(connection_url: lookup://CONNECTION_ID), or share_login: true (in a URL JMSJCA.share_login=true) "
+        "to send them there all the same"
+    )
 
 
 def _stands(standing: ResolvedValue, later: ResolvedValue) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from airflow_provider_jmsjca.core.masking import MASK, masked_value
+from airflow_provider_jmsjca.core.masking import MASK, is_secret, masked_value
 from airflow_provider_jmsjca.core.options import check_keys, option_by_key, read_value
 from airflow_provider_jmsjca.core.query import decoded, read_query
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -98,6 +98,11 @@ class ConnectionUrl:
         return len(self.hosts) > 1
 
     @property
+    def encrypted(self) -> bool:
+        """Whether the scheme stands for TLS."""
+        return self.scheme.endswith("ssl")
+
+    @property
     def has_secrets(self) -> bool:
         """Whether `masked` hides something."""
         return (
@@ -105,6 +110,11 @@ class ConnectionUrl:
             or self.password is not None
             or any(masked_value(key, value) != value for key, value in self.query.items())
         )
+
+    @property
+    def has_password(self) -> bool:
+        """Whether a password or another secret value stands in it; a user's name alone is none."""
+        return self.password is not None or any(is_secret(key) and value for key, value in self.query.items())
 
     def with_port(self, port: int) -> ConnectionUrl:
         """Return the URL with this port at every host that names none; it is written anew where it can be."""

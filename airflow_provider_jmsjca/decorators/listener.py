@@ -16,8 +16,8 @@ from airflow.sdk.bases.decorator import (
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.operators.listen import JmsListenOperator
-from airflow_provider_jmsjca.operators.stints import Stint
+from airflow_provider_jmsjca.operators.listen import JmsListenOperator, refuse_secrets_in_spec
+from airflow_provider_jmsjca.operators.run_state import RunState
 
 # The connection is the operator's to name.
 _SPEC_FIELDS = frozenset(ActivationSpec.model_fields) - {"jms_conn_id"}
@@ -48,10 +48,10 @@ class JmsListenDecoratedOperator(DecoratedOperator, JmsListenOperator):
         self.python_callable = python_callable
         self._keywords: Mapping[str, Any] = {}
 
-    def _listen(self, context: Context, stint: Stint) -> dict[str, Any]:
+    def _listen(self, context: Context, run_state: RunState) -> dict[str, Any]:
         given = {**context, **self.op_kwargs}
         self._keywords = determine_kwargs(self.python_callable, (None, *self.op_args), given)
-        return super()._listen(context, stint)
+        return super()._listen(context, run_state)
 
     def _handle(self, delivery: Any) -> object:
         return self.python_callable(delivery, *self.op_args, **self._keywords)
@@ -61,7 +61,7 @@ def jms_listener_task(python_callable: Callable[..., Any] | None = None, **kwarg
     """Make a task of a function that handles messages.
 
     The function's first argument is the `Delivery`; the others come from the call in the DAG or from the
-    task's context. What it returns is ignored: the task returns the counts.
+    task's context. What it returns is ignored: the task returns the counts::
 
         @task.jms_listener(destination="queue://orders", redelivery_handling="3:move(queue:dlq)", idle_for=60)
         def book(delivery):
@@ -72,7 +72,8 @@ def jms_listener_task(python_callable: Callable[..., Any] | None = None, **kwarg
         **kwargs: Fields of an activation spec, under our names, and the arguments of `JmsListenOperator`.
 
     Raises:
-        ConfigurationError: A `spec` is given, and fields of one beside it.
+        ConfigurationError: A `spec` is given, and fields of one beside it; or one of them holds a secret,
+            which belongs into an Airflow connection.
     """
     spec = {name: kwargs.pop(name) for name in _SPEC_FIELDS & kwargs.keys()}
     if spec and "spec" in kwargs:
@@ -82,6 +83,7 @@ def jms_listener_task(python_callable: Callable[..., Any] | None = None, **kwarg
         )
     if spec:
         kwargs["spec"] = spec
+    refuse_secrets_in_spec("@task.jms_listener", kwargs.get("spec"))
     return task_decorator_factory(
         python_callable=python_callable,
         multiple_outputs=False,

@@ -8,16 +8,20 @@ import weakref
 from collections.abc import Callable
 from datetime import timedelta
 
+from airflow_provider_jmsjca.core.configuration.administered import destination_named
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.precedence import Resolved
-from airflow_provider_jmsjca.engine.connection import JmsConnection
-from airflow_provider_jmsjca.engine.pool import (
+from airflow_provider_jmsjca.engine.connecting.pool import (
     DEFAULT_IDLE_TIMEOUT,
     DEFAULT_SIZE,
     ConnectionPool,
     settings_key,
 )
-from airflow_provider_jmsjca.engine.session_rules import SessionLimit, SessionRules
+from airflow_provider_jmsjca.engine.session.connection import (
+    JmsConnection,
+    SessionLimit,
+    SessionRules,
+)
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
@@ -29,7 +33,7 @@ _lock = threading.Lock()
 def jms_connection(
     settings: ConnectionSettings,
     options: Resolved,
-    find: Callable[[str], Destination] = Destination.parse,
+    find: Callable[[str], Destination] = destination_named,
 ) -> JmsConnection:
     """Return a connection: a cached one that is up, else a new one.
 
@@ -47,10 +51,11 @@ def jms_connection(
     Raises:
         TransientBrokerError: As `Transport.connect`; so are the other errors.
 
-    Source: J14, J27, J43, J45, J80, J98, J99, J100, J102, J106, J126.
+    Source: J14, J27, J43, J45, J80, J98, J99, J100, J102, J106, J126, J181.
     """
+    parameters = {name: value for name, (value, _) in options.parameters.items()}  # origins are for explain
     if options["bypass_ra"]:
-        return JmsConnection(connect(settings), rules=SessionRules(find=find))
+        return JmsConnection(connect(settings), rules=SessionRules(find=find, parameters=parameters))
     prefetch = options["prefetch"]
     rules = SessionRules(
         always_transacted=options["ignore_tx"] is True,
@@ -58,6 +63,7 @@ def jms_connection(
         prefetch=prefetch if isinstance(prefetch, int) else None,
         limit=_limit(settings, options),
         find=find,
+        parameters=parameters,
     )
     if options["no_connection_factory_cache"]:
         return JmsConnection(connect(settings), rules=rules)

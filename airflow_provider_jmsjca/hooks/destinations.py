@@ -12,9 +12,13 @@ from airflow.sdk.configuration import conf
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.activation.redelivery import CLIENT_PROPERTIES
 from airflow_provider_jmsjca.core.activation.rules import SINGLE_DESTINATIONS
-from airflow_provider_jmsjca.core.administered import LOOKUP, AdministeredObject, DestinationReference
+from airflow_provider_jmsjca.core.configuration.administered import (
+    LOOKUP,
+    AdministeredObject,
+    DestinationReference,
+)
+from airflow_provider_jmsjca.core.configuration.destination_options import reference_text
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.destination_options import reference_text
 from airflow_provider_jmsjca.core.redelivery import Move, MoveKind, MoveTarget, RedeliveryHandling
 from airflow_provider_jmsjca.errors import ConfigurationError
 
@@ -47,12 +51,16 @@ def finder() -> Callable[[str], Destination]:
     return lru_cache(maxsize=_REMEMBERED)(find_destination)
 
 
-def looked_up(spec: ActivationSpec) -> ActivationSpec:
+def looked_up(spec: ActivationSpec, *, variables: bool = True) -> ActivationSpec:
     """Return the spec with every administered object it names in its place.
 
     That is: its destinations, those where messages go afterwards, and the targets of the move in its
     redelivery handling. `$` in such a target stands for the destination as the spec says it, so that `dlq_$`
     stays in the folder of `lookup://a/b/in`.
+
+    Args:
+        spec: The spec in force.
+        variables: As of `find_destination`.
 
     Raises:
         ConfigurationError: An object isn't there or can't be read; or one move would need a different object
@@ -62,28 +70,30 @@ def looked_up(spec: ActivationSpec) -> ActivationSpec:
     """
     changes: dict[str, object] = {}
     for name in SINGLE_DESTINATIONS:
-        if (given := getattr(spec, name)) and (text := _looked_up_text(given)) != given:
+        if (given := getattr(spec, name)) and (text := _looked_up_text(given, variables=variables)) != given:
             changes[name] = text
-    dead_letters = tuple(map(_looked_up_text, spec.dead_letter_destination))
+    dead_letters = tuple(_looked_up_text(each, variables=variables) for each in spec.dead_letter_destination)
     if dead_letters != spec.dead_letter_destination:
         changes["dead_letter_destination"] = dead_letters
     references = spec.destination_references
     if any(reference.lookup for reference in references):
-        found = [_resolve(reference) for reference in references]
+        found = [_resolve(reference, variables=variables) for reference in references]
         changes["destination"] = [reference_text(each) for each in found]
         changes["destination_type"] = None
         changes["name"] = spec.name or spec.ejb_name or ", ".join(map(str, found))
-    if (handling := _looked_up_moves(spec, references)) is not None:
+    if (handling := _looked_up_moves(spec, references, variables=variables)) is not None:
         changes |= {**dict.fromkeys(CLIENT_PROPERTIES), "redelivery_handling": handling}
     return spec.replace(**changes) if changes else spec
 
 
-def _looked_up_text(text: str) -> str:
+def _looked_up_text(text: str, *, variables: bool) -> str:
     reference = DestinationReference.parse(text, default=DestinationKind.QUEUE)
-    return reference_text(_resolve(reference)) if reference.lookup else text
+    return reference_text(_resolve(reference, variables=variables)) if reference.lookup else text
 
 
-def _looked_up_moves(spec: ActivationSpec, references: tuple[DestinationReference, ...]) -> str | None:
+def _looked_up_moves(
+    spec: ActivationSpec, references: tuple[DestinationReference, ...], *, variables: bool
+) -> str | None:
     """Return the redelivery handling with its targets looked up; `None` if there is nothing to look up."""
     actions = spec.redelivery.actions
     if spec.max_attempts is not None or not actions or not isinstance(move := actions[-1], Move):
@@ -97,7 +107,7 @@ def _looked_up_moves(spec: ActivationSpec, references: tuple[DestinationReferenc
             "destinations, expected a target without $, or an activation for each"
         )
     (targets,) = for_each
-    changed = Move.to(move.at, [*map(_looked_up_target, targets)])
+    changed = Move.to(move.at, [_looked_up_target(each, variables=variables) for each in targets])
     return str(RedeliveryHandling((*actions[:-1], changed)))
 
 
@@ -110,21 +120,32 @@ def _target(target: MoveTarget, reference: DestinationReference) -> MoveTarget:
     return replace(found, kind=MoveKind.SAME) if is_open else found
 
 
-def _looked_up_target(target: MoveTarget) -> MoveTarget:
+def _looked_up_target(target: MoveTarget, *, variables: bool) -> MoveTarget:
     if not target.name.startswith(LOOKUP):
         return target
     kind = None if target.kind is MoveKind.SAME else DestinationKind(target.kind.value)
     name = target.name[len(LOOKUP) :]
-    return MoveTarget.of(
-        _resolve(DestinationReference(kind=kind, name=name, lookup=True, options=target.options))
-    )
+    reference = DestinationReference(kind=kind, name=name, lookup=True, options=target.options)
+    return MoveTarget.of(_resolve(reference, variables=variables))
 
 
 def _resolve(reference: DestinationReference, *, variables: bool = True) -> Destination:
     if not reference.lookup:
         return reference.resolve({})
     given = (conf.getsection("jmsjca") or {}).get(_PREFIX + reference.name.lower())
-    if given is None and variables:
-        given = Variable.get(reference.name, default=None)
-    objects = {} if given is None else {reference.name: AdministeredObject.parse(str(given))}
-    return reference.resolve(objects)
+    if given is not None:
+        return reference.resolve({reference.name: AdministeredObject.parse(str(given))})
+    given = Variable.get(reference.name, default=None) if variables else None
+    return reference.resolve({} if given is None else {reference.name: _variable(reference.name, str(given))})
+
+
+def _variable(name: str, value: str) -> AdministeredObject:
+    """Return the object in an Airflow variable. Its value may be a secret of somebody else's: never shown."""
+    try:
+        return AdministeredObject.parse(value)
+    except ConfigurationError:
+        raise ConfigurationError(
+            f"destination lookup://{name}: the Airflow variable {name!r} can't be read as a destination (its "
+            "value isn't shown, it may be a secret); expected queue://orders or topic://prices, or JSON such "
+            'as {"type": "queue", "name": "q1234", "options": {"prefetch": "10"}}'
+        ) from None

@@ -17,13 +17,22 @@ _JSON_TYPES = {
 }
 
 
+_FIRST = ("tls", "ca_file", "client_id", "prefetch")
+_LAST = ("options",)
+
+
 def connection_fields() -> dict[str, dict[str, object]]:
-    """Return the fields stored in the extra JSON, as Airflow's `conn-fields`."""
-    return {
+    """Return the fields stored in the extra JSON, as Airflow's `conn-fields`: what most need comes first.
+
+    Options that change nothing here are left out; in the extra JSON they are read all the same.
+    """
+    shown = {
         option.name: _field(option)
         for option in OPTIONS
-        if option.label and option.allowed_at(Level.CONNECTION_FACTORY)
+        if option.label and option.acts and option.allowed_at(Level.CONNECTION_FACTORY)
     }
+    ends = {name: shown.pop(name) for name in (*_FIRST, *_LAST)}
+    return {name: ends[name] for name in _FIRST} | shown | {name: ends[name] for name in _LAST}
 
 
 def _field(option: Option) -> dict[str, object]:
@@ -51,5 +60,4 @@ def _help(option: Option) -> str:
         shown = option.shown_default
     else:
         shown = str(default).lower()
-    text = f"{option.meaning} Default: {shown}." if shown else option.meaning
-    return text if option.acts else f"{text} {option.status[0].upper()}{option.status[1:]}."
+    return f"{option.meaning} Default: {shown}." if shown else option.meaning

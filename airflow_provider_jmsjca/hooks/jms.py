@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import copy
 import os
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import Connection
@@ -13,11 +17,13 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.layers import Layer, call_layer, connector_layer
+from airflow_provider_jmsjca.core.configuration.layers import Layer, call_layer, connector_layer
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.options import option_by_field
 from airflow_provider_jmsjca.core.precedence import Resolved, resolve
-from airflow_provider_jmsjca.engine.connection import JmsConnection
-from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, TransientBrokerError
+from airflow_provider_jmsjca.hooks.clients import with_client_id_of
 from airflow_provider_jmsjca.hooks.connection_cache import jms_connection
 from airflow_provider_jmsjca.hooks.destinations import finder, looked_up
 from airflow_provider_jmsjca.hooks.settings import (
@@ -37,6 +43,25 @@ _PRODUCTS = {
     "rabbitmq": "RabbitMQ",
     "memory": "In-memory broker",
 }
+
+_ANSWER_HOLDS_SECONDS = 1.0
+
+
+class _UndefinedError(ConfigurationError):
+    """There is no connection of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What Airflow said of a connection: that one, those that its URLs refer to, and what they come to."""
+
+    found: list[Connection]
+    resolved: Resolved
+
+
+_asked: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[_Answer | JmsError]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 class JmsHook(BaseHook):
@@ -77,16 +102,46 @@ class JmsHook(BaseHook):
     async def aoptions(self) -> Resolved:
         """Return every option in force, with its origin; for an event loop.
 
+        Whoever asks for the same connection at once, or within a second of the answer, gets the same answer:
+        a thousand triggers look it up once.
+
         Raises:
             ConfigurationError: The connection can't be used; every fault is named.
+            TransientBrokerError: Airflow can't be asked now.
         """
-        return self._resolve(await self._afind())
+        return (await self._answer()).resolved
+
+    async def _answer(self) -> _Answer:
+        loop = asyncio.get_running_loop()
+        asked = _asked.setdefault(loop, {})
+        conn_id = self.jms_conn_id
+        if (answer := asked.get(conn_id)) is None:
+            answer = asked[conn_id] = loop.create_task(self._ask())
+            answer.add_done_callback(
+                lambda _: loop.call_later(_ANSWER_HOLDS_SECONDS, asked.pop, conn_id, None)
+            )
+        found = await asyncio.shield(answer)
+        if isinstance(found, JmsError):
+            raise copy.copy(found) from found  # one exception object isn't raised in several tasks
+        return found
+
+    async def _ask(self) -> _Answer | JmsError:
+        try:
+            found = await self._afind()
+            return _Answer(found, self._resolve(found))
+        except JmsError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - a backend's own; to raise it would end every trigger
+            return TransientBrokerError(
+                f"connection {self.jms_conn_id!r} can't be looked up: {type(error).__name__}: {error}"
+            )
 
     async def asettings(self) -> ConnectionSettings:
         """Return what the Airflow connection says; for an event loop.
 
         Raises:
             ConfigurationError: The connection can't be used; every fault is named.
+            TransientBrokerError: Airflow can't be asked now.
         """
         return settings_for(self.jms_conn_id, await self.aoptions())
 
@@ -99,18 +154,61 @@ class JmsHook(BaseHook):
         found = self._find()
         return connection_layer(found[0]), {each.conn_id: connection_layer(each) for each in found}
 
-    def activation(self, spec: ActivationSpec) -> tuple[ActivationSpec, ConnectionSettings]:
+    def activation(
+        self, spec: ActivationSpec, *, instance: str = ""
+    ) -> tuple[ActivationSpec, ConnectionSettings]:
         """Return the spec after every level was heard, and the settings to connect with for it.
 
-        Administered objects are looked up; not for the triggerer's event loop.
+        Administered objects are looked up; not for the triggerer's event loop. A spec with a `connection_url`
+        needs no Airflow connection: where nobody names one, the default one may be missing.
+
+        Args:
+            spec: What the author of the activation says.
+            instance: What tells this consumer from others of the activation, for a client id of its own.
 
         Raises:
             ConfigurationError: Every fault of every level.
 
-        Source: J46-J48, J77, J113.
+        Source: J41, J46-J49, J77, J113, W30, W31.
         """
-        resolved = resolve_levels(self, spec.layer())
-        return looked_up(ActivationSpec.from_resolved(resolved)), settings_for(self.jms_conn_id, resolved)
+        optional = spec.connection_url and self.jms_conn_id == self.default_conn_name
+        resolved = resolve_levels(None if optional and not self._is_defined() else self, spec.layer())
+        in_force = looked_up(ActivationSpec.from_resolved(resolved))
+        settings = settings_for(self.jms_conn_id, resolved)
+        return in_force, with_client_id_of(settings, in_force, instance)
+
+    async def alevels(self, activation: Layer) -> Resolved:
+        """Return what holds for an activation over this connection; for an event loop.
+
+        The way is that of `activation`, and the connection is asked for as by `aoptions`. The default
+        connection may be missing where the activation names its own address.
+
+        Raises:
+            ConfigurationError: Every fault of every level.
+            TransientBrokerError: Airflow can't be asked now.
+
+        Source: J31, J68-J72, J113.
+        """
+        others = _lookups(activation)
+        found: list[Connection] = []
+        try:
+            found = (await self._answer()).found
+        except _UndefinedError:
+            if not (_addresses(activation) and self.jms_conn_id == self.default_conn_name):
+                raise
+        connections = {each.conn_id: connection_layer(each) for each in found}
+        for name in others:
+            looked = (await JmsHook(name)._answer()).found  # noqa: SLF001  # the same class
+            connections |= {each.conn_id: connection_layer(each) for each in looked}
+        layer = connection_layer(found[0]) if found else None
+        return _resolved(layer, activation, connections)
+
+    def _is_defined(self) -> bool:
+        try:
+            self.get_connection(self.jms_conn_id)
+        except AirflowNotFoundException:
+            return False
+        return True
 
     def get_conn(self, username: str | None = None, password: str | None = None) -> JmsConnection:
         """Connect, or share a connection that this process has already.
@@ -135,23 +233,39 @@ class JmsHook(BaseHook):
         found = self._find()
         other = [] if (name := lookup_name(username)) is None else JmsHook(name)._find()  # noqa: SLF001  # the same class
         call = call_layer(username, password) if username or password else None
-        options = self._resolve([*found, *other], call)
         # The second use of a name asks nobody (J89).
-        find = finder()
+        return self.connect(self._resolve([*found, *other], call), finder())
+
+    def connect(self, options: Resolved, find: Callable[[str], Destination]) -> JmsConnection:
+        """Connect as options say that are known already, and ask Airflow nothing; else as `get_conn`.
+
+        Args:
+            options: What `options` or `aoptions` returned.
+            find: Returns the destination a text names.
+
+        Raises:
+            JmsError: As `get_conn`.
+        """
         return jms_connection(settings_for(self.jms_conn_id, options), options, find)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Connect, and say which broker answered or in one line why none did."""
+        """Connect, and say which broker answered, how and to whom; or in one line why none did."""
         try:
-            connection = connect(self.settings())
+            settings = self.settings()
+            connection = connect(settings)
         except JmsError as error:
-            return False, " ".join(str(error).split())
+            # Airflow tests a copy under a name that it makes up: the user knows neither.
+            said = str(error).replace(f"connection {self.jms_conn_id!r}", "this connection")
+            return False, " ".join(said.split())
         try:
             broker = connection.broker
         finally:
             connection.close()
         product = _PRODUCTS.get(broker.product, broker.product)
-        return True, f"{product} {broker.version} at {broker.address}".replace("  ", " ")
+        encrypted = ", with TLS" if settings.scheme.endswith("ssl") else ""
+        user = f", as {settings.username!r}" if settings.username else ", without a user"
+        said = f"{product} {broker.version} at {broker.address}{encrypted}{user}"
+        return True, said.replace("  ", " ")
 
     def _get(self, conn_id: str) -> Connection:
         with _connection_found(conn_id):
@@ -192,7 +306,7 @@ def _connection_found(conn_id: str) -> Iterator[None]:
     try:
         yield
     except AirflowNotFoundException as error:
-        raise ConfigurationError(f"connection {conn_id!r} is not defined in Airflow") from error
+        raise _UndefinedError(f"connection {conn_id!r} is not defined in Airflow") from error
 
 
 def resolve_levels(hook: JmsHook | None, activation: Layer | None) -> Resolved:
@@ -205,18 +319,36 @@ def resolve_levels(hook: JmsHook | None, activation: Layer | None) -> Resolved:
 
     Source: J31, J68-J72, J113.
     """
-    layers = [connector_layer(own_entries(_section()), os.environ)]
+    layer: Layer | None = None
     connections: dict[str, Layer] = {}
     if hook is not None:
         layer, connections = hook.layers()
-        layers.append(layer)
-    if activation is not None:
-        layers.append(activation)
-        for spelling, value in activation.fields.items():
-            option = option_by_field(spelling)
-            if option is not None and option.name == "connection_url" and (name := lookup_name(str(value))):
-                connections = connections | JmsHook(name).layers()[1]
+    for name in () if activation is None else _lookups(activation):
+        connections = connections | JmsHook(name).layers()[1]
+    return _resolved(layer, activation, connections)
+
+
+def _resolved(
+    connection: Layer | None, activation: Layer | None, connections: Mapping[str, Layer]
+) -> Resolved:
+    """Return what holds of the three levels: the one way for tasks, commands and triggers."""
+    layers = [connector_layer(own_entries(_section()), os.environ)]
+    layers += [each for each in (connection, activation) if each is not None]
     return resolve(layers, connections)
+
+
+def _addresses(activation: Layer) -> list[str]:
+    options = {spelling: option_by_field(spelling) for spelling in activation.fields}
+    return [
+        str(activation.fields[spelling])
+        for spelling, option in options.items()
+        if option is not None and option.name == "connection_url" and activation.fields[spelling]
+    ]
+
+
+def _lookups(activation: Layer) -> list[str]:
+    """Return the connections that the activation's own URL refers to. Source: J68, J69."""
+    return [name for url in _addresses(activation) if (name := lookup_name(url))]
 
 
 def _section() -> dict[str, str]:

@@ -13,7 +13,8 @@ def selector_in_force(
     """Return the selector to consume with; `None` selects everything.
 
     `JMSJCA.selector` of the connection or the installation, where there is one, else the consumer's own;
-    `${subscribername}`, `${selector}`, `${andselector}` and `${selectorand}` are filled in.
+    `${subscribername}`, `${selector}`, `${andselector}`, `${selectorand}` and configured parameters are
+    filled in.
 
     Raises:
         ConfigurationError: The result is no selector.
@@ -23,9 +24,11 @@ def selector_in_force(
     override = options["selector_override"]
     if not override and not own:
         return None
-    return ActivationSpec(
+    spec = ActivationSpec(
         destination=str(destination),
         message_selector=own,
         selector_override=override,
         subscription_name=subscription_name,
-    ).selector_for()
+        **options.parameter_fields,
+    )
+    return spec.selector_for()

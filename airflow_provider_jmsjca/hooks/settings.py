@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
+import threading
 from collections.abc import Mapping
 from typing import Protocol
 
+from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, read_value
 from airflow_provider_jmsjca.core.precedence import Layer, Level, Resolved, connector_layer, resolve
 from airflow_provider_jmsjca.core.url import LOOKUP, ConnectionUrl, is_connection_url
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -14,10 +17,15 @@ from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.settings import to_connection_settings
 
 _DEFAULT_SCHEME = "stomp"
+_TLS_SCHEME = "stomp+ssl"
 _HIGHEST_PORT = 65535
 _PORTLESS = ("vm", LOOKUP)
 
-SHELL_ENTRIES = frozenset({"spool_path"})
+_log = logging.getLogger(__name__)
+_said: set[str] = set()
+_lock = threading.Lock()
+
+SHELL_ENTRIES = frozenset({"spool_path", "store_url", "reference_retention_days"})
 """Entries of `[jmsjca]` that are about Airflow's side and no JMS options."""
 
 
@@ -89,15 +97,14 @@ def connection_layer(connection: AirflowConnection) -> Layer:
     title = f"connection {connection.conn_id!r}"
     if connection.port is not None and not 1 <= connection.port <= _HIGHEST_PORT:
         raise ConfigurationError(f"{title}: port is {connection.port}; expected 1 to {_HIGHEST_PORT}")
+    extra = _extra(connection.extra, title)
     fields: dict[str, object] = {
-        "connection_url": _address(connection),
+        "connection_url": _address(connection, _wants_tls(extra, connection.host, title)),
         "username": connection.login,
         "password": connection.password,
         "virtual_host": connection.schema,
     }
-    return Layer(
-        level=Level.CONNECTION_FACTORY, source=title, fields=fields | _extra(connection.extra, title)
-    )
+    return Layer(level=Level.CONNECTION_FACTORY, source=title, fields=fields | extra)
 
 
 def own_entries(section: Mapping[str, str]) -> dict[str, str]:
@@ -119,6 +126,8 @@ def lookup_name(url: str | None) -> str | None:
 def settings_for(conn_id: str, resolved: Resolved) -> ConnectionSettings:
     """Return what a transport connects with; errors name the connection.
 
+    Options of the connection or the installation that are accepted without effect are said once, in the log.
+
     Raises:
         ConfigurationError: There is no address, or no transport for it.
     """
@@ -127,15 +136,48 @@ def settings_for(conn_id: str, resolved: Resolved) -> ConnectionSettings:
         raise ConfigurationError(
             f"{title}: host is empty; expected a host name or a URL such as stomp://broker:61613"
         )
+    _say_without_effect(resolved)
     try:
         return to_connection_settings(resolved)
     except ConfigurationError as error:
         raise ConfigurationError(f"{title}: {fault}" for fault in error.faults) from None
 
 
-def _address(connection: AirflowConnection) -> ConnectionUrl | str:
+def _say_without_effect(resolved: Resolved) -> None:
+    for value in resolved.values.values():
+        level = value.origin.level
+        if value.option.acts or level is None or level is Level.ACTIVATION:  # a listener says its spec's
+            continue
+        sentence = f"{value.origin}: {value.option.status}"
+        with _lock:
+            if sentence in _said:
+                continue
+            _said.add(sentence)
+        _log.warning("%s", sentence)
+
+
+def _wants_tls(extra: Mapping[str, object], host: str | None, title: str) -> bool:
+    """Return what the field `tls` says.
+
+    Raises:
+        ConfigurationError: TLS is on and the host is a URL without it; or the field is no truth value.
+    """
+    try:
+        wanted = read_value(OPTIONS_BY_NAME["tls"], extra.get("tls"), "tls") is True
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{title}: {fault}" for fault in error.faults) from None
+    url = (host or "").strip().lower()
+    if wanted and is_connection_url(url) and f"{_TLS_SCHEME}://" not in url:
+        raise ConfigurationError(
+            f"{title}: tls is on but the host is a URL that says otherwise; expected {_TLS_SCHEME}:// there, "
+            "or the host's name alone"
+        )
+    return wanted
+
+
+def _address(connection: AirflowConnection, tls: bool) -> ConnectionUrl | str:
     """Return the address, with the connection's port at hosts that name none; as text where it is no URL."""
-    text = _url_text(connection)
+    text = _url_text(connection, tls)
     if not text or connection.port is None:
         return text
     try:
@@ -145,12 +187,14 @@ def _address(connection: AirflowConnection) -> ConnectionUrl | str:
     return url if url.scheme in _PORTLESS else url.with_port(connection.port)
 
 
-def _url_text(connection: AirflowConnection) -> str:
+def _url_text(connection: AirflowConnection, tls: bool) -> str:
     address = (connection.host or "").strip()
     if not address or is_connection_url(address):
         return address
     named = (connection.conn_type or "").lower()
     scheme = named if named in SCHEMES else _DEFAULT_SCHEME
+    if tls and scheme == _DEFAULT_SCHEME:
+        scheme = _TLS_SCHEME
     hosts = (part.strip() for part in address.split(","))
     return f"{scheme}://" + ",".join(f"[{host}]" if _is_bare_ipv6(host) else host for host in hosts)
 

@@ -4,34 +4,46 @@ from __future__ import annotations
 
 import enum
 import functools
-import shutil
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
+from airflow_provider_jmsjca.assets.jms import note_input
+from airflow_provider_jmsjca.core.activation import refuse_secrets
+from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.destination_options import prefetch_of
-from airflow_provider_jmsjca.engine.batch_spec import BatchSpec, CollectResult, EndReason
-from airflow_provider_jmsjca.engine.batcher import collect
-from airflow_provider_jmsjca.engine.connector import RetryPolicy, open_connection
-from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.engine.collecting.batch_spec import (
+    DEFAULT_SEGMENT_BYTES,
+    DEFAULT_SEGMENT_MESSAGES,
+    BatchSpec,
+    CollectResult,
+    EndReason,
+)
+from airflow_provider_jmsjca.engine.collecting.batcher import collect
+from airflow_provider_jmsjca.engine.connecting.connector import RetryPolicy, open_connection
+from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.hooks.clients import with_client_id
 from airflow_provider_jmsjca.hooks.destinations import find_destination
-from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.hooks.settings import settings_for
-from airflow_provider_jmsjca.hooks.spool import spool_path
-from airflow_provider_jmsjca.operators.quantities import count_faults, seconds_faults
-from airflow_provider_jmsjca.spark.batch_id import TaskKey
-from airflow_provider_jmsjca.spark.spool import SpoolBatch
+from airflow_provider_jmsjca.hooks.spool import known_with, spool_path, task_key
+from airflow_provider_jmsjca.hooks.task_failures import task_failures
+from airflow_provider_jmsjca.spool.batch_id import TaskKey
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.spool import SpoolBatch, Unfinished, unfinished_batches
+from airflow_provider_jmsjca.spool.upkeep import adopt, last_sealed
 from airflow_provider_jmsjca.transports.base import Subscription
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors.base import OperatorLineage
 
 
 class IfEmpty(enum.StrEnum):
@@ -47,6 +59,8 @@ class Collected:
 
     batch_id: str
     result: CollectResult
+    unfinished: tuple[str, ...] = ()
+    adopted: tuple[Manifest, ...] = ()
 
     def report(self) -> dict[str, Any]:
         """Return what travels through XCom."""
@@ -62,6 +76,10 @@ class Collected:
             "left": result.left,
             "reconnects": result.reconnects,
             "ended_by": str(result.reason),
+            "unfinished": list(self.unfinished),
+            "adopted": [
+                {"batch_id": each.batch_id, "manifest": each.uri, "rows": each.rows} for each in self.adopted
+            ],
         }
 
 
@@ -85,14 +103,18 @@ class JmsCollectOperator(BaseOperator):
         max_messages: How many messages make a batch.
         max_time: Seconds after which the batch ends with what is there.
         idle_time: Seconds without a message after which the batch ends.
-        segment_messages: Most messages in one file, 1 to 10,000.
-        spool_path: Directory of the batches, on storage that later tasks see. `None` takes `[jmsjca]
-            spool_path`, which defaults to `jms-spool` under AIRFLOW_HOME. Templated.
+        segment_messages: Most messages in one file, 1 to 10,000; all of a file are acknowledged together.
+        segment_bytes: A file is sealed once bodies and properties in it reach this size, in bytes.
+        spool_path: Directory of the batches, on storage that later tasks see: a path or a `file:///` URI.
+            `None` takes `[jmsjca] spool_path`, which defaults to `jms-spool` under AIRFLOW_HOME. Templated.
         if_empty: `"skip"` or `"succeed"` when there was no message; nothing is left on disk then.
+        adopt_after: Batches that earlier runs of this task left unfinished are finished by this run, once
+            nothing was added to them for so many seconds. They keep their names and are returned as
+            `adopted`, for whatever reads the manifests. `None` names them in the log only.
 
     Returns:
         `{"batch_id": ..., "manifest": "file:///.../manifest.json", "rows": 1200, "segments": 1, ...}`; the
-        manifest is `None` for an empty batch.
+        manifest is `None` for an empty batch. For lineage the destination is an input of the task.
     """
 
     template_fields: Sequence[str] = (
@@ -115,11 +137,14 @@ class JmsCollectOperator(BaseOperator):
         max_messages: int = 50_000,
         max_time: float = 300,
         idle_time: float = 3,
-        segment_messages: int = 5_000,
+        segment_messages: int = DEFAULT_SEGMENT_MESSAGES,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         spool_path: str | None = None,
         if_empty: str = IfEmpty.SKIP,
+        adopt_after: float | None = None,
         **kwargs: Any,
     ) -> None:
+        refuse_secrets(type(self).__name__, {"destination": destination})
         super().__init__(**kwargs)
         self.destination = destination
         self.jms_conn_id = jms_conn_id
@@ -129,14 +154,26 @@ class JmsCollectOperator(BaseOperator):
         self.max_time = max_time
         self.idle_time = idle_time
         self.segment_messages = segment_messages
+        self.segment_bytes = segment_bytes
         self.spool_path = spool_path
         self.if_empty = if_empty
+        self.adopt_after = adopt_after
         self._stop = threading.Event()
+        self._report: dict[str, Any] | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Collect a batch, or go on with the one an earlier attempt began."""
         with task_failures():
-            return self.collected(context).report()
+            self._report = self.collected(context).report()
+        return self._report
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:  # noqa: ARG002  # Airflow's signature
+        """Return the batch as a run facet, `jms_batch`; OpenLineage's provider asks, on failure too."""
+        if self._report is None:
+            return None
+        from airflow_provider_jmsjca.assets.batch_facet import batch_lineage  # noqa: PLC0415  # an optional provider
+
+        return batch_lineage(self._report)
 
     def on_kill(self) -> None:
         """Stop collecting: what isn't sealed goes back to the broker, the next attempt goes on."""
@@ -154,11 +191,14 @@ class JmsCollectOperator(BaseOperator):
         faults = [
             *count_faults("max_messages", self.max_messages),
             *count_faults("segment_messages", self.segment_messages),
+            *count_faults("segment_bytes", self.segment_bytes),
             *seconds_faults("max_time", self.max_time),
             *seconds_faults("idle_time", self.idle_time),
+            *(() if self.adopt_after is None else seconds_faults("adopt_after", self.adopt_after, least=0)),
         ]
         if faults:
             raise ConfigurationError(faults)
+        spool = spool_path(self.spool_path)
         destination = find_destination(self.destination)
         hook = JmsHook(self.jms_conn_id)
         options = hook.options()
@@ -178,28 +218,76 @@ class JmsCollectOperator(BaseOperator):
             max_time=timedelta(seconds=self.max_time),
             idle_time=timedelta(seconds=self.idle_time),
             segment_messages=self.segment_messages,
+            segment_bytes=self.segment_bytes,
         )
         batch_id = task_key(context).batch_id()
-        with SpoolBatch(
-            Path(self.spool_path) if self.spool_path else spool_path(),
-            batch_id,
-            source=str(destination),
-            activation=self._activation(destination, context),
-        ) as batch:
+        activation = self._activation(destination, context)
+        note_input(hook, settings, destination)
+        with SpoolBatch(spool, batch_id, source=str(destination), activation=activation) as batch:
             result = collect(
                 functools.partial(open_connection, settings, policy=patience), batch, spec, stop=self._stop
             )
-            folder = batch.folder
+        adopted = () if result.reason is EndReason.STOPPED else self._adopt(batch, activation)
+        unfinished = unfinished_batches(spool, batch_id, activation)
+        for each in unfinished:
+            self._warn_of(each)
         if result.reason is EndReason.STOPPED:
             raise AirflowException(f"told to stop; batch {batch_id} has {result.rows} messages and goes on")
         self.log.info("Batch %s: %s", batch_id, result)
         if result.rows == 0:
-            # Nothing is in it; cleared later, the task shall look again.
-            shutil.rmtree(folder)
+            if not adopted:
+                # Nothing is in it; cleared later, the task shall look again.
+                batch.discard()
             result = CollectResult(reason=result.reason, manifest=None, rows=0, segments=0, left=result.left)
-            if if_empty is IfEmpty.SKIP:
+            if if_empty is IfEmpty.SKIP and not adopted:
                 raise AirflowSkipException(f"no message on {destination}")
-        return Collected(batch_id=batch_id, result=result)
+        names = tuple(each.batch_id for each in unfinished)
+        return Collected(batch_id=batch_id, result=result, unfinished=names, adopted=adopted)
+
+    def _adopt(self, batch: SpoolBatch, activation: str) -> tuple[Manifest, ...]:
+        """Finish what earlier runs of this task left; a retry returns the same batches again."""
+        spool, named = batch.folder.parent, TaskKey.parse(batch.batch_id)
+        if self.adopt_after is None or named is None:
+            return ()
+        latest = time.time() - self.adopt_after
+        left = [
+            each.batch_id
+            for each in unfinished_batches(spool, batch.batch_id, activation)
+            if each.rows is not None
+            and (key := TaskKey.parse(each.batch_id)) is not None
+            and (key.dag_id, key.task_id) == (named.dag_id, named.task_id)
+            and last_sealed(spool, each.batch_id) <= latest
+        ]
+        adopted = []
+        for name in batch.note_adopted(left):
+            try:
+                manifest = adopt(spool, name)
+            except SpoolError as error:
+                self.log.warning(
+                    "Batch %s isn't adopted: %s", name, error
+                )  # its writer is back, or it's gone
+            else:
+                if manifest is not None:
+                    self.log.info("Batch %s of an earlier run is adopted: %d messages", name, manifest.rows)
+                    adopted.append(manifest)
+        return tuple(adopted)
+
+    def _warn_of(self, unfinished: Unfinished) -> None:
+        key = TaskKey.parse(unfinished.batch_id)
+        task = (
+            "its task instance"
+            if key is None
+            else f"task {key.task_id!r} of run {key.run_id!r} of DAG {key.dag_id!r}"
+            + (f", map index {key.map_index}" if key.map_index >= 0 else "")
+        )
+        self.log.warning(
+            "Batch %s was never finished: %s acknowledged messages are in it and nowhere else. Unless it is "
+            "still to be tried again, clear %s, which goes on with that batch; with `retries` a task does so "
+            "by itself",
+            unfinished.batch_id,
+            "an unknown number of" if unfinished.rows is None else unfinished.rows,
+            task,
+        )
 
     def _if_empty(self) -> IfEmpty:
         try:
@@ -209,20 +297,9 @@ class JmsCollectOperator(BaseOperator):
 
     def _activation(self, destination: Destination, context: Context) -> str:
         """Return whose batches share the ids they have seen: those that compete for the same messages."""
-        shared = f"{self.jms_conn_id} {destination}"
+        shared = known_with(self.jms_conn_id, destination)
         if destination.kind is DestinationKind.QUEUE:
             return shared
         # On a topic each subscription gets its own copy.
         instance = context["ti"]
         return f"{shared} {self.subscription_name or f'{instance.dag_id}.{instance.task_id}'}"
-
-
-def task_key(context: Context) -> TaskKey:
-    """Return the identity of the task instance, which all its attempts share."""
-    instance = context["ti"]
-    return TaskKey(
-        dag_id=instance.dag_id,
-        run_id=instance.run_id,
-        task_id=instance.task_id,
-        map_index=-1 if instance.map_index is None else instance.map_index,
-    )

@@ -2,40 +2,76 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.definitions.mappedoperator import MappedOperator, OperatorPartial
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+from airflow.sdk.execution_time.timeout import timeout as execution_timer
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.assets.jms import note_input
+from airflow_provider_jmsjca.core.activation import ActivationSpec, refuse_secrets
+from airflow_provider_jmsjca.core.configuration.destination_options import reference_text
 from airflow_provider_jmsjca.core.destination import DestinationKind
-from airflow_provider_jmsjca.core.destination_options import reference_text
-from airflow_provider_jmsjca.engine.batch_spec import EndReason
-from airflow_provider_jmsjca.engine.every_member import EveryMemberActivation
-from airflow_provider_jmsjca.engine.fates import Subscribes
-from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
-from airflow_provider_jmsjca.engine.load_balancing import LoadBalancedActivation, load_balancing
-from airflow_provider_jmsjca.engine.members import every_member
-from airflow_provider_jmsjca.engine.statistics import Counts
-from airflow_provider_jmsjca.engine.user_functions import plain_function
+from airflow_provider_jmsjca.engine.activations.activation import activation_of
+from airflow_provider_jmsjca.engine.activations.base import FAILING_FOR, ActivationBase, run_report
+from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, Subscribes, plain_function
+from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import finder
-from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.operators.killing import WITHIN_IF_KILLED, Killed
-from airflow_provider_jmsjca.operators.quantities import count_faults, seconds_faults
-from airflow_provider_jmsjca.operators.stints import Stint
-from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.hooks.quantities import count_faults, seconds_faults
+from airflow_provider_jmsjca.hooks.store import store_for
+from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timed_out
+from airflow_provider_jmsjca.operators.on_kill import WITHIN_IF_KILLED, Killed
+from airflow_provider_jmsjca.operators.run_state import RunState
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 
-_AnyActivation: TypeAlias = Activation | EveryMemberActivation | LoadBalancedActivation
+
+def refuse_secrets_in_spec(where: str, spec: object) -> None:
+    """Refuse a spec that holds a secret: it would be stored with the DAG, and shown.
+
+    Args:
+        where: Name of the operator or decorator, for the error.
+        spec: What was given; something else than a spec or mapping is left for the task to judge.
+
+    Raises:
+        ConfigurationError: Names every field that holds a secret, and the way out.
+    """
+    if isinstance(spec, ActivationSpec):
+        spec = spec.layer().fields
+    if isinstance(spec, Mapping):
+        refuse_secrets(where, spec)
+
+
+class _ListenPartial(OperatorPartial):
+    """What `JmsListenOperator.partial` returns: Airflow serializes what it is expanded over in clear."""
+
+    __slots__ = ()
+
+    def expand(self, **mapped_kwargs: Any) -> MappedOperator:
+        self._expand_called = True
+        specs = mapped_kwargs.get("spec")
+        for spec in specs if isinstance(specs, Sequence) else ():
+            refuse_secrets_in_spec(self.operator_class.__name__, spec)
+        return super().expand(**mapped_kwargs)
+
+    def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> MappedOperator:
+        self._expand_called = True
+        for each in kwargs if isinstance(kwargs, Sequence) else ():
+            refuse_secrets_in_spec(
+                self.operator_class.__name__, each.get("spec") if isinstance(each, Mapping) else None
+            )
+        return super().expand_kwargs(kwargs, strict=strict)
+
+
 _PROGRESS = timedelta(seconds=5)
 
 
@@ -46,22 +82,30 @@ class JmsListenOperator(BaseOperator):
     with it. When it returns the delivery is committed; when it raises, or asks for it, it is rolled back and
     delivered again as the redelivery handling says.
 
-    The task ends at the first of `max_messages`, `run_for` and `idle_for`; at least one must be given. While
+    The task ends at the first of `max_messages`, `run_for` and `idle_for`; at least one must be given. It
+    fails when for `failing_for` nothing but failures of the same messages happened.
+    Airflow's `execution_timeout` fails it, counted from its start, deferred or not. While
     a queue is empty it is deferred and holds no worker; unless the spec connects otherwise than the Airflow
     connection says, which is all that the triggerer knows.
 
     Guarantee: a message is settled only after the function has returned. Whatever dies before the broker has
     confirmed that brings it back; on ActiveMQ what was sent along isn't sent then, on other brokers it may be
-    sent twice. Counts of attempts last as long as the task holds its worker.
+    sent twice. Counts of attempts last as long as the task holds its worker, with `use_store` of the spec
+    as long as the store keeps them.
 
     Args:
         spec: An `ActivationSpec`, or its fields: destination (one, or several that take turns),
-            concurrency_mode, redelivery_handling ... Templated if it is a mapping.
+            concurrency_mode, redelivery_handling ... Templated if it is a mapping. Secrets are refused in it:
+            Airflow stores and shows it; they belong into an Airflow connection.
         on_message: Called with each `Delivery`, in a thread of its own, in the task's context.
-        jms_conn_id: The Airflow connection; `None`: that of the spec. Templated.
+        jms_conn_id: The Airflow connection; `None`: that of the spec. A spec with a `connection_url` needs
+            none. Templated.
         max_messages: End when so many messages are settled, never more.
         run_for: End after so many seconds, deferred ones included.
         idle_for: End when nothing came for so many seconds, deferred ones included.
+        failing_for: Fail when for so many seconds nothing but failures happened: messages that had been
+            delivered before failed again and again, and none was settled. `None`: `idle_for`, or an hour
+            without it.
         defer_after: Leave the worker when nothing came for so many seconds; `None` never does.
         poll_interval: Seconds between two looks while deferred, on brokers that can be browsed.
         stop_timeout: Seconds that running calls get at the end; after that they are rolled back. A task that
@@ -75,7 +119,8 @@ class JmsListenOperator(BaseOperator):
         `{"delivered": 12, "redelivered": 2, "committed": 10, "rolled_back": 2, "moved": 0, "deleted": 0, ...,
         "ended_by": "count"}`; with a distributed durable subscription also `"moved_to_queue"`, with a
         listener on every member also `"members_down"`, those that weren't up at the end (or, if `run_for`
-        ended while it was deferred, when it left the worker).
+        ended while it was deferred, when it left the worker). For lineage the destinations are inputs of the
+        task; where the function sends to isn't known before.
 
     Source: J81-J84, J128-J148, J172, J183-J211, W12, W30, W31, W33, W46.
     """
@@ -92,6 +137,7 @@ class JmsListenOperator(BaseOperator):
         max_messages: int | None = None,
         run_for: float | None = None,
         idle_for: float | None = None,
+        failing_for: float | None = None,
         defer_after: float | None = 5,
         poll_interval: float = 5,
         stop_timeout: float = 30,
@@ -100,6 +146,7 @@ class JmsListenOperator(BaseOperator):
         subscribes: Subscribes | None = None,
         **kwargs: Any,
     ) -> None:
+        refuse_secrets_in_spec(type(self).__name__, spec)
         super().__init__(**kwargs)
         self.spec = spec
         self.on_message = on_message
@@ -107,6 +154,7 @@ class JmsListenOperator(BaseOperator):
         self.max_messages = max_messages
         self.run_for = run_for
         self.idle_for = idle_for
+        self.failing_for = failing_for
         self.defer_after = defer_after
         self.poll_interval = poll_interval
         self.stop_timeout = stop_timeout
@@ -115,26 +163,67 @@ class JmsListenOperator(BaseOperator):
         self.subscribes = subscribes
         self._killed = Killed()
 
+    @classmethod
+    def partial(cls, *, spec: Any = None, **kwargs: Any) -> OperatorPartial:
+        """Return the operator for Airflow to map over, as `BaseOperator.partial`.
+
+        Raises:
+            ConfigurationError: The spec holds a secret; so does one that it is later expanded over.
+        """
+        refuse_secrets_in_spec(cls.__name__, spec)
+        made = super().partial(**kwargs, **({} if spec is None else {"spec": spec}))
+        made._expand_called = True  # noqa: SLF001  # the other one is expanded in its place
+        return _ListenPartial(operator_class=made.operator_class, kwargs=made.kwargs, params=made.params)
+
+    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
+        """Fill in templates; Airflow stores and shows what they become.
+
+        Raises:
+            ConfigurationError: A template brought a secret into the spec.
+        """
+        super().render_template_fields(context, jinja_env)
+        refuse_secrets_in_spec(type(self).__name__, self.spec)
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Consume until an end is reached, or until there is nothing to do."""
         with task_failures():
             self._check()
-        until = None if self.run_for is None else time.time() + self.run_for
-        return self._listen(context, Stint(until=until))
+        now, timeout = time.time(), self.execution_timeout
+        return self._listen(
+            context,
+            RunState(
+                until=None if self.run_for is None else now + self.run_for,
+                timeout_at=None if timeout is None else now + timeout.total_seconds(),
+            ),
+        )
 
     def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Go on after it was deferred.
 
         Raises:
             AirflowFailException: The trigger met a fault that trying again doesn't mend.
+            AirflowTaskTimeout: `execution_timeout` is over, counted from the first start of this try.
         """
         event = event or {}
         if event.get("event") not in {"ready", "deadline"}:
             raise AirflowFailException(event.get("error", "the trigger returned no event"))
-        stint = Stint.resumed(event, time.time())
-        if event["event"] == "deadline" and stint.ends_by_time:
-            return _report(stint.so_far, EndReason.TIME, members_down=stint.members_down)
-        return self._listen(context, stint)
+        run_state = RunState.resumed(event, time.time())
+        if run_state.woken_by is not None:
+            self.log.info("%s holds messages; the first is %s", event["watch"], event["message_id"])
+        else:
+            self.log.info("Nothing came while the task was deferred, and its time is up")
+        if event["event"] == "deadline" and run_state.ends_by_time:
+            down = run_state.members_down
+            report = run_report(run_state.so_far, EndReason.TIME)
+            return report if down is None else report | {"members_down": list(down)}
+        if run_state.timeout_at is None:
+            return self._listen(context, run_state)
+        # Airflow's own timer begins anew whenever a deferred task comes back to a worker.
+        left = run_state.timeout_at - time.time()
+        if left <= 0 or (event["event"] == "deadline" and run_state.ends_by_timeout):
+            raise AirflowTaskTimeout(timed_out(self))
+        with execution_timer(left, error_message=timed_out(self)):
+            return self._listen(context, run_state)
 
     def on_kill(self) -> None:
         """Stop: running calls are finished or rolled back, everything else goes back to the broker."""
@@ -150,6 +239,8 @@ class JmsListenOperator(BaseOperator):
             faults += seconds_faults("run_for", self.run_for, otherwise="None for no such end")
         if self.idle_for is not None:
             faults += seconds_faults("idle_for", self.idle_for, otherwise="None for no such end")
+        if self.failing_for is not None:
+            faults += seconds_faults("failing_for", self.failing_for, otherwise="None for idle_for")
         if self.defer_after is not None:
             faults += seconds_faults("defer_after", self.defer_after, otherwise="None to keep the worker")
         faults += seconds_faults("poll_interval", self.poll_interval)
@@ -157,81 +248,72 @@ class JmsListenOperator(BaseOperator):
         if faults:
             raise ConfigurationError(faults)
 
-    def _listen(self, context: Context, stint: Stint) -> dict[str, Any]:
-        with task_failures():
+    def _listen(self, context: Context, run_state: RunState) -> dict[str, Any]:
+        with task_failures(), contextlib.ExitStack() as resources:
             plain_function("on_message", self.on_message)
-            spec, settings = self._resolved()
-            client_id = spec.client_id_for(
-                factory_client_id=settings.client_id, instance=_instance(context["ti"])
+            spec, settings = self._resolved(_instance(context["ti"]))
+            store = resources.enter_context(store_for(spec))
+            activation = activation_of(
+                spec,
+                settings,
+                self._handle,
+                confirm=self.confirm,
+                park=self.park,
+                subscribes=self.subscribes,
+                find=finder(),
+                store=store,
             )
-            activation, listener = self._activation(spec, replace(settings, client_id=client_id))
-            defer_after = self.defer_after if self._may_defer(listener, settings) else None
-            quiet = stint.patience(time.time(), idle_for=self.idle_for, defer_after=defer_after)
-            so_far, until = stint.so_far, stint.until
+            for source in activation.settings.delivery.sources:
+                note_input(JmsHook(self._conn_id), settings, source)
+            defer_after = self.defer_after if self._may_defer(activation, settings) else None
+            quiet = run_state.idle_limit(time.time(), idle_for=self.idle_for, defer_after=defer_after)
+            so_far, until = run_state.so_far, run_state.until
             counts = so_far + activation.run(
                 max_messages=None if self.max_messages is None else self.max_messages - so_far.settled,
-                run_for=None if until is None else timedelta(seconds=max(until - time.time(), 0.001)),
-                idle_for=None if quiet is None else timedelta(seconds=quiet),
+                run_for=None if until is None else max(until - time.time(), 0.001),
+                idle_for=quiet,
+                failing_for=self.failing_for or self.idle_for or FAILING_FOR,
                 stop=self._killed,
-                within=timedelta(seconds=self.stop_timeout),
+                within=self.stop_timeout,
                 within_if_stopped=WITHIN_IF_KILLED,
-                progress=lambda now: self._log_progress(so_far + now, _down(activation)),
+                progress=lambda now: self._log_progress(so_far + now, activation.down),
                 progress_every=_PROGRESS,
             )
-        members = activation if isinstance(activation, EveryMemberActivation) else None
-        down = None if members is None else members.missing
+        down = activation.missing
         self._log_progress(counts, down or ())
         if self._killed.is_set():
             raise AirflowException(f"told to stop; {counts.settled} messages are settled, the rest goes back")
         ended_by = activation.ended_by
+        if ended_by is EndReason.FAILURES:
+            raise AirflowException(
+                "the same messages failed again and again, and none was settled meanwhile; "
+                f"{counts.settled} messages are settled, the rest stays at the broker. Have such messages "
+                "moved: redelivery_handling='5:1000; 10:move(queue:$.dlq)', or give failing_for more seconds"
+            )
         if self.max_messages is not None and counts.settled >= self.max_messages:
             ended_by = EndReason.COUNT  # the last one may be settled after idleness was seen
-        if ended_by is EndReason.IDLE and defer_after is not None and listener is not None:
+        if ended_by is EndReason.IDLE and defer_after is not None:
             now = time.time()
-            after = replace(stint, members_down=down).after(
+            after = replace(run_state, members_down=down).after(
                 counts, now, quiet=quiet or 0.0, idle_for=self.idle_for, interval=self.poll_interval
             )
             if after.idle_until is None or after.idle_until > now:
-                self._defer(listener, after, () if members is None else tuple(members.members))
-        report = _report(counts, ended_by, activation.stop_reason, down)
-        if isinstance(activation, LoadBalancedActivation):
-            report["moved_to_queue"] = activation.topic_side.counts.committed
-        return report
+                self._defer(activation.settings, after, activation.member_names)
+        return activation.report(so_far, ended_by)
 
-    def _activation(
-        self, spec: ActivationSpec, settings: ConnectionSettings
-    ) -> tuple[_AnyActivation, ListenerSettings | None]:
-        how: dict[str, Any] = {
-            "principal": settings.username,
-            "confirm": self.confirm,
-            "park": self.park,
-            "subscribes": self.subscribes,
-            "find": finder(),
-        }
-        members = every_member(spec, settings, **how)
-        if members is not None:
-            return EveryMemberActivation(members, self._handle), members.settings
-        how |= {"client_id": settings.client_id, "url": settings.url}
-        connect_as = functools.partial(connect, settings)
-        balancing = load_balancing(spec, **how)
-        if balancing is None:
-            listener = listener_settings(spec, **how)
-            return Activation(listener, connect_as, self._handle), listener
-        anonymous = functools.partial(connect, replace(settings, client_id=None))
-        return LoadBalancedActivation(balancing, connect_as, anonymous, self._handle), None
-
-    def _resolved(self) -> tuple[ActivationSpec, ConnectionSettings]:
+    def _resolved(self, instance: str) -> tuple[ActivationSpec, ConnectionSettings]:
         spec = self.spec if isinstance(self.spec, ActivationSpec) else ActivationSpec(**self.spec)
         self._conn_id = self.jms_conn_id or spec.jms_conn_id
-        return JmsHook(self._conn_id).activation(spec)
+        return JmsHook(self._conn_id).activation(spec, instance=instance)
 
-    def _may_defer(self, listener: ListenerSettings | None, settings: ConnectionSettings) -> bool:
+    def _may_defer(self, activation: ActivationBase, settings: ConnectionSettings) -> bool:
         """Say whether the triggerer can wait in the task's place."""
         if self.defer_after is None or (self.idle_for is not None and self.idle_for <= self.defer_after):
             return False
         # A topic holds nothing that could be looked at, and a deferred subscriber would miss its messages. A
         # distributed subscription is one: deferred, nobody would move its messages.
-        if listener is None or any(each.kind is DestinationKind.TOPIC for each in listener.delivery.sources):
+        sources = activation.settings.delivery.sources
+        if not activation.watchable or any(each.kind is DestinationKind.TOPIC for each in sources):
             return False
         try:
             known = JmsHook(self._conn_id).settings()
@@ -247,7 +329,18 @@ class JmsListenOperator(BaseOperator):
         )
         return False
 
-    def _defer(self, listener: ListenerSettings, stint: Stint, members: Sequence[str]) -> None:
+    def _defer(self, listener: ListenerSettings, run_state: RunState, members: Sequence[str]) -> None:
+        selector = listener.subscription.selector
+        self.log.info(
+            "Deferred until messages are on %s%s, over connection %r%s%s",
+            ", ".join(str(each.destination) for each in listener.subscriptions),
+            f" of each of {', '.join(members)}" if members else "",
+            self._conn_id,
+            f", matching {selector!r}" if selector else "",
+            ""
+            if run_state.deadline is None
+            else f", for {max(0.0, run_state.deadline - time.time()):.0f} s at most",
+        )
         self.defer(
             trigger=JmsListenTrigger(
                 jms_conn_id=self._conn_id,
@@ -256,12 +349,13 @@ class JmsListenOperator(BaseOperator):
                 members=members,
                 message_selector=listener.subscription.selector,
                 poll_interval=self.poll_interval,
-                deadline=stint.deadline,
-                not_before={name: rest.until for name, rest in stint.rests.items()},
+                deadline=run_state.deadline,
+                not_before={name: rest.until for name, rest in run_state.rests.items()},
                 retry_permanent=listener.retry_permanent,
-                state=stint.as_state(),
+                state=run_state.as_state(),
             ),
             method_name="resume",
+            timeout=deferral_timeout(run_state.timeout_at),
         )
 
     def _handle(self, delivery: Any) -> object:
@@ -279,21 +373,3 @@ def _instance(task: Any) -> str:
     index = getattr(task, "map_index", -1)
     name = f"{task.dag_id}.{task.task_id}"
     return name if index is None or index < 0 else f"{name}.{index}"
-
-
-def _down(activation: object) -> Sequence[str]:
-    return activation.down if isinstance(activation, EveryMemberActivation) else ()
-
-
-def _report(
-    counts: Counts,
-    ended_by: EndReason | None,
-    stop_reason: str = "",
-    members_down: Sequence[str] | None = None,
-) -> dict[str, Any]:
-    report: dict[str, Any] = {**counts.as_dict(), "ended_by": str(ended_by or EndReason.STOPPED)}
-    if ended_by is EndReason.STOPPED:
-        report["stop_reason"] = stop_reason
-    if members_down is not None:
-        report["members_down"] = list(members_down)
-    return report

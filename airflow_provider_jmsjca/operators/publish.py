@@ -2,48 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
-from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
-from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
-from airflow_provider_jmsjca.hooks.destinations import find_destination
-from airflow_provider_jmsjca.hooks.failures import task_failures
+from airflow_provider_jmsjca.assets.jms import note_output
+from airflow_provider_jmsjca.core.activation import refuse_secrets
+from airflow_provider_jmsjca.core.message import PropertyValue
+from airflow_provider_jmsjca.hooks.destinations import find_destination, finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.operators.quantities import seconds_faults
-from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Connection, Outgoing
+from airflow_provider_jmsjca.hooks.settings import settings_for
+from airflow_provider_jmsjca.hooks.task_failures import task_failures
+from airflow_provider_jmsjca.operators.sending import Sending, send
 
 
 class JmsPublishOperator(BaseOperator):
     """Sends one or many messages to a destination.
 
-    Guarantee: the task succeeds only when the broker has confirmed every message. If it fails half-way the
-    messages before are there, and a retry sends them again; with `transacted=True`, on a broker with atomic
-    commits, either all are there or none. When the connection breaks during a commit nobody knows the
-    outcome: the task fails, and a retry may repeat messages. `deduplicate=True` makes the broker drop such
-    repetitions where it can (Artemis).
+    Guarantee: the task succeeds only when the broker, or the store for delays, has confirmed every message.
+    If it fails half-way the messages before are there, and a retry sends them again; with `transacted=True`,
+    on a broker with atomic commits, either all are there or none. When the connection breaks during a commit
+    nobody knows the outcome: the task fails, and a retry may repeat messages. `deduplicate=True` makes the
+    broker drop such repetitions where it can (Artemis).
+
+    What the connection says holds here as for any session: with `ignore_tx` the messages are sent in one
+    transaction, which the task commits.
 
     Args:
         destination: `queue://name`, `topic://name`, `lookup://object`, or the name of a queue. Templated.
-        messages: A message or a list of them. Each is text, bytes, a `JmsMessage`, or the JSON form of one
-            (`JmsMessage.to_json`). Templated.
+        messages: A message or a list of them. Each is text, bytes, a `JmsMessage`, the JSON form of one
+            (`JmsMessage.to_json`), or any other value that JSON has (a mapping, list, number or truth value),
+            which is sent as JSON text. Templated.
         jms_conn_id: The Airflow connection.
-        properties: Added to messages given as text or bytes. Templated.
-        message_type: JMSType of messages given as text or bytes. Templated.
-        correlation_id: Of messages given as text or bytes. Templated.
+        properties: Added to messages that are given as values: everything but a `JmsMessage` and its JSON
+            form. Templated.
+        message_type: JMSType of messages given as values. Templated.
+        correlation_id: JMSCorrelationID of the messages; `None`: their own. Templated.
+        reply_to: Where answers are to go, as `destination`; `None`: the messages' own. Templated.
+        priority: 0 (lowest) to 9; `None`: the messages' own, by default 4. Templated.
+        time_to_live: Seconds until they expire, counted from the moment they are sent; `None`: the messages'
+            own, by default never. Templated.
         transacted: Send all of them in one transaction. More than one message is refused on brokers without
             atomic commits (Artemis, RabbitMQ).
-        delay: Seconds before they can be received.
+        delay: Seconds before they can be received; `None`: none. A broker that can't delay (RabbitMQ) gets
+            them when they are due: until then they are in the store of this installation, encrypted with
+            Airflow's Fernet key, and `airflow jms store run` sends them. Templated.
+        deliver_at: The moment before which they can't be received, in place of `delay`: a `datetime` with a
+            time zone, or ISO 8601 text. Templated.
         deduplicate: Give each message an id that is the same when the task is tried again.
 
     Returns:
-        `{"destination": "queue://orders", "count": 2}`.
+        `{"destination": "queue://orders", "count": 2}`; with `"limbo": [17, 18]`, their numbers there, where
+        the store holds them. For lineage the destination is an output of the task.
 
-    Source: JMS 2.0 chapter 7.
+    Source: JMS 2.0 chapter 7; P18.
     """
 
     template_fields: Sequence[str] = (
@@ -53,6 +67,11 @@ class JmsPublishOperator(BaseOperator):
         "properties",
         "message_type",
         "correlation_id",
+        "reply_to",
+        "priority",
+        "time_to_live",
+        "delay",
+        "deliver_at",
     )
     ui_color = "#e8d5b5"
 
@@ -65,11 +84,16 @@ class JmsPublishOperator(BaseOperator):
         properties: Mapping[str, PropertyValue] | None = None,
         message_type: str | None = None,
         correlation_id: str | None = None,
+        reply_to: str | None = None,
+        priority: int | str | None = None,
+        time_to_live: float | str | None = None,
         transacted: bool = False,
-        delay: float | None = None,
+        delay: float | str | None = None,
+        deliver_at: datetime | str | None = None,
         deduplicate: bool = False,
         **kwargs: Any,
     ) -> None:
+        refuse_secrets(type(self).__name__, {"destination": destination})
         super().__init__(**kwargs)
         self.destination = destination
         self.messages = messages
@@ -77,100 +101,53 @@ class JmsPublishOperator(BaseOperator):
         self.properties = properties
         self.message_type = message_type
         self.correlation_id = correlation_id
+        self.reply_to = reply_to
+        self.priority = priority
+        self.time_to_live = time_to_live
         self.transacted = transacted
         self.delay = delay
+        self.deliver_at = deliver_at
         self.deduplicate = deduplicate
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Send the messages and wait until the broker has confirmed them."""
         with task_failures():
-            outgoing = self._outgoing(context)
-            connection = connect(JmsHook(self.jms_conn_id).settings())
-            try:
-                self._check(connection, outgoing)
-                if self.transacted:
-                    unit = connection.unit()
-                    for item in outgoing:
-                        unit.send(item)
-                    unit.commit()
-                else:
-                    connection.send(outgoing)
-            finally:
-                connection.close()
-        self.log.info("Sent %d messages to %s on %s", len(outgoing), self.destination, connection.broker)
-        return {"destination": str(find_destination(self.destination)), "count": len(outgoing)}
-
-    def _outgoing(self, context: Context) -> list[Outgoing]:
-        self._check_arguments()
-        target = find_destination(self.destination)
-        delay = None if self.delay is None else timedelta(seconds=self.delay)
-        instance = context["ti"]
-        prefix = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}/{instance.map_index}"
-        return [
-            Outgoing(
-                destination=target,
-                message=message,
-                delay=delay,
-                deduplication_id=f"{prefix}/{number}" if self.deduplicate else None,
+            sending = self._sending()
+            outgoing = sending.outgoing(self._deduplication(context))
+            hook = JmsHook(self.jms_conn_id)
+            options = hook.options()
+            with hook.connect(options, finder()) as connection:
+                broker = connection.broker
+                limbo = send(connection, outgoing, transacted=self.transacted, limbo=self.jms_conn_id)
+        note_output(hook, settings_for(self.jms_conn_id, options), sending.destination)
+        sent = {"destination": str(sending.destination), "count": len(outgoing)}
+        if limbo:
+            self.log.info(
+                "%s can't delay: %d messages for %s wait in limbo; airflow jms store run sends them",
+                broker,
+                len(limbo),
+                self.destination,
             )
-            for number, message in enumerate(self._read())
-        ]
+            return {**sent, "limbo": limbo}
+        self.log.info("Sent %d messages to %s on %s", len(outgoing), self.destination, broker)
+        return sent
 
-    def _check_arguments(self) -> None:
-        faults: list[str] = []
-        if self.delay is not None:
-            faults += seconds_faults("delay", self.delay, least=0, otherwise="None for no delay")
-        properties: object = self.properties
-        if properties is not None and not isinstance(properties, Mapping):
-            faults.append(
-                f"properties is a {type(properties).__name__}; expected a mapping of names to values, "
-                "such as {'region': 'eu'}"
-            )
-        if faults:
-            raise ConfigurationError(faults)
-
-    def _read(self) -> Iterator[JmsMessage]:
-        given = self.messages
-        many = isinstance(given, Sequence) and not isinstance(given, str | bytes)
-        faults: list[str] = []
-        for place, item in enumerate(given if many else [given]):
-            try:
-                yield self._message(item)
-            except ConfigurationError as error:
-                where = f"messages[{place}]" if many else "messages"
-                faults.extend(f"{where}: {fault}" for fault in error.faults)
-        if faults:
-            raise ConfigurationError(faults)
-
-    def _message(self, item: object) -> JmsMessage:
-        match item:
-            case JmsMessage():
-                return item
-            case str():
-                return JmsMessage.text(
-                    item, self.properties or {}, type=self.message_type, correlation_id=self.correlation_id
-                )
-            case bytes():
-                return JmsMessage.bytes(
-                    item, self.properties or {}, type=self.message_type, correlation_id=self.correlation_id
-                )
-            case Mapping():
-                return JmsMessage.from_json(item)
-        raise ConfigurationError(
-            f"a {type(item).__name__} is no message; expected text, bytes, a JmsMessage or its JSON form"
+    def _sending(self) -> Sending:
+        return Sending(
+            destination=find_destination(self.destination),
+            messages=self.messages,
+            properties=self.properties,
+            message_type=self.message_type,
+            correlation_id=self.correlation_id,
+            reply_to=self.reply_to,
+            priority=self.priority,
+            time_to_live=self.time_to_live,
+            delay=self.delay,
+            deliver_at=self.deliver_at,
         )
 
-    def _check(self, connection: Connection, outgoing: Sequence[Outgoing]) -> None:
-        capabilities, broker = connection.capabilities, connection.broker
-        if self.delay:
-            capabilities.require(broker, "delayed_delivery", purpose="delay")
-        if self.deduplicate:
-            capabilities.require(broker, "deduplicating_send", purpose="deduplicate=True")
-        if self.transacted and len(outgoing) > 1:
-            capabilities.require(broker, "atomic_commit", purpose="transacted=True")
-        kinds = {item.message.body_kind for item in outgoing} - capabilities.body_kinds
-        if kinds:
-            raise CapabilityError(
-                f"messages with a {kind} body can't be sent to {broker}: the body would not survive"
-                for kind in sorted(kinds)
-            )
+    def _deduplication(self, context: Context) -> str | None:
+        if not self.deduplicate:
+            return None
+        instance = context["ti"]
+        return f"{instance.dag_id}/{instance.run_id}/{instance.task_id}/{instance.map_index}"

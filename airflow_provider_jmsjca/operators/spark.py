@@ -15,19 +15,23 @@ from typing import Any
 
 from airflow.sdk import Context
 from airflow.sdk.bases.hook import BaseHook
+from airflow.sdk.configuration import conf as airflow_conf
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
+from airflow_provider_jmsjca.assets.jms import note_output, note_table
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
-from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.quantities import count_faults
+from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
-from airflow_provider_jmsjca.operators.dead_letters import send_dead_letters, target_of
-from airflow_provider_jmsjca.spark.attempts import Done, take_fence
-from airflow_provider_jmsjca.spark.manifest import Manifest
-from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.operators.rejected_messages import send_dead_letters, target_of
+from airflow_provider_jmsjca.spool.attempts import Done, take_fence
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.splits import DataFailure, parts
 
+BISECTING = Path(__file__).parent.parent / "spark" / "jobs" / "bisecting.py"
 READY_MADE = Path(__file__).parent.parent / "spark" / "jobs" / "messages_to_table.py"
 """The job that is run when no other is named."""
 
@@ -61,10 +65,22 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             `{"driver_memory": "2g", "py_files": "..."}`. Templated.
         dead_letter_destination: Where rejected messages go; `$` stands for the destination's name.
             Templated.
+        bisect: If the job fails because of its data (`spark.data_failure`), run it on halves of the batch,
+            and of these, until what fails stands alone; that becomes dead letters with the exception.
+            The job must not have stored anything before it fails, and runs several times in one driver.
+        bisect_splits: Most splits of one batch; after that the task fails, and no message that failed alone
+            is turned away.
+        openlineage_inject_parent_job_info: Tell Spark's OpenLineage listener which task the job belongs to,
+            as `SparkSubmitOperator` does; by default what `[openlineage] spark_inject_parent_job_info` says.
+        openlineage_inject_transport_info: Tell the listener where to send its events, as
+            `SparkSubmitOperator` does; by default `[openlineage] spark_inject_transport_info`.
         **kwargs: Arguments of `JmsCollectOperator` and of every operator.
 
+    For lineage the tables are outputs of the task, and so is the dead-letter destination if it got any.
+
     Returns:
-        What `JmsCollectOperator` returns, and `stored` (rows by table), `rejected`, `dead_lettered`.
+        What `JmsCollectOperator` returns, and `stored` (rows by table), `rejected`, `dead_lettered`, `splits`
+        (how often the batch was split).
     """
 
     template_fields: Sequence[str] = (
@@ -87,6 +103,14 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         conf: Mapping[str, str] | None = None,
         spark_arguments: Mapping[str, Any] | None = None,
         dead_letter_destination: str = "queue://$.dlq",
+        bisect: bool = False,
+        bisect_splits: int = 64,
+        openlineage_inject_parent_job_info: bool = airflow_conf.getboolean(
+            "openlineage", "spark_inject_parent_job_info", fallback=False
+        ),
+        openlineage_inject_transport_info: bool = airflow_conf.getboolean(
+            "openlineage", "spark_inject_transport_info", fallback=False
+        ),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -96,6 +120,11 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self.conf = conf
         self.spark_arguments = spark_arguments
         self.dead_letter_destination = dead_letter_destination
+        self.bisect = bisect
+        self.bisect_splits = bisect_splits
+        self._injects_parent_job = openlineage_inject_parent_job_info
+        self._injects_transport = openlineage_inject_transport_info
+        self._properties: dict[str, Any] = {}
         self._hook: Any = None
         self._killed = False
 
@@ -105,16 +134,47 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             target = target_of(self.dead_letter_destination, find_destination(self.destination))
             if str(target) == str(find_destination(self.destination)):
                 raise ConfigurationError(f"dead_letter_destination is the destination itself, {target}")
+            if faults := count_faults("bisect_splits", self.bisect_splits):
+                raise ConfigurationError(faults)
             hook_class = spark_submit_hook()
             self._require_spark_connection()
             collected = self.collected(context)
-            report = collected.report()
-            if collected.result.manifest is None:
-                return report | {"stored": {}, "rejected": 0, "dead_lettered": 0}
-            manifest = Manifest.read(collected.result.manifest)
-            done = Done.read(manifest.folder) or self._submit(hook_class, manifest)
-            sent = self._send_dead_letters(manifest, target) if done.rejected else 0
-        return report | {"stored": done.stored, "rejected": done.rejected, "dead_lettered": sent}
+            report = self._report = collected.report()
+            self._properties = self._spark_properties(context)
+            own: dict[str, Any] = {"stored": {}, "rejected": 0, "dead_lettered": 0, "splits": 0}
+            if collected.result.manifest is not None:
+                own = self._store(hook_class, Manifest.read(collected.result.manifest), target)
+            for manifest, said in zip(collected.adopted, report["adopted"], strict=True):
+                said.update(self._store(hook_class, manifest, target))
+        self._report = report | own
+        return self._report
+
+    def _spark_properties(self, context: Context) -> dict[str, Any]:
+        """Return Spark's properties, with what ties the job to this task where OpenLineage asks for it."""
+        properties: dict[str, Any] = dict(self.conf or {})
+        if not (self._injects_parent_job or self._injects_transport):
+            return properties
+        from airflow.providers.common.compat.openlineage.utils import spark  # noqa: PLC0415  # comes with Spark's
+
+        if self._injects_parent_job:
+            properties = spark.inject_parent_job_information_into_spark_properties(properties, context)
+        if self._injects_transport:
+            properties = spark.inject_transport_information_into_spark_properties(properties, context)
+        return properties
+
+    def _store(self, hook_class: Any, manifest: Manifest, target: Destination) -> dict[str, Any]:
+        """Have a batch done, and send its dead letters; what was done before isn't done again."""
+        done = Done.read(manifest.folder) or self._submit(hook_class, manifest)
+        for table in done.stored:
+            note_table(JmsHook(self.jms_conn_id), table)
+        sent = self._send_dead_letters(manifest, target) if done.rejected else 0
+        splits = len(parts(manifest.folder)) // 2
+        return {
+            "stored": done.stored,
+            "rejected": done.rejected,
+            "dead_lettered": sent,
+            "splits": splits,
+        }
 
     def on_kill(self) -> None:
         """Stop collecting, and end spark-submit with everything it started."""
@@ -166,10 +226,16 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
     def _submit(self, hook_class: Any, manifest: Manifest) -> Done:
         fence = take_fence(manifest.folder)
         arguments = ["--manifest", manifest.uri, "--batch-id", manifest.batch_id, "--fence", str(fence)]
+        application = self.application or str(READY_MADE)
+        # What was split once has to go on so: parts of it may be stored.
+        if self.bisect or parts(manifest.folder):
+            limit = str(self.bisect_splits)
+            arguments = ["--application", application, "--splits", limit, *arguments]
+            application = str(BISECTING)
         self._hook = hook_class(
             conn_id=self.spark_conn_id,
             application_args=[*arguments, *self.application_args],
-            conf=dict(self.conf or {}),
+            conf=self._properties,
             **{"name": f"jms {manifest.batch_id}", **(self.spark_arguments or {})},
         )
         if self._killed:
@@ -178,7 +244,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             )
         self.log.info("Submitting %d messages, attempt %d", manifest.rows, fence)
         try:
-            self._hook.submit(self.application or str(READY_MADE), start_new_session=True)
+            self._hook.submit(application, start_new_session=True)
         except FileNotFoundError as error:
             raise ConfigurationError(
                 f"there is no {error.filename!r} on this worker: pip install "
@@ -187,6 +253,12 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             ) from error
         except AirflowException as failure:
             _explain(failure, manifest)
+            if (because := DataFailure.read(manifest.folder).get(fence)) is not None and not self.bisect:
+                raise AirflowException(
+                    f"the Spark job failed because of its data ({because.exception_class}: "
+                    f"{because.exception_message}); with bisect=True the messages that fail become dead "
+                    "letters and the others are stored"
+                ) from failure
             raise
         finally:
             self._close_output()
@@ -199,11 +271,10 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         return done
 
     def _send_dead_letters(self, manifest: Manifest, target: Destination) -> int:
-        connection = connect(JmsHook(self.jms_conn_id).settings())
-        try:
+        hook = JmsHook(self.jms_conn_id)
+        with hook.get_conn() as connection:
             sent = send_dead_letters(connection, manifest, target)
-        finally:
-            connection.close()
+        note_output(hook, hook.settings(), target)
         self.log.warning("%d messages of batch %s went to %s", sent, manifest.batch_id, target)
         return sent
 

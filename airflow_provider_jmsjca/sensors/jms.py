@@ -1,49 +1,120 @@
-"""Waits until messages are there."""
+"""Waits until messages are there, and consumes them if it is told to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
-from airflow.sdk import BaseSensorOperator, Context
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+)
+from airflow.sdk.execution_time.timeout import timeout as execution_timer
 
-from airflow_provider_jmsjca.core.destination import DestinationKind
-from airflow_provider_jmsjca.core.destination_options import reference_text
-from airflow_provider_jmsjca.engine.peek import peek
-from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
+from airflow_provider_jmsjca.assets.jms import note_input
+from airflow_provider_jmsjca.core.activation import ActivationSpec, refuse_secrets
+from airflow_provider_jmsjca.core.configuration.destination_options import reference_text
+from airflow_provider_jmsjca.core.delivery.steps import dead_letter_targets
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.redelivery.tracker import UNSEEN
+from airflow_provider_jmsjca.core.selector import Selector
+from airflow_provider_jmsjca.engine.collecting.claim import LOOKED_PAST, Choice, ClaimSpec, claim, finish
+from airflow_provider_jmsjca.engine.delivering.settings import (
+    ListenerSettings,
+    listener_settings,
+    plain_function,
+    refuse_unrun,
+)
+from airflow_provider_jmsjca.engine.watching.peek import look_through, peek
+from airflow_provider_jmsjca.errors import (
+    BatchInUseError,
+    ConfigurationError,
+    PermanentBrokerError,
+    TransientBrokerError,
+)
 from airflow_provider_jmsjca.hooks.destinations import find_destination
-from airflow_provider_jmsjca.hooks.failures import task_failures
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
+from airflow_provider_jmsjca.hooks.spool import known_with, reference_retention, spool_path, task_key
+from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timed_out
+from airflow_provider_jmsjca.spool.manifest import PRUNED, Manifest
+from airflow_provider_jmsjca.spool.references import seal_message, sweep
+from airflow_provider_jmsjca.spool.rows import manifest_messages
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.triggers.ready import JmsReadyTrigger
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Subscription
+from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
+from airflow_provider_jmsjca.triggers.payload import Fit, Payload, batch_event, fit, message_content
+
+Predicate: TypeAlias = Callable[[JmsMessage], object]
+
+DEFAULT_MAX_BODY_BYTES = 64 * 1024
+_MOST_MESSAGES = 1_000
 
 
 class JmsSensor(BaseSensorOperator):
-    """Succeeds when a queue holds a message; a later task consumes it.
+    """Succeeds when a queue holds a message; consumes it, or leaves it for a later task.
 
-    Guarantee: it consumes nothing. How a look is done on each broker, and what it does to the redelivered
-    flag, is said at `JmsActivationTrigger`.
+    With `peek=True` it consumes nothing. How a look is done on each broker, and what it does to the
+    redelivered flag, is said at `JmsActivationTrigger`.
 
-    `peek=False`, consuming the message, is refused in this version: a message may be acknowledged only once
-    it is durable elsewhere, and Airflow tells a task no such thing about its XCom.
+    With `peek=False` it claims one message, or a batch, and returns it. Guarantee: a message is acknowledged
+    only after it is in a sealed file of the spool, so nothing is lost whatever dies. The messages belong to
+    the task instance and not to its attempt: a retry returns the same ones and takes no others, and so does a
+    task that is cleared. What the broker repeats of them, to this sensor or another on the queue, is dropped
+    by its message id, as far back as the spool's retained ids. A message that can't be decoded is moved to
+    `dead_letter_destination`, or to where the redelivery handling of the connection or of `[jmsjca]` moves
+    messages; without either it stays, and the sensor looks past it.
 
     Args:
         destination: `queue://name`, `lookup://object`, or the name of a queue. Templated.
-        jms_conn_id: The Airflow connection.
+        jms_conn_id: The Airflow connection. Templated.
         message_selector: Only messages that match count; `None` for all. Templated.
         peek: Leave the message where it is.
-        deferrable: Wait in the triggerer and hold no worker.
-        **kwargs: `poke_interval` (seconds between two looks), `timeout`, `mode`, and those of every operator.
+        deferrable: Wait in the triggerer and hold no worker. The trigger only looks; the worker consumes.
+        predicate: Called with messages, as `JmsMessage`, in the order of the queue until it returns
+            something true. With `peek=False` it is asked about each, and what it refuses stays on the queue.
+            It may be asked about a message again. 1,000 messages are looked past at most, fewer where the
+            broker's page is smaller (ActiveMQ Classic: 200). Raising fails the try, and consumes nothing.
+        fail_on: A message that satisfies it fails the task, without retries: a function, as `predicate`, or
+            the text of a message selector, such as `status = 'FAILED'`. With `peek=False` that message is
+            consumed alone: those around it stay.
+        dead_letter_destination: Where messages go that can't be decoded, with `peek=False`; `$` stands for
+            the queue's name. Templated.
+        max_messages: Most messages of a batch, 1 to 1,000; only with `peek=False`.
+        batch_timeout: Seconds to wait for further messages of a batch once there is one.
+        max_body_bytes: Of a message whose body and properties are longer as JSON, XCom has a reference to a
+            copy in the spool, which is kept for `[jmsjca] reference_retention_days`.
+        spool_path: Directory of the batches, as for `JmsCollectOperator`. Templated.
+        **kwargs: `poke_interval` (seconds between two looks), `timeout` (seconds, then the sensor fails or,
+            with `soft_fail`, is skipped), `mode`, and those of every operator; `execution_timeout` counts the
+            time it is deferred too.
 
     Returns:
-        `{"event": "ready", "jms_conn_id": ..., "destination": "queue://orders"}` as XCom.
+        As XCom `{"event": "ready", "jms_conn_id": ..., "destination": "queue://orders"}`; with `peek=False`
+        `{"event": "batch", "jms_conn_id": ..., "destination": ..., "batch_id": ..., "manifest": "file:///...",
+        "messages": [...]}`, in the form of `JmsActivationTrigger`'s batches: `JmsMessage.all_from_event`
+        returns the messages.
     """
 
-    template_fields: Sequence[str] = ("destination", "jms_conn_id", "message_selector")
+    template_fields: Sequence[str] = (
+        "destination",
+        "jms_conn_id",
+        "message_selector",
+        "dead_letter_destination",
+        "spool_path",
+    )
     ui_color = "#d6e4f0"
 
     def __init__(
@@ -54,68 +125,385 @@ class JmsSensor(BaseSensorOperator):
         message_selector: str | None = None,
         peek: bool = True,
         deferrable: bool = False,
+        predicate: Predicate | None = None,
+        fail_on: Predicate | str | None = None,
+        dead_letter_destination: str | None = None,
+        max_messages: int = 1,
+        batch_timeout: float = 1,
+        max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+        spool_path: str | None = None,
         **kwargs: Any,
     ) -> None:
+        secret = {"destination": destination, "dead_letter_destination": dead_letter_destination or ""}
+        refuse_secrets(type(self).__name__, secret)
         super().__init__(**kwargs)
-        if not peek:
-            raise ConfigurationError(
-                "JmsSensor: peek=False is not possible yet: the message could be lost between its "
-                "acknowledgement and XCom. Use peek=True and let a later task consume it"
-            )
         self.destination = destination
         self.jms_conn_id = jms_conn_id
         self.message_selector = message_selector
         self.peek = peek
         self.deferrable = deferrable
+        self.predicate = predicate
+        self.fail_on = fail_on
+        self.dead_letter_destination = dead_letter_destination
+        self.max_messages = max_messages
+        self.batch_timeout = batch_timeout
+        self.max_body_bytes = max_body_bytes
+        self.spool_path = spool_path
 
     def execute(self, context: Context) -> Any:
         """Look once, then wait here or in the triggerer."""
         if not self.deferrable:
-            super().execute(context)
-            return self._report()
-        if not self.poke(context):
-            self.defer(
-                trigger=JmsReadyTrigger(
-                    self.jms_conn_id,
-                    reference_text(find_destination(self.destination)),
-                    self.message_selector,
-                    self.poke_interval,
-                ),
-                method_name="resume",
-                timeout=timedelta(seconds=self.timeout),
-            )
-        return self._report()
+            return super().execute(context)
+        now, limit = time.time(), self.execution_timeout
+        return self._look_or_defer(
+            context,
+            until=now + self.timeout,
+            timeout_at=None if limit is None else now + limit.total_seconds(),
+        )
 
-    def poke(self, context: Context) -> bool:  # noqa: ARG002  # Airflow's signature
-        """Say whether a message is there."""
-        with task_failures():
-            queue = find_destination(self.destination)
-            if queue.kind is not DestinationKind.QUEUE:
-                raise ConfigurationError(f"JmsSensor waits on a queue, not on {queue}: a topic holds nothing")
-            hook = JmsHook(self.jms_conn_id)
-            selector = selector_in_force(hook.options(), queue, self.message_selector or None)
-            # Whoever only looks has no identity: it would be refused while a consumer has this client id.
-            settings = replace(hook.settings(), client_id=None)
-            try:
-                connection = connect(settings)
-                try:
-                    return peek(connection, queue, selector)
-                finally:
-                    connection.close()
-            except TransientBrokerError as error:
-                self.log.warning("No look at %s this time: %s", queue, error)
-                return False
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once; return what the task returns, if there is something.
 
-    def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:  # noqa: ARG002
-        """Go on with what the trigger saw.
+        Raises:
+            AirflowFailException: A message satisfies `fail_on`; or the configuration can't be used; or the
+                broker refuses.
+        """
+        found = self._look(context)
+        return PokeReturnValue(is_done=found.value is not None, xcom_value=found.value)
+
+    def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:
+        """Look again after the trigger saw a message, or when time is up.
 
         Raises:
             AirflowFailException: The trigger met a fault that trying again doesn't mend.
+            AirflowSensorTimeout: `timeout` is over, counted from the start of this try.
+            AirflowTaskTimeout: `execution_timeout` is over, counted from the start of this try.
         """
-        if event is None or event.get("event") != "ready":
-            raise AirflowFailException((event or {}).get("error", "the trigger returned no event"))
-        return dict(event)
+        event = event or {}
+        if event.get("event") not in {"ready", "deadline"}:
+            raise AirflowFailException(event.get("error", "the trigger returned no event"))
+        until, timeout_at = event["state"]["until"], event["state"]["timeout_at"]
+        over = event["event"] == "deadline"
+        if over and timeout_at is not None and timeout_at <= until:
+            raise AirflowTaskTimeout(timed_out(self))
+        if not over:
+            self.log.info("%s holds messages", event["destination"])
+            if self.peek and self.predicate is None and self.fail_on is None:
+                return self._report(find_destination(self.destination))
+        look = functools.partial(
+            self._look_or_defer, context, until=until, timeout_at=timeout_at, woken=not over, over=over
+        )
+        if timeout_at is None:
+            return look()
+        # Airflow's own timer begins anew whenever a deferred task comes back to a worker.
+        left = timeout_at - time.time()
+        if left <= 0:
+            raise AirflowTaskTimeout(timed_out(self))
+        with execution_timer(left, error_message=timed_out(self)):
+            return look()
 
-    def _report(self) -> dict[str, Any]:
-        destination = str(find_destination(self.destination))
-        return {"event": "ready", "jms_conn_id": self.jms_conn_id, "destination": destination}
+    # -- waiting --------------------------------------------------------------------------------------------
+
+    def _look_or_defer(
+        self,
+        context: Context,
+        *,
+        until: float,
+        timeout_at: float | None,
+        woken: bool = False,
+        over: bool = False,
+    ) -> Any:
+        """Return what the task returns, or leave the worker.
+
+        Args:
+            context: Of the task.
+            until: When `timeout` is over, in seconds since the epoch.
+            timeout_at: When `execution_timeout` is.
+            woken: The trigger saw a message.
+            over: The trigger saw that `timeout` is over: this is the last look.
+        """
+        with self._softened():
+            found = self._look(context)
+            if found.value is None:
+                if over or time.time() >= until:
+                    raise AirflowSensorTimeout(f"no message within the timeout of {self.timeout:g} s")
+                # What was seen and not taken is still there, and would end the wait at once.
+                pause = self.poke_interval if woken or found.left else 0
+                with task_failures():
+                    self._defer(self._source(), until, timeout_at, not_before=time.time() + pause)
+        return found.value
+
+    def _defer(self, source: _Source, until: float, timeout_at: float | None, not_before: float) -> None:
+        self.log.info(
+            "Deferred until a message is on %s, over connection %r%s, for %s at most",
+            source.queue,
+            self.jms_conn_id,
+            f", matching {source.selector!r}" if source.selector else "",
+            timedelta(seconds=max(0, round(until - time.time()))),
+        )
+        watch = reference_text(source.queue)
+        deadline = until if timeout_at is None else min(until, timeout_at)
+        self.defer(
+            trigger=JmsListenTrigger(
+                jms_conn_id=self.jms_conn_id,
+                destination=watch,
+                message_selector=source.selector,
+                poll_interval=self.poke_interval,
+                not_before={watch: not_before},
+                deadline=deadline,
+                state={"until": until, "timeout_at": timeout_at},
+            ),
+            method_name="resume",
+            timeout=deferral_timeout(deadline),
+        )
+
+    @contextlib.contextmanager
+    def _softened(self) -> Iterator[None]:
+        """Skip a task that fails, if it is told to, as Airflow does where it isn't deferred."""
+        try:
+            yield
+        except (AirflowSensorTimeout, AirflowFailException) as error:
+            if self.soft_fail or self.never_fail:
+                raise AirflowSkipException(f"{error} (skipped, as soft_fail or never_fail says)") from error
+            raise
+
+    # -- looking --------------------------------------------------------------------------------------------
+
+    def _look(self, context: Context) -> _Found:
+        with task_failures():
+            self._check()
+            source = self._source()
+            try:
+                if source.listener is None:
+                    return self._peek(source)
+                found = self._claim(source, context)
+            except (TransientBrokerError, BatchInUseError) as error:
+                self.log.warning("No look at %s this time: %s", source.queue, error)
+                return _Found()
+            if found.value is not None:
+                note_input(JmsHook(self.jms_conn_id), source.connection, source.queue)
+            return found
+
+    def _check(self) -> None:
+        faults = [
+            *count_faults("max_messages", self.max_messages),
+            *seconds_faults("batch_timeout", self.batch_timeout),
+            *count_faults("max_body_bytes", self.max_body_bytes, least=0),
+        ]
+        if not faults and self.max_messages > _MOST_MESSAGES:
+            faults.append(
+                f"max_messages is {self.max_messages}; expected at most {_MOST_MESSAGES:,}: "
+                "JmsCollectOperator takes more, and hands them on in files"
+            )
+        if self.peek and self.max_messages != 1:
+            faults.append(f"max_messages is {self.max_messages} with peek=True; expected peek=False with it")
+        if self.peek and self.dead_letter_destination:
+            faults.append("dead_letter_destination: given with peek=True; expected peek=False with it")
+        if faults:
+            raise ConfigurationError(faults)
+        for name, function in (("predicate", self.predicate), ("fail_on", self.fail_on)):
+            if callable(function):
+                plain_function(name, function)
+            elif function is not None and not (name == "fail_on" and isinstance(function, str)):
+                raise ConfigurationError(f"{name} is {function!r}; expected a function")
+        self._failing()
+
+    def _source(self) -> _Source:
+        queue = find_destination(self.destination)
+        if queue.kind is not DestinationKind.QUEUE:
+            raise ConfigurationError(f"JmsSensor waits on a queue, not on {queue}: a topic holds nothing")
+        hook, own = JmsHook(self.jms_conn_id), self.message_selector or None
+        if self.peek:
+            selector = selector_in_force(hook.options(), queue, own)
+            settings, listener = hook.settings(), None
+        else:
+            given = {"destination": reference_text(queue), "message_selector": own}
+            if self.dead_letter_destination:
+                given["dead_letter_destination"] = self.dead_letter_destination
+            spec, settings = hook.activation(ActivationSpec(**given))
+            listener = listener_settings(spec, client_id=settings.client_id, principal=settings.username)
+            selector = listener.subscription.selector
+        # Nobody needs an identity to take messages of a queue: with one, the sensor would be refused while a
+        # listener has it.
+        return _Source(
+            queue=queue, selector=selector, connection=replace(settings, client_id=None), listener=listener
+        )
+
+    def _peek(self, source: _Source) -> _Found:
+        with _connected(source) as connection:
+            if self.predicate is None and self.fail_on is None:
+                there = peek(connection, source.queue, source.selector)
+                return _Found(value=self._report(source.queue) if there else None)
+            left = 0
+            for message in look_through(connection, source.queue, source.selector, LOOKED_PAST):
+                choice = self._choose(message)
+                if choice is Choice.CLAIM_ALONE:
+                    raise self._failure([message], source.queue)
+                if choice is Choice.CLAIM:
+                    return _Found(value=self._report(source.queue))
+                left += 1
+            return _Found(left=left)
+
+    def _claim(self, source: _Source, context: Context) -> _Found:
+        spool, batch_id = spool_path(self.spool_path), task_key(context).batch_id()
+        open_batch = functools.partial(
+            SpoolBatch,
+            spool,
+            batch_id,
+            source=str(source.queue),
+            activation=known_with(self.jms_conn_id, source.queue),
+        )
+        what = self._claim_spec(source)
+        manifest, left = self._held(source, spool / batch_id, open_batch, what), 0
+        if manifest is None:
+            try:
+                with _connected(source) as connection:
+                    result = claim(connection, open_batch, what)
+            except TransientBrokerError as error:
+                # What is sealed by now is this task's, whatever the broker knows of it.
+                manifest = self._held(source, spool / batch_id, open_batch, what)
+                if manifest is None:
+                    raise
+                self.log.warning("%s; the messages are safe in %s", error, manifest.uri)
+            else:
+                manifest, left = result.manifest, result.left
+                self.log.info("Look at %s: %s", source.queue, result)
+        if manifest is None:
+            return _Found(left=left)
+        if (manifest.folder / PRUNED).exists():
+            raise ConfigurationError(
+                f"batch {batch_id}: this task's messages were removed from the spool, and a cleared task "
+                "takes no others; expected another DAG run"
+            )
+        messages = [stored.message for stored in manifest_messages(manifest)]
+        if any(self._fails(message) for message in messages):
+            raise self._failure(messages, source.queue, f"; it is kept in {manifest.uri}")
+        return _Found(value=self._value(manifest, messages, spool))
+
+    def _value(self, manifest: Manifest, messages: Sequence[JmsMessage], spool: Path) -> dict[str, Any]:
+        contents = [self._content(message, manifest, spool) for message in messages]
+        if any("reference" in content for content in contents):
+            sweep(spool, reference_retention())
+        named = {"batch_id": manifest.batch_id, "manifest": manifest.uri, "destination": manifest.source}
+        return batch_event(self.jms_conn_id, contents) | named
+
+    def _content(self, message: JmsMessage, manifest: Manifest, spool: Path) -> dict[str, Any]:
+        source = Destination.from_header(manifest.source)
+        how = fit(message, self.max_body_bytes, Payload.MESSAGE)
+        if how is Fit.WHOLE:
+            return message_content(source, message, Payload.MESSAGE)
+        headers = message if how is Fit.SEALED else replace(message, properties={}, property_types={})
+        content = message_content(source, headers, Payload.REFERENCE)
+        return content | {"reference": seal_message(spool, message)}
+
+    def _held(
+        self, source: _Source, folder: Path, open_batch: Callable[[], SpoolBatch], what: ClaimSpec
+    ) -> Manifest | None:
+        """Return the batch that this or an earlier attempt has claimed, finished; `None` if there is none."""
+        if not folder.exists():
+            return None
+        with open_batch() as batch:
+            if batch.rows == 0:
+                batch.complete()  # somebody died before he had anything
+            elif batch.manifest is None:
+                try:
+                    with _connected(source) as connection:
+                        finish(connection, batch, what)
+                except (TransientBrokerError, PermanentBrokerError) as error:
+                    self.log.warning(
+                        "What the broker repeats of batch %s is dropped by its message id, for the broker "
+                        "can't be told now: %s",
+                        batch.batch_id,
+                        error,
+                    )
+                    batch.complete()
+        if batch.rows == 0:
+            batch.discard()
+            return None
+        return batch.manifest
+
+    def _claim_spec(self, source: _Source) -> ClaimSpec:
+        listener = source.listener
+        assert listener is not None, "only who consumes claims"  # noqa: S101
+        delivery = listener.delivery
+        return ClaimSpec(
+            subscription=Subscription(destination=source.queue, selector=source.selector),
+            max_messages=self.max_messages,
+            more_within=timedelta(seconds=self.batch_timeout),
+            choose=None if self.predicate is None and self.fail_on is None else self._choose,
+            looks_past=self.predicate is not None,
+            dead_letter=dead_letter_targets(UNSEEN, delivery, source.queue),
+            redirect=delivery.redirect,
+            client_id=listener.client_id,
+        )
+
+    def _choose(self, message: JmsMessage) -> Choice:
+        if self._fails(message):
+            return Choice.CLAIM_ALONE
+        wanted = self._wants(message)
+        refuse_unrun("predicate", wanted)
+        return Choice.CLAIM if wanted else Choice.LEAVE
+
+    def _wants(self, message: JmsMessage) -> object:
+        return True if self.predicate is None else self.predicate(message)
+
+    def _fails(self, message: JmsMessage) -> bool:
+        failing = self._failing()
+        if failing is None:
+            return False
+        failed = failing(message)
+        refuse_unrun("fail_on", failed)
+        return bool(failed)
+
+    def _failing(self) -> Predicate | None:
+        if not isinstance(self.fail_on, str):
+            return self.fail_on
+        try:
+            # Compared as STOMP brokers do, to which every property is text.
+            return Selector.parse(self.fail_on, strings_as_numbers=True).matches
+        except ConfigurationError as error:
+            raise ConfigurationError([f"fail_on: {fault}" for fault in error.faults]) from error
+
+    def _failure(self, messages: Sequence[JmsMessage], queue: Destination, more: str = "") -> Exception:
+        named = ", ".join(str(each.message_id) for each in messages if self._fails(each))
+        condition = f" ({self.fail_on})" if isinstance(self.fail_on, str) else ""
+        return AirflowFailException(f"message {named} of {queue} satisfies fail_on{condition}{more}")
+
+    def _report(self, queue: Destination) -> dict[str, Any]:
+        return {"event": "ready", "jms_conn_id": self.jms_conn_id, "destination": str(queue)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What a look brought.
+
+    Attributes:
+        value: What the task returns; `None` if it has to go on waiting.
+        left: Messages that were seen and not wanted.
+    """
+
+    value: dict[str, Any] | None = None
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """Where to look.
+
+    Attributes:
+        listener: The rules for what is consumed; `None` for who only looks.
+    """
+
+    queue: Destination
+    selector: str | None
+    connection: ConnectionSettings
+    listener: ListenerSettings | None
+
+
+@contextlib.contextmanager
+def _connected(source: _Source) -> Iterator[Connection]:
+    connection = connect(source.connection)
+    try:
+        yield connection
+    finally:
+        connection.close()

@@ -33,26 +33,30 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, SpoolError
-from airflow_provider_jmsjca.spark.attempts import Done, RejectsFile, check_fence, committing
-from airflow_provider_jmsjca.spark.manifest import Manifest
-from airflow_provider_jmsjca.spark.mapping import REJECT_COLUMNS, Mapped, map_json
-from airflow_provider_jmsjca.spark.rejects import Reject, write_rejects
-from airflow_provider_jmsjca.spark.schema import MESSAGE_DDL
-from airflow_provider_jmsjca.spark.tables import Attempt, local_path, replace_by_overwrite, replace_by_rename
+from airflow_provider_jmsjca.spark.data_failure import data_failure
+from airflow_provider_jmsjca.spark.mapping import Mapped, sort_json, sort_tried, split
+from airflow_provider_jmsjca.spark.rejects import write_rejects
+from airflow_provider_jmsjca.spark.tables import Attempt, delta
+from airflow_provider_jmsjca.spark.tables.parquet import local_path, replace_by_overwrite, replace_by_rename
+from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, check_fence, committing
+from airflow_provider_jmsjca.spool.manifest import Manifest, pattern_for_spark
+from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
+from airflow_provider_jmsjca.spool.splits import parts
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 EXIT_SPOOL: Final = 65
 EXIT_FENCED: Final = 75
 EXIT_CONFIGURATION: Final = 78
+_MODES: Final = {"parquet": ("append",), "delta": delta.MODES}
 
 _log = logging.getLogger(__name__)
 
@@ -77,13 +81,18 @@ class Batch:
             FencedError: This is not the newest attempt.
         """
         check_fence(manifest.folder, fence)
+        if parts(manifest.folder):
+            raise SpoolError(
+                f"{manifest.folder}: the batch was split, and parts of it may be stored: submit it with "
+                "bisect=True"
+            )
         manifest.verify()
         self.manifest = manifest
         self.fence = fence
         self.arguments = tuple(arguments)
         self._stored: dict[str, int] = {}
-        self._rejected: set[tuple[int, int]] = set()
         self._rejects: list[RejectsFile] = []
+        self._kept: list[DataFrame] = []
 
     @classmethod
     def from_args(cls, arguments: Sequence[str] | None = None) -> Self:
@@ -102,13 +111,13 @@ class Batch:
         known, rest = parser.parse_known_args(arguments)
         try:
             manifest = Manifest.read(known.manifest)
-            _check_name(manifest, known.batch_id)
+            check_name(manifest, known.batch_id)
             if Done.read(manifest.folder) is not None:
                 sys.stderr.write(f"batch {manifest.batch_id} is done already\n")
                 raise SystemExit(0)
             return cls(manifest, known.fence, rest)
         except SpoolError as error:
-            _leave(error)
+            leave(error)
 
     @property
     def batch_id(self) -> str:
@@ -117,37 +126,80 @@ class Batch:
 
     def messages(self, spark: SparkSession) -> DataFrame:
         """Return the messages, with the columns of the message schema (`schema.MESSAGE_DDL`)."""
-        paths = [path.as_uri() for path in self.manifest.segment_paths()]
+        paths = [pattern_for_spark(path) for path in self.manifest.segment_paths()]
         if not paths:
             return spark.createDataFrame([], MESSAGE_DDL)
         return spark.read.schema(MESSAGE_DDL).parquet(*paths)
 
-    def json(self, messages: DataFrame, schema: StructType | str) -> Mapped:
-        """Read the bodies as JSON objects; see `mapping.map_json`. Hand its `rejects` to `reject`."""
-        return map_json(messages, schema)
+    def json(self, messages: DataFrame, schema: StructType | str, *, keep: Sequence[str] = ()) -> Mapped:
+        """Read the bodies as JSON objects; see `mapping.sort_json`. Hand its `rejects` to `reject`.
 
-    def write(self, df: DataFrame, table: str, *, partition_by: Sequence[str] = ()) -> int:
-        """Put rows into a Parquet table, in the place of what this batch has there.
+        What was read is kept in Spark's memory, and on its disks where that is too small, until the `with`
+        block ends: the bodies are read once, although both halves are used.
+        """
+        return split(self._keep(sort_json(messages, schema, keep)))
 
-        Guarantee: as `tables.replace_by_rename` on file systems of this machine (absolute path or `file:`
-        URI), as `tables.replace_by_overwrite` elsewhere. A second call for the same table replaces the first.
+    def try_map(self, messages: DataFrame, columns: Mapping[str, Column | str]) -> Mapped:
+        """Evaluate expressions for each message; see `mapping.sort_tried`. Hand its `rejects` to `reject`.
+
+        One bad message never fails the batch: a message for which an expression raises an error is a reject.
+        Each expression is evaluated once, as with `json`.
+        """
+        return split(self._keep(sort_tried(messages, columns)))
+
+    def _keep(self, df: DataFrame) -> DataFrame:
+        self._kept.append(df.persist())
+        return df
+
+    def write(
+        self,
+        df: DataFrame,
+        table: str,
+        *,
+        format: str = "parquet",  # noqa: A002 - as Spark's writer has it
+        mode: str = "append",
+        partition_by: Sequence[str] = (),
+    ) -> int:
+        """Put rows into a table, once for each batch.
+
+        A column that the table doesn't have is added to it, and is NULL in older batches. One that the rows
+        don't have is NULL in this batch.
+
+        Guarantee: done again after a crash, the table has the rows of the batch once. `parquet`: as
+        `tables.parquet.replace_by_rename` on file systems of this machine (absolute path or `file:` URI), as
+        `replace_by_overwrite` elsewhere; a second call for the same table replaces the first. `delta`: as
+        `tables.delta.write_once`.
 
         Args:
             df: The rows. A column `batch_id` is replaced by the table's own.
-            table: Absolute path or URI of the table's folder.
+            table: Absolute path or URI of the table's folder; with `delta` also its name in Spark's catalog.
+            format: `parquet` or `delta`.
+            mode: `append`; with `delta` also `overwrite`, for a table of the newest batch alone.
             partition_by: Further columns to partition by.
 
         Returns:
-            How many rows were written.
+            How many rows of the batch the table has.
 
         Raises:
             FencedError: A newer attempt has begun.
             SpoolError: The operating system refused.
-            ConfigurationError: The path is neither absolute nor a URI.
+            ConfigurationError: Format, mode or path aren't those above; a column has another type than the
+                table's, or the table is partitioned otherwise; with `delta` the batch has written to this
+                table before. Then nothing was written.
         """
-        path = local_path(df, table)
         attempt = Attempt(batch_id=self.batch_id, folder=self.manifest.folder, fence=self.fence)
-        if path is None:
+        modes = _MODES.get(format)
+        if modes is None:
+            raise ConfigurationError(f"write: format {format!r}: expected one of {', '.join(_MODES)}")
+        if mode not in modes:
+            raise ConfigurationError(f"write: mode {mode!r}: format {format} has {', '.join(modes)}")
+        if format == "delta":
+            if table in self._stored:
+                raise ConfigurationError(
+                    f"write: batch {self.batch_id} has written to {table} before; write the union of the rows"
+                )
+            count = delta.write_once(df, table, attempt, mode=mode, partition_by=partition_by)
+        elif (path := local_path(df, table)) is None:
             count = replace_by_overwrite(df, table, attempt, partition_by)
         else:
             count = replace_by_rename(df, path, attempt, partition_by)
@@ -157,47 +209,28 @@ class Batch:
     def reject(self, df: DataFrame) -> int:
         """Turn messages away: once the batch is done they go to the dead-letter destination.
 
+        The executors write them into the spool, which they must be allowed to. The driver's memory doesn't
+        depend on their number.
+
         Args:
             df: Columns `segment`, `position` (which message), `exception_class` and `exception_message`
-                (why; J162, J163). A message that is named twice is turned away once, for the first reason.
+                (why; J162, J163). A message that is named twice is turned away once, for the reason of the
+                first call; within one call for the one that comes first in the alphabet.
 
         Returns:
             How many messages have been turned away so far.
 
         Raises:
             ConfigurationError: A column is missing, or a row names no message of the batch.
-            SpoolError: The file can't be written.
+            FencedError: A newer attempt has begun.
+            SpoolError: A file can't be written.
         """
-        missing = [name for name in REJECT_COLUMNS if name not in df.columns]
-        if missing:
-            raise ConfigurationError(
-                f"reject: expected the columns {', '.join(REJECT_COLUMNS)}; missing: {', '.join(missing)}"
-            )
-        rejects = []
-        for row in df.select(*REJECT_COLUMNS).toLocalIterator():
-            reject = Reject(**row.asDict())
-            self._check(reject)
-            place = (reject.segment, reject.position)
-            if place not in self._rejected:
-                self._rejected.add(place)
-                rejects.append(reject)
-        if rejects:
-            number = len(self._rejects)
-            self._rejects.append(write_rejects(self.manifest.folder, self.fence, number, rejects))
-        return len(self._rejected)
+        self._rejects += write_rejects(df, self.manifest, self.fence, self._rejects)
+        return self._rejected
 
-    def _check(self, reject: Reject) -> None:
-        segments = self.manifest.segments
-        if (
-            reject.segment is None
-            or reject.position is None
-            or not 0 <= reject.segment < len(segments)
-            or not 0 <= reject.position < segments[reject.segment].rows
-        ):
-            raise ConfigurationError(
-                f"reject: segment {reject.segment} position {reject.position} is no message of batch "
-                f"{self.batch_id}"
-            )
+    @property
+    def _rejected(self) -> int:
+        return sum(file.rows for file in self._rejects)
 
     def check_fence(self) -> None:
         """Refuse to go on if a newer attempt has begun; call it before you commit anywhere by yourself.
@@ -220,7 +253,7 @@ class Batch:
             fence=self.fence,
             rows=self.manifest.rows,
             stored=dict(self._stored),
-            rejected=len(self._rejected),
+            rejected=self._rejected,
             rejects=tuple(self._rejects),
             finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
@@ -239,22 +272,43 @@ class Batch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Finish if all went well; leave the process with one line where spool, fence or schema say no."""
+        """Finish if all went well; leave the process with one line where spool, fence or schema say no.
+
+        An exception that is due to the data is noted in the batch's folder, for whoever bisects the batch.
+        """
+        self._forget()
         try:
             if isinstance(error, SpoolError | ConfigurationError):
                 raise error
             if error is None:
                 self.finish()
+            elif (failure := data_failure(error, tuple(self._stored))) is not None:
+                failure.record(self.manifest.folder, self.fence)
         except (SpoolError, ConfigurationError) as fault:
-            _leave(fault)
+            leave(fault)
+
+    def _forget(self) -> None:
+        """Let go of what is kept in Spark, unless the script has stopped the session."""
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - only jobs have pyspark
+
+        if self._kept and SparkSession.getActiveSession() is not None:
+            for df in self._kept:
+                df.unpersist()
+        self._kept.clear()
 
 
-def _check_name(manifest: Manifest, batch_id: str) -> None:
+def check_name(manifest: Manifest, batch_id: str) -> None:
+    """Refuse a manifest of another batch.
+
+    Raises:
+        SpoolError: It is one.
+    """
     if manifest.batch_id != batch_id:
         raise SpoolError(f"{manifest.path}: expected batch {batch_id!r}, found {manifest.batch_id!r}")
 
 
-def _leave(error: SpoolError | ConfigurationError) -> NoReturn:
+def leave(error: SpoolError | ConfigurationError) -> NoReturn:
+    """Leave the process with one line on standard error, and the exit code of this error."""
     sys.stderr.write(f"{type(error).__name__}: {error}\n")
     match error:
         case ConfigurationError():

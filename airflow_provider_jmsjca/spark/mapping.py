@@ -1,26 +1,54 @@
-"""Text bodies to typed columns, and apart from them the messages that don't fit."""
+"""Text bodies to typed columns, and apart from them the messages that don't fit.
+
+Spark's own readers read each body twice, whatever the number of columns: as typed fields, which gives the
+values, and as one VARIANT, which shows what is no JSON, is more than one value or has a name twice. A few
+comparisons tell the ordinary row from one that must be looked at closely; only in the latter is the kind of
+every value compared with its field. No Python runs on executors.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_jmsjca.core.message import BodyKind
-from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
-from airflow_provider_jmsjca.spark.schema import REASON_PROPERTY, UNDECODABLE
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.spark.rejects import EXCEPTION_CLASS
+from airflow_provider_jmsjca.spark.tables.columns import type_name
+from airflow_provider_jmsjca.spool.schema import REASON_PROPERTY, UNDECODABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
-REJECT_COLUMNS: Final = ("segment", "position", "exception_class", "exception_message")
-EXCEPTION_CLASS: Final = f"{PoisonMessageError.__module__}.{PoisonMessageError.__qualname__}"
 _JSON_KINDS: Final = (BodyKind.TEXT, BodyKind.BYTES, BodyKind.MAP)
-_PARSED, _UNPARSED, _VALUES, _GIVEN, _REASON = (
-    f"_jms_{name}" for name in ("parsed", "unparsed", "values", "given", "reason")
+_PLACE: Final = ("batch_id", "segment", "position")
+_BODY, _REASON, _VALUES, _KEPT, _UNDECODABLE, _UNPARSED = (
+    f"_jms_{name}" for name in ("body", "reason", "values", "kept", "undecodable", "unparsed")
 )
+_DATE: Final = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME: Final = "T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
+_ZONE: Final = "(Z|[+-][0-9]{2}:[0-9]{2})?"
+# How values are written whose types JSON doesn't have.
+_WRITTEN: Final = {"date": _DATE, "timestamp": _DATE + _TIME + _ZONE, "timestamp_ntz": _DATE + _TIME}
+_BASE64: Final = "[A-Za-z0-9+/]*+={0,2}"
+_END: Final = "(?s:(?!.))"  # `$` would also match before a last line feed
+_OBJECT: Final = "^[ \t\r\n]*+[{]"
+_BITS: Final = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
+_FLOATS: Final = ("float", "double")
+_SIMPLE: Final = frozenset({"string", "boolean", "binary", "variant", *_BITS, *_FLOATS, *_WRITTEN})
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# By the option of from_json that lifts it.
+_LIMITS: Final = {
+    "maxNumLen": "a number of more than 1,000 digits",
+    "maxNestingDepth": "more than 999 levels of objects and arrays",
+}
+_LONG: Final = "a string of more than 20,000,000 characters"
+_NOT_ONE: Final = "the body is not JSON, not just one value, or has a name twice"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +56,7 @@ class Mapped:
     """Messages sorted by whether they fit.
 
     Attributes:
-        rows: The fields of the schema, then the columns `batch_id`, `segment`, `position`.
+        rows: The columns asked for, then those that were kept, then `batch_id`, `segment`, `position`.
         rejects: For the others `segment`, `position`, `exception_class`, `exception_message`.
     """
 
@@ -36,54 +64,27 @@ class Mapped:
     rejects: DataFrame
 
 
-def map_json(messages: DataFrame, schema: StructType | str) -> Mapped:
-    """Read each body as one JSON object with these fields.
+def map_json(messages: DataFrame, schema: StructType | str, keep: Sequence[str] = ()) -> Mapped:
+    """Read each body as one JSON object with these fields; see `sort_json`, and `split` for the two halves.
 
-    Text, bytes (as UTF-8) and map bodies are read. A message is turned away if its body is of another kind or
-    undecodable, is not one JSON object, has a name twice, has a value that isn't of its field's type, or
-    lacks a field that the schema says is `NOT NULL` (JSON `null` lacks it too). Names the schema doesn't have
-    are left out.
-
-    Args:
-        messages: With the columns of the message schema.
-        schema: Of the body, as a `StructType` or in words: `"carrier STRING NOT NULL, delay DOUBLE"`.
+    Each half reads the bodies by itself: `Batch.json` spares that.
 
     Raises:
-        ConfigurationError: The schema has no fields, or Spark can't read it.
+        ConfigurationError: As `sort_json`.
     """
-    from pyspark.errors import ParseException  # noqa: PLC0415 - only jobs have pyspark
-    from pyspark.sql import functions as sql  # noqa: PLC0415 - as above
-    from pyspark.sql.types import StringType, StructField, StructType  # noqa: PLC0415 - as above
+    return split(sort_json(messages, schema, keep))
 
-    expected = "expected fields, such as 'carrier STRING NOT NULL, delay DOUBLE'"
-    try:
-        fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    except ParseException as error:
-        (what, *_) = str(error).strip().splitlines()
-        raise ConfigurationError(f"schema {schema!r}: {what}; {expected}") from error
-    if not isinstance(fields, StructType):
-        raise ConfigurationError(f"schema {schema!r}: {expected}")
-    asked = StructType([*fields.fields, StructField(_UNPARSED, StringType())])
-    text = sql.col("body").cast("string")
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _UNPARSED}
-    # Spark's from_json ignores what follows the first value; inside brackets nothing can follow unseen.
-    values = sql.try_variant_get(
-        sql.try_parse_json(sql.concat(sql.lit("["), text, sql.lit("]"))), "$", "array<variant>"
-    )
-    given = sql.try_variant_get(sql.get(_VALUES, sql.lit(0)), "$", "map<string,variant>")
-    parsed = (
-        messages.withColumns({_PARSED: sql.from_json(text, asked, options), _VALUES: values})
-        .withColumn(_GIVEN, given)
-        .withColumn(_REASON, _reason(fields))
-    )
-    place = ["batch_id", "segment", "position"]
-    names = [field.name for field in fields.fields]
-    own = [column for column in place if column not in names]
+
+def split(sorted_messages: DataFrame) -> Mapped:
+    """Return the two halves of what `sort_json` returned."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
+
+    kept = [f"{_KEPT}.*"] if _KEPT in sorted_messages.columns else []
+    names = sorted_messages.select(f"{_VALUES}.*", *kept).columns
+    own = [column for column in _PLACE if column not in names]
     return Mapped(
-        rows=parsed.where(sql.col(_REASON).isNull()).select(
-            *[sql.col(_PARSED).getField(name).alias(name) for name in names], *own
-        ),
-        rejects=parsed.where(sql.col(_REASON).isNotNull()).select(
+        rows=sorted_messages.where(sql.col(_REASON).isNull()).select(f"{_VALUES}.*", *kept, *own),
+        rejects=sorted_messages.where(sql.col(_REASON).isNotNull()).select(
             "segment",
             "position",
             sql.lit(EXCEPTION_CLASS).alias("exception_class"),
@@ -92,52 +93,558 @@ def map_json(messages: DataFrame, schema: StructType | str) -> Mapped:
     )
 
 
-def _reason(fields: StructType) -> Column:
-    """The first thing that is wrong with a message, or NULL."""
+def sort_tried(messages: DataFrame, columns: Mapping[str, Column | str]) -> DataFrame:
+    """Evaluate expressions for each message, and say which failed.
+
+    A message is turned away if an expression raises an error for it, or if it is undecodable. An expression
+    whose value is NULL hasn't failed. Each is evaluated once.
+
+    Args:
+        messages: With `segment`, `position` and whatever the expressions use.
+        columns: By the name of the column, an expression in SQL or a column. Functions written in Python
+            can't be tried: what they raise fails the job.
+
+    Returns:
+        For `split`: each message with its values and, or, what is wrong with it.
+
+    Raises:
+        ConfigurationError: There are no columns, or the messages lack `batch_id`, `segment` or `position`.
+    """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
-    kind, value = sql.col("body_type"), sql.col(_PARSED)
-    one = sql.size(_VALUES) == 1
-    unparsed = value.isNull() | value.getField(_UNPARSED).isNotNull()
-    empty = {field.name: value.getField(field.name).isNull() for field in fields.fields}
-    absent = [
-        (field, empty[field.name] & ~_is_given(field.name)) for field in fields.fields if not field.nullable
-    ]
-    misfits = [(field, empty[field.name] & _is_given(field.name)) for field in fields.fields]
-    reason = (
-        sql.when(
-            kind == UNDECODABLE,
-            sql.concat(
-                sql.lit("the message can't be decoded: "),
-                sql.coalesce(sql.col("properties")[REASON_PROPERTY], sql.lit("no reason was stored")),
-            ),
-        )
-        .when(~kind.isin(*_JSON_KINDS), sql.concat(sql.lit("expected a JSON body, found kind "), kind))
-        .when(sql.col("body").isNull(), sql.lit("expected a JSON body, found none"))
-        .when(
-            sql.coalesce(~one, sql.lit(True)),
-            sql.lit("the body is not JSON, not just one value, or has a name twice"),
-        )
-        .when(sql.col(_GIVEN).isNull(), sql.lit("expected a JSON object, found another value"))
+    missing = [name for name in _PLACE if name not in messages.columns]
+    if missing or not columns:
+        lack = f"the messages have no {', '.join(missing)}" if missing else "there are no columns"
+        raise ConfigurationError(f"try_map: {lack}; expected messages and expressions by name")
+    given = {name: sql.expr(each) if isinstance(each, str) else each for name, each in columns.items()}
+    undecodable = "CAST(NULL AS STRING)"
+    if {"body_type", "properties"} <= set(messages.columns):
+        undecodable = _undecodable()
+    # Outside of a generator Spark might evaluate what two expressions share before they are tried.
+    tried = sql.struct(*(_tried(messages, each).alias(name) for name, each in given.items()))
+    apart = messages.select(
+        *_PLACE, sql.expr(undecodable).alias(_UNDECODABLE), sql.explode(sql.array(tried)).alias(_BODY)
     )
-    for field, misfit in misfits:
-        expected = field.dataType.simpleString().upper()
-        reason = reason.when(unparsed & misfit, sql.lit(f"field {field.name!r}: the value is no {expected}"))
-    reason = reason.when(unparsed, sql.lit(f"the body doesn't fit {fields.simpleString()}"))
-    if absent:
-        missing = sql.concat_ws(
-            ", ", *[sql.when(condition, sql.lit(repr(field.name))) for field, condition in absent]
-        )
-        reason = reason.when(
-            reduce(or_, [condition for _, condition in absent]),
-            sql.concat(sql.lit("required but missing: "), missing),
-        )
-    return reason
+    return apart.select(
+        *_PLACE,
+        sql.expr(
+            f"CASE WHEN {_UNDECODABLE} IS NOT NULL THEN {_undecodable_reason()} "
+            f"ELSE {_failed(_BODY, columns)} END"
+        ).alias(_REASON),
+        sql.expr(_tried_values(_BODY, columns)).alias(_VALUES),
+    )
 
 
-def _is_given(name: str) -> Column:
-    """Whether the body has a value other than `null` for a name."""
+def _failed(tried: str, columns: Mapping[str, Column | str]) -> str:
+    """Return an expression that names what failed of expressions that were tried, or NULL."""
+    faults = []
+    for name, column in columns.items():
+        shown = f": {column}" if isinstance(column, str) else ""
+        fault = _quoted(f"column '{name}': the expression failed{shown}")
+        faults.append(f"CASE WHEN {_member(tried, name)} IS NULL THEN {fault} END")
+    return f"nullif(concat_ws('; ', {', '.join(faults)}), '')"
+
+
+def _tried_values(tried: str, columns: Mapping[str, Column | str]) -> str:
+    values = ", ".join(f"{_quoted(name)}, {_member(tried, name)}.value" for name in columns)
+    return f"named_struct({values})"
+
+
+def _tried(messages: DataFrame, column: Column) -> Column:
+    """Return a struct with the value of a column, or NULL where the column raises an error."""
+    from pyspark.sql import Column  # noqa: PLC0415 - only jobs have pyspark
+    from pyspark.sql import functions as sql  # noqa: PLC0415 - as above
+
+    # SQL has this for single functions only (try_cast, try_divide); the expression behind them takes any.
+    jvm: Any = messages.sparkSession.sparkContext._jvm  # noqa: SLF001
+    columns = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    inner: Any = sql.struct(column.alias("value"))
+    tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(columns.expression(inner._jc))  # noqa: SLF001
+    return Column(columns.column(tried))
+
+
+def _undecodable() -> str:
+    """Return an expression for why a message couldn't be decoded, NULL for a sound one."""
+    reason = f"coalesce(properties[{_quoted(REASON_PROPERTY)}], 'no reason was stored')"
+    return f"CASE WHEN body_type = '{UNDECODABLE}' THEN {reason} END"
+
+
+def _undecodable_reason() -> str:
+    return f"concat('the message can\\'t be decoded: ', {_UNDECODABLE})"
+
+
+def sort_json(messages: DataFrame, schema: StructType | str, keep: Sequence[str] = ()) -> DataFrame:
+    """Read each body as one JSON object with these fields, and say what is wrong with those that don't fit.
+
+    Text, bytes (as UTF-8) and map bodies are read. A message is turned away if its body is of another kind or
+    undecodable, is not one JSON object, has a name twice, has a value that isn't of its field's type (a
+    nullable field's too), or lacks a field that the schema says is `NOT NULL` (JSON `null` lacks it too), at
+    any depth. The reason names the value by its path, such as `items[3].price`. Names the schema doesn't have
+    are left out. What fits, and nothing else:
+
+    | type | JSON values |
+    |---|---|
+    | `STRING` | strings |
+    | `BOOLEAN` | `true`, `false` |
+    | `TINYINT`, `SMALLINT`, `INT`, `BIGINT` | numbers without fraction and exponent, within the range |
+    | `FLOAT`, `DOUBLE` | numbers within the range |
+    | `DECIMAL(p,s)` | numbers without exponent that fit exactly; nothing is rounded |
+    | `DATE` | `"YYYY-MM-DD"` |
+    | `TIMESTAMP` | `"YYYY-MM-DDThh:mm:ss[.ffffff][Z]"`, or `+hh:mm` for `Z`; without zone: the session's |
+    | `TIMESTAMP_NTZ` | as `TIMESTAMP`, without a zone |
+    | `BINARY` | strings that are base64, padded |
+    | `STRUCT<...>`, `MAP<STRING, ...>` | objects whose values fit |
+    | `ARRAY<...>` | arrays whose values fit |
+    | `VARIANT` | any |
+
+    Spark's JSON reader has limits: a body with a string of more than 20,000,000 characters, a number of more
+    than 1,000 digits or more than 999 levels of objects and arrays is turned away with the limit as the
+    reason.
+
+    Args:
+        messages: With the columns of the message schema.
+        schema: Of the body, as a `StructType` or in words: `"carrier STRING NOT NULL, delay DOUBLE"`.
+        keep: Columns of the message, or expressions in SQL with a name, that stand beside the fields:
+            `message_id`, `properties['region'] AS region`. A message for which one fails is turned away.
+
+    Returns:
+        For `split`: each message with its values and, or, what is wrong with it.
+
+    Raises:
+        ConfigurationError: The schema has no fields, Spark can't read it, or one has a type not listed here;
+            a column that is kept can't be had, or has the name of a field.
+    """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
-    value = sql.col(_GIVEN)[name]
-    return value.isNotNull() & ~sql.is_variant_null(value)
+    fields = _fields(schema)
+    kept = _kept(messages, fields, keep)
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": _UNPARSED,
+        "allowNonNumericNumbers": "false",
+    }
+    text = sql.expr("CAST(body AS STRING)")
+    kept_values = []
+    if kept:
+        tried = (_tried(messages, sql.expr(each)).alias(name) for name, each in kept.items())
+        kept_values.append(sql.struct(*tried).alias("kept"))
+    read = sql.struct(
+        text.alias("text"),
+        sql.from_json(text, f"STRUCT<{_members(fields)}, {_UNPARSED}: STRING>", options).alias("parsed"),
+        # Spark's from_json ignores what follows the first value; inside brackets nothing can follow unseen.
+        sql.try_parse_json(sql.concat(sql.lit("["), text, sql.lit("]"))).alias("whole"),
+        *kept_values,
+    )
+    # Left to itself Spark repeats an expression wherever its result is used, and would read a body once for
+    # each column. A generator's output is never replaced by the expression that made it.
+    apart = messages.select(
+        *_PLACE,
+        "body_type",
+        sql.expr(_undecodable()).alias(_UNDECODABLE),
+        sql.explode(sql.array(read)).alias(_BODY),
+    )
+    reason = f"CASE WHEN coalesce({_ordinary(fields)}, false) THEN NULL ELSE {_complaint(fields)} END"
+    values = [sql.expr(_value(fields, f"{_BODY}.parsed")).alias(_VALUES)]
+    if kept:
+        reason = f"coalesce({reason}, {_failed(f'{_BODY}.kept', kept)})"
+        values.append(sql.expr(_tried_values(f"{_BODY}.kept", kept)).alias(_KEPT))
+    return apart.select(*_PLACE, sql.expr(reason).alias(_REASON), *values)
+
+
+def read_schema(path: Path) -> StructType | str:
+    """Return the schema in a file: in words, as for `sort_json`, or in Spark's JSON form.
+
+    Raises:
+        ConfigurationError: The file can't be read, or is JSON of another form.
+    """
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - only jobs have pyspark
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"schema file {path}: can't be read: {error}") from error
+    if not text.lstrip().startswith("{"):
+        return " ".join(text.split())
+    try:
+        return StructType.fromJson(json.loads(text))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ConfigurationError(
+            f"schema file {path}: expected fields in words, or Spark's JSON form of a schema, such as "
+            f"df.schema.json() returns ({error})"
+        ) from error
+
+
+def _kept(messages: DataFrame, fields: StructType, keep: Sequence[str]) -> dict[str, str]:
+    """Return what is kept of a message: expressions by the name of their column."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
+
+    taken = {name.lower() for name in (*fields.names, *_PLACE)}
+    kept: dict[str, str] = {}
+    for column in keep:
+        try:
+            (name,) = messages.selectExpr(column).columns
+        except PySparkException as error:
+            (what, *_) = str(error).strip().splitlines()
+            raise ConfigurationError(f"keep: {column!r}: {what}") from error
+        if name.lower() in taken:
+            raise ConfigurationError(
+                f"keep: {column!r}: there is a column {name!r} already; give it another name: "
+                f"{column.split(' AS ')[0]} AS message_{name}"
+            )
+        taken.add(name.lower())
+        kept[name] = column
+    return kept
+
+
+def _fields(schema: StructType | str) -> StructType:
+    """Return a schema all of whose types have a rule in `sort_json`."""
+    from pyspark.errors import ParseException  # noqa: PLC0415 - only jobs have pyspark
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - as above
+
+    expected = "expected fields, such as 'carrier STRING NOT NULL, delay DOUBLE'"
+    try:
+        fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    except ParseException as error:
+        (what, *_) = str(error).strip().splitlines()
+        raise ConfigurationError(f"schema {schema!r}: {what}; {expected}") from error
+    if not isinstance(fields, StructType) or not fields.fields:
+        raise ConfigurationError(f"schema {schema!r}: {expected}")
+    faults = _unknown(fields, "")
+    if faults:
+        raise ConfigurationError(f"schema: {'; '.join(faults)}")
+    return fields
+
+
+def _unknown(kind: DataType, path: str) -> list[str]:
+    """Say which parts of a type have no rule."""
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType  # noqa: PLC0415 - only jobs have it
+
+    match kind:
+        case StructType():
+            names = [name.lower() for name in kind.names]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            inner = [_unknown(field.dataType, f"{path}{field.name}.") for field in kind.fields]
+            faults = [
+                f"{path}{name}: two fields have this name, but for upper and lower case" for name in twice
+            ]
+            return [*faults, *(fault for found in inner for fault in found)]
+        case ArrayType():
+            return _unknown(kind.elementType, f"{path[:-1]}[].")
+        case MapType() if kind.keyType.simpleString() == "string":
+            return _unknown(kind.valueType, f"{path[:-1]}[].")
+        case DecimalType():
+            return []
+    if kind.simpleString() in _SIMPLE:
+        return []
+    expected = ", ".join(sorted(name.upper() for name in _SIMPLE))
+    fault = f"field {path[:-1]!r}: no JSON value is read as {type_name(kind)}; expected {expected}, DECIMAL"
+    return [f"{fault}, STRUCT, ARRAY or MAP<STRING, ...>"]
+
+
+def _read_as(kind: DataType) -> str:
+    """Return the type that from_json reads a field as, so that nothing is rounded, wrapped or guessed."""
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType  # noqa: PLC0415 - only jobs have it
+
+    match kind:
+        case StructType():
+            return f"STRUCT<{_members(kind)}>"
+        case ArrayType():
+            return f"ARRAY<{_read_as(kind.elementType)}>"
+        case MapType():
+            return f"MAP<STRING, {_read_as(kind.valueType)}>"
+        case DecimalType():
+            return "VARIANT"  # as DECIMAL it is rounded, as STRING it has been a double
+    name = kind.simpleString()
+    if name in {"tinyint", "smallint"}:
+        return "INT"  # as TINYINT 200 is -56
+    return "STRING" if name in _WRITTEN or name == "binary" else name
+
+
+def _value(kind: DataType, found: str) -> str:
+    """Return the value of a type, from what from_json found."""
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType  # noqa: PLC0415 - only jobs have it
+
+    match kind:
+        case StructType():
+            pairs = ", ".join(
+                f"{_quoted(field.name)}, {_value(field.dataType, _member(found, field.name))}"
+                for field in kind.fields
+            )
+            return f"CASE WHEN {found} IS NOT NULL THEN named_struct({pairs}) END"
+        case ArrayType():
+            each = _variable(found)
+            inner = _value(kind.elementType, each)
+            return found if inner == each else f"transform({found}, {each} -> {inner})"
+        case MapType():
+            each = _variable(found)
+            inner = _value(kind.valueType, each)
+            return found if inner == each else f"transform_values({found}, ({each}_key, {each}) -> {inner})"
+        case DecimalType():
+            return _from_variant(found, kind.simpleString())
+    name = kind.simpleString()
+    if name == "binary":
+        return f"try_to_binary({found}, 'base64')"
+    if name in _WRITTEN or name in {"tinyint", "smallint"}:
+        return f"try_cast({found} AS {name})"
+    return found
+
+
+def _ordinary(fields: StructType) -> str:
+    """Tell at little cost that a message fits; one of which it can't be told is looked at closely."""
+    body, kinds = f"{_BODY}.", ", ".join(f"'{kind}'" for kind in _JSON_KINDS)
+    return " AND ".join(
+        [
+            f"body_type IN ({kinds}) AND {body}whole IS NOT NULL AND {body}parsed.{_UNPARSED} IS NULL",
+            f"is_valid_utf8({body}text) AND {_is_object()} AND {_is_one()}",
+            *(
+                _ordinary_field(field, _member(f"{_BODY}.parsed", field.name), _probe(field))
+                for field in fields.fields
+            ),
+        ]
+    )
+
+
+def _is_one() -> str:
+    return f"try_variant_get({_BODY}.whole, '$[1]', 'variant') IS NULL"
+
+
+def _is_object() -> str:
+    return f"{_BODY}.text RLIKE {_quoted(_OBJECT)}"
+
+
+def _probe(field: StructField) -> str | None:
+    """Return the kind of a field's value, where that can be asked for by name."""
+    if not _PLAIN_NAME.fullmatch(field.name):
+        return None
+    return _kind(f"try_variant_get({_BODY}.whole, '$[0].{field.name}', 'variant')")
+
+
+def _ordinary_field(field: StructField, found: str, probe: str | None = None) -> str:
+    absent = _absent(found) if _read_as(field.dataType) == "VARIANT" else f"{found} IS NULL"
+    fits = _ordinary_value(field.dataType, found, probe)
+    return f"(NOT ({absent}) AND {fits})" if not field.nullable else f"({absent} OR {fits})"
+
+
+def _ordinary_value(kind: DataType, found: str, probe: str | None = None) -> str:
+    """Tell that a value that from_json found, which isn't NULL, fits."""
+    from pyspark.sql.types import (  # noqa: PLC0415 - only jobs have pyspark
+        ArrayType,
+        DecimalType,
+        MapType,
+        StructField,
+        StructType,
+    )
+
+    match kind:
+        case StructType():
+            inner = (_ordinary_field(field, _member(found, field.name)) for field in kind.fields)
+            return f"({' AND '.join(['true', *inner])})"
+        case ArrayType() | MapType():
+            each = _variable(found)
+            if isinstance(kind, ArrayType):
+                field, values = StructField("", kind.elementType, kind.containsNull), found
+            else:
+                field, values = (
+                    StructField("", kind.valueType, kind.valueContainsNull),
+                    f"map_values({found})",
+                )
+            return f"forall({values}, {each} -> {_ordinary_field(field, each)})"
+        case DecimalType():
+            return _fits(kind, found)
+    name = kind.simpleString()
+    if name in {"string", "binary"}:
+        # A field read as STRING takes any value as text: this could have been a number (1e400 is "Infinity"
+        # in quotation marks), an object and so on.
+        first = f"ascii({found})"
+        doubtful = (
+            f"{first} BETWEEN 48 AND 57 OR {first} IN (34, 45, 91, 123) OR {found} IN ('true', 'false')"
+        )
+        text = f"(NOT ({doubtful}))"
+        if probe is not None:
+            text = f"({text} OR {probe} = 'STRING')"
+        return text if name == "string" else f"({text} AND {_is_base64(found)})"
+    if name in _WRITTEN:
+        return _is_written(name, found)  # no other JSON value's text has this form
+    if name in {"tinyint", "smallint"}:
+        return _in_range(name, found)
+    if name in _FLOATS:
+        return _is_finite(found, name)
+    return "true"
+
+
+def _complaint(fields: StructType) -> str:
+    """Say what is wrong with a message, or NULL."""
+    body, kinds = f"{_BODY}.", ", ".join(f"'{kind}'" for kind in _JSON_KINDS)
+    fault = _fault(fields, f"try_variant_get({body}whole, '$[0]', 'variant')", "''")
+    return f"""CASE
+        WHEN {_UNDECODABLE} IS NOT NULL THEN {_undecodable_reason()}
+        WHEN body_type NOT IN ({kinds}) THEN concat('expected a JSON body, found kind ', body_type)
+        WHEN {body}text IS NULL THEN 'expected a JSON body, found none'
+        WHEN NOT is_valid_utf8({body}text) THEN 'expected a JSON body, found bytes that are not UTF-8'
+        WHEN {body}whole IS NULL THEN {_why_unreadable()}
+        WHEN NOT ({_is_one()}) THEN {_quoted(_NOT_ONE)}
+        WHEN try_variant_get({body}whole, '$[0]', 'variant') IS NULL THEN {_quoted(_NOT_ONE)}
+        WHEN NOT ({_is_object()}) THEN 'expected a JSON object, found another value'
+        ELSE coalesce({fault}, CASE WHEN {body}parsed.{_UNPARSED} IS NOT NULL
+            THEN {_quoted(f"the body doesn't fit {type_name(fields)}")} END)
+        END"""
+
+
+def _why_unreadable() -> str:
+    """Say whether it is a limit of the reader that keeps a body from being read."""
+
+    def reads(*lifted: str, as_fields: str = "") -> str:
+        options = ["'columnNameOfCorruptRecord'", f"'{_UNPARSED}'"]
+        for option in lifted:
+            options += [f"'{option}'", "'1000000000'"]
+        inside = f"concat('{{\"_\":', {_BODY}.text, '}}')"
+        return (
+            f"from_json({inside}, 'STRUCT<{as_fields}{_UNPARSED}: STRING>', map({', '.join(options)}))"
+            f".{_UNPARSED} IS NULL"
+        )
+
+    # The length of a string is looked at only where the string is copied.
+    long = f"octet_length({_BODY}.text) > 20000000 AND NOT ({reads(as_fields='_: STRING, ')})"
+    cases = [
+        (f"{reads()} AND {long}", _LONG),
+        (reads(), None),
+        *((reads(option), limit) for option, limit in _LIMITS.items()),
+        (reads(*_LIMITS), " and ".join(_LIMITS.values())),
+    ]
+    whens = []
+    for case, limit in cases:
+        reason = _NOT_ONE if limit is None else f"the body has {limit}: Spark cannot read it"
+        whens.append(f"WHEN {case} THEN {_quoted(reason)}")
+    return f"CASE {' '.join(whens)} ELSE {_quoted(_NOT_ONE)} END"
+
+
+def _fault(kind: DataType, value: str, path: str) -> str:
+    """Say what is wrong with a value, by its path, or NULL.
+
+    Args:
+        kind: The type it should have.
+        value: A VARIANT that is neither NULL nor JSON `null`.
+        path: An expression for its path; empty for the body itself.
+    """
+    from pyspark.sql.types import ArrayType, MapType, StructType  # noqa: PLC0415 - only jobs have pyspark
+
+    misfit = f"concat('field \\'', {path}, '\\': the value is no ', {_quoted(type_name(kind))})"
+    each = _variable(value)
+    match kind:
+        case StructType():
+            inner = ", ".join(f"{_name(field.name)}: VARIANT" for field in kind.fields)
+            faults, missing = [], []
+            for field in kind.fields:
+                member = _member(each, field.name)
+                place = (
+                    f"concat({path}, {_quoted(f'.{field.name}')})" if path != "''" else _quoted(field.name)
+                )
+                fault = _fault(field.dataType, member, place)
+                faults.append(f"CASE WHEN NOT ({_absent(member)}) THEN {fault} END")
+                if not field.nullable:
+                    missing.append(f"CASE WHEN {_absent(member)} THEN concat('\\'', {place}, '\\'') END")
+            if missing:
+                all_missing = f"concat_ws(', ', {', '.join(missing)})"
+                faults.append(f"concat('required but missing: ', nullif({all_missing}, ''))")
+            first = f"coalesce({', '.join([*faults, 'CAST(NULL AS STRING)'])})"
+            found = _from_variant(value, f"STRUCT<{inner}>")
+            within = f"get(transform(array({found}), {each} -> {first}), 0)"
+            return f"CASE WHEN {_kind(value)} NOT LIKE 'OBJECT<%' THEN {misfit} ELSE {within} END"
+        case ArrayType():
+            place = f"concat({path}, '[', {each}_index, ']')"
+            fault = _item_fault(kind.elementType, each, place, nullable=kind.containsNull)
+            found = f"transform({_from_variant(value, 'ARRAY<VARIANT>')}, ({each}, {each}_index) -> {fault})"
+            first = f"get(filter({found}, {each} -> {each} IS NOT NULL), 0)"
+            return f"CASE WHEN {_kind(value)} NOT LIKE 'ARRAY<%' THEN {misfit} ELSE {first} END"
+        case MapType():
+            place = f"concat({path}, '[\\'', {each}.key, '\\']')"
+            fault = _item_fault(kind.valueType, f"{each}.value", place, nullable=kind.valueContainsNull)
+            entries = f"map_entries({_from_variant(value, 'MAP<STRING, VARIANT>')})"
+            first = f"get(filter(transform({entries}, {each} -> {fault}), {each} -> {each} IS NOT NULL), 0)"
+            return f"CASE WHEN {_kind(value)} NOT LIKE 'OBJECT<%' THEN {misfit} ELSE {first} END"
+    return f"CASE WHEN NOT coalesce({_fits(kind, value)}, false) THEN {misfit} END"
+
+
+def _item_fault(kind: DataType, value: str, place: str, *, nullable: bool) -> str:
+    missing = "CAST(NULL AS STRING)" if nullable else f"concat('required but missing: \\'', {place}, '\\'')"
+    return f"CASE WHEN {_absent(value)} THEN {missing} ELSE {_fault(kind, value, place)} END"
+
+
+def _fits(kind: DataType, value: str) -> str:
+    """Tell whether a VARIANT that isn't NULL is a value of a type without parts."""
+    from pyspark.sql.types import DecimalType  # noqa: PLC0415 - only jobs have pyspark
+
+    name, text = kind.simpleString(), _from_variant(value, "STRING")
+    if isinstance(kind, DecimalType):
+        scales = "|".join(str(scale) for scale in range(kind.scale + 1))
+        exact = _quoted(f"^(BIGINT|DECIMAL[(][0-9]+,({scales})[)])")
+        return f"({_kind(value)} RLIKE {exact} AND {_from_variant(value, name)} IS NOT NULL)"
+    if name in _BITS:
+        return f"({_kind(value)} = 'BIGINT' AND {_in_range(name, _from_variant(value, 'BIGINT'))})"
+    if name in _FLOATS:
+        number = f"{_kind(value)} RLIKE '^(BIGINT|DOUBLE|DECIMAL)'"
+        return f"({number} AND {_is_finite(_from_variant(value, name), name)})"
+    is_string = f"{_kind(value)} = 'STRING'"
+    if name in _WRITTEN:
+        return f"({is_string} AND {_is_written(name, text)})"
+    match name:
+        case "string":
+            return is_string
+        case "binary":
+            return f"({is_string} AND {_is_base64(text)})"
+        case "boolean":
+            return f"{_kind(value)} = 'BOOLEAN'"
+        case _:
+            return "true"
+
+
+def _in_range(name: str, value: str) -> str:
+    limit = 2 ** _BITS[name]
+    return f"{value} IS NOT NULL" if name == "bigint" else f"{value} BETWEEN {-limit} AND {limit - 1}"
+
+
+def _is_finite(value: str, name: str) -> str:
+    return f"abs({value}) < CAST('Infinity' AS {name})"
+
+
+def _is_written(name: str, text: str) -> str:
+    form = _quoted(f"^{_WRITTEN[name]}{_END}")
+    return f"(octet_length({text}) < 40 AND {text} RLIKE {form} AND try_cast({text} AS {name}) IS NOT NULL)"
+
+
+def _is_base64(text: str) -> str:
+    form = _quoted(f"^{_BASE64}{_END}")
+    return f"(octet_length({text}) % 4 = 0 AND {text} RLIKE {form})"
+
+
+def _kind(value: str) -> str:
+    return f"schema_of_variant({value})"
+
+
+def _from_variant(value: str, name: str) -> str:
+    return f"try_variant_get({value}, '$', {_quoted(name)})"
+
+
+def _absent(value: str) -> str:
+    return f"{value} IS NULL OR is_variant_null({value})"
+
+
+def _members(fields: StructType) -> str:
+    return ", ".join(f"{_name(field.name)}: {_read_as(field.dataType)}" for field in fields.fields)
+
+
+def _member(value: str, name: str) -> str:
+    return f"{value}.{_name(name)}"
+
+
+def _variable(value: str) -> str:
+    """Return a name for a part of a value, unlike the names within which it stands."""
+    return f"_jms_{len(value)}"
+
+
+def _name(text: str) -> str:
+    return f"`{text.replace('`', '``')}`"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -2,27 +2,49 @@
 
 A file `rejects-<fence>-<number>.jsonl` has one JSON object for each message:
 `{"segment": 0, "position": 17, "exception_class": "...", "exception_message": "..."}`.
-Only the files named in `_DONE` count.
+Only the files named in `_DONE` count. Writing and reading them takes memory for the rejects of one segment,
+whatever the number of messages.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
+import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import SpoolError
-from airflow_provider_jmsjca.spark.attempts import Done, RejectsFile
-from airflow_provider_jmsjca.spark.manifest import Manifest
-from airflow_provider_jmsjca.spark.row_reader import table_to_messages
-from airflow_provider_jmsjca.spark.sealing import seal
+from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError, SpoolError
+from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, check_fence, committing
+from airflow_provider_jmsjca.spool.manifest import Manifest, path_for_spark
+from airflow_provider_jmsjca.spool.rows import table_to_messages
+from airflow_provider_jmsjca.spool.sealing import (
+    FILE_MODE,
+    digest_of,
+    make_folder,
+    open_plain,
+    synchronize_folder,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+REJECT_COLUMNS: Final = ("segment", "position", "exception_class", "exception_message")
+EXCEPTION_CLASS: Final = f"{PoisonMessageError.__module__}.{PoisonMessageError.__qualname__}"
+_ASIDE: Final = "_rejects-"
+_FOLDER_COLUMN: Final = "_jms_segment"
+_FOREIGN: Final = -1
+_NO_REASON: Final = "no reason given"
+_REJECT_FIELDS = {"segment": int, "position": int, "exception_class": str, "exception_message": str}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,24 +73,116 @@ class RejectedMessage:
     exception_message: str
 
 
-def write_rejects(folder: Path, fence: int, number: int, rejects: Iterable[Reject]) -> RejectsFile:
-    """Seal a file of rejects.
+def write_rejects(
+    df: DataFrame, manifest: Manifest, fence: int, before: Sequence[RejectsFile] = ()
+) -> tuple[RejectsFile, ...]:
+    """Seal files of rejects, which Spark's executors write.
+
+    Guarantee: the driver sees none of the rows, so its memory doesn't depend on their number. An attempt that
+    was overtaken seals nothing.
 
     Args:
-        folder: The batch's folder.
+        df: With the columns of `REJECT_COLUMNS`. A message that is named twice is written once.
+        manifest: The batch.
         fence: The attempt.
-        number: Which file of this attempt it is, from 0.
-        rejects: In any order.
+        before: What this attempt has sealed; messages in there aren't written again.
 
     Raises:
-        SpoolError: It can't be written, or this attempt wrote this number before.
+        ConfigurationError: A column is missing, or a row names no message of the batch.
+        FencedError: A newer attempt has begun.
+        SpoolError: They can't be written, or another job runs as this attempt.
     """
-    lines = [json.dumps(asdict(reject), ensure_ascii=True).encode() + b"\n" for reject in rejects]
-    content = b"".join(lines)
-    path = folder / f"rejects-{fence:06d}-{number:06d}.jsonl"
-    if not seal(path, content):
-        raise SpoolError(f"{path}: attempt {fence} has written it before: two jobs run as one attempt")
-    return RejectsFile(file=path.name, rows=len(lines), sha256=hashlib.sha256(content).hexdigest())
+    missing = [name for name in REJECT_COLUMNS if name not in df.columns]
+    if missing:
+        raise ConfigurationError(
+            f"reject: expected the columns {', '.join(REJECT_COLUMNS)}; missing: {', '.join(missing)}"
+        )
+    folder = manifest.folder
+    aside = folder / f"{_ASIDE}{uuid.uuid4().hex}"
+    try:
+        with committing(folder):
+            check_fence(folder, fence)
+            for leftover in folder.glob(f"{_ASIDE}*"):
+                shutil.rmtree(leftover)
+            make_folder(aside)
+        try:
+            _write_aside(df, manifest, aside / "parts", before)
+            written = [path for path in (aside / "parts").rglob("*.json") if path.stat().st_size]
+            with committing(folder):
+                check_fence(folder, fence)
+                return tuple(
+                    _seal(part, folder / f"rejects-{fence:06d}-{number:06d}.jsonl")
+                    for number, part in enumerate(sorted(written, key=_segment_of), start=len(before))
+                )
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)  # a newer attempt may have removed it
+            synchronize_folder(folder)
+    except OSError as error:
+        raise SpoolError(f"{folder}: rejects can't be written: {error.strerror or error}") from error
+
+
+def _write_aside(df: DataFrame, manifest: Manifest, place: Path, before: Sequence[RejectsFile]) -> None:
+    from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
+
+    rows = [0] * (1 + max((segment.number for segment in manifest.segments), default=0))
+    for segment in manifest.segments:
+        rows[segment.number] = segment.rows
+    is_message = f"position >= 0 AND position < get(array({', '.join(map(str, rows))}), segment)"
+    found = df.select(
+        sql.expr("try_cast(segment AS INT)").alias("segment"),
+        sql.expr("try_cast(position AS INT)").alias("position"),
+        sql.struct(
+            sql.coalesce(sql.col("exception_class").cast("string"), sql.lit(EXCEPTION_CLASS)).alias("class"),
+            sql.coalesce(sql.col("exception_message").cast("string"), sql.lit(_NO_REASON)).alias("message"),
+        ).alias("why"),
+    )
+    if before:
+        earlier = df.sparkSession.read.schema("segment INT, position INT").json(
+            [path_for_spark(manifest.folder / file.file) for file in before]
+        )
+        found = found.join(earlier, ["segment", "position"], "left_anti")
+    (
+        found.repartition("segment")
+        .groupBy("segment", "position")
+        .agg(sql.min("why").alias("why"))
+        .sortWithinPartitions("segment", "position")
+        .select(
+            "segment",
+            "position",
+            sql.col("why.class").alias("exception_class"),
+            sql.col("why.message").alias("exception_message"),
+            sql.expr(f"CASE WHEN {is_message} THEN segment ELSE {_FOREIGN} END").alias(_FOLDER_COLUMN),
+        )
+        .write.partitionBy(_FOLDER_COLUMN)
+        .json(path_for_spark(place), compression="none", lineSep="\n", ignoreNullFields=False)
+    )
+    for part in place.glob(f"{_FOLDER_COLUMN}={_FOREIGN}/*.json"):
+        with part.open("rb") as lines:
+            row = json.loads(next(lines))
+        raise ConfigurationError(
+            f"reject: segment {row['segment']} position {row['position']} is no message of batch "
+            f"{manifest.batch_id}"
+        )
+
+
+def _segment_of(part: Path) -> tuple[int, str]:
+    return int(part.parent.name.removeprefix(f"{_FOLDER_COLUMN}=")), part.name
+
+
+def _seal(part: Path, path: Path) -> RejectsFile:
+    """Give a file that an executor wrote its name in the batch's folder."""
+    rows, digest = 0, hashlib.sha256()
+    with os.fdopen(open_plain(part), "rb") as file:
+        os.fchmod(file.fileno(), FILE_MODE)
+        for line in file:
+            digest.update(line)
+            rows += 1
+        os.fsync(file.fileno())
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise SpoolError(f"{path}: there already: two jobs run as one attempt") from None
+    return RejectsFile(file=path.name, rows=rows, sha256=digest.hexdigest())
 
 
 def rejected_messages(manifest: Manifest) -> Iterator[RejectedMessage]:
@@ -82,37 +196,69 @@ def rejected_messages(manifest: Manifest) -> Iterator[RejectedMessage]:
     done = Done.read(manifest.folder)
     if done is None:
         raise SpoolError(f"{manifest.folder}: no _DONE: the job hasn't finished, its rejects don't count yet")
-    wanted: dict[int, dict[int, Reject]] = defaultdict(dict)
+    if done.batch_id != manifest.batch_id:
+        raise SpoolError(f"{manifest.folder}: _DONE is that of batch {done.batch_id!r}")
+    files: dict[int, list[RejectsFile]] = defaultdict(list)
     for file in done.rejects:
-        for reject in _read(manifest.folder, file):
-            wanted[reject.segment].setdefault(reject.position, reject)
-    for segment in sorted(wanted):
-        yield from _messages(manifest, segment, wanted[segment])
+        for number in _verified(manifest.folder, file):
+            files[number].append(file)
+    for number in sorted(files):
+        wanted: dict[int, Reject] = {}
+        for file in files[number]:
+            for reject in _read(manifest.folder, file):
+                if reject.segment == number:
+                    wanted.setdefault(reject.position, reject)
+        yield from _messages(manifest, number, wanted)
 
 
-def _read(folder: Path, file: RejectsFile) -> list[Reject]:
+def _verified(folder: Path, file: RejectsFile) -> set[int]:
+    """Check a file, and return the segments it names; after this it is read piece by piece."""
     path = folder / file.file
     try:
-        content = path.read_bytes()
+        with os.fdopen(open_plain(path), "rb") as content:
+            digest = digest_of(content)
     except OSError as error:
         raise SpoolError(f"{path}: can't be read: {error.strerror or error}") from error
-    digest = hashlib.sha256(content).hexdigest()
     if digest != file.sha256:
         raise SpoolError(f"{path}: expected sha256 {file.sha256}, found {digest}")
-    return [Reject(**json.loads(line)) for line in content.splitlines()]
+    return {reject.segment for reject in _read(folder, file)}
+
+
+def _read(folder: Path, file: RejectsFile) -> Iterator[Reject]:
+    path = folder / file.file
+    try:
+        with os.fdopen(open_plain(path), "rb") as content:
+            for line in content:
+                yield _reject(json.loads(line))
+    except OSError as error:
+        raise SpoolError(f"{path}: can't be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise SpoolError(f"{path}: no file of rejects: {error}") from error
+
+
+def _reject(found: object) -> Reject:
+    if not isinstance(found, dict) or set(found) != set(_REJECT_FIELDS):
+        raise ValueError(f"expected an object with {', '.join(_REJECT_FIELDS)}, found {found!r:.200}")
+    for name, kind in _REJECT_FIELDS.items():
+        if type(found[name]) is not kind:
+            raise ValueError(f"{name}: expected {kind.__name__}, found {found[name]!r:.200}")
+    return Reject(**found)
 
 
 def _messages(manifest: Manifest, number: int, wanted: dict[int, Reject]) -> Iterator[RejectedMessage]:
-    if not 0 <= number < len(manifest.segments):
+    segment = next((each for each in manifest.segments if each.number == number), None)
+    if segment is None:
         raise SpoolError(f"{manifest.folder}: a reject names segment {number}, which the batch doesn't have")
-    segment = manifest.segments[number]
     rows = segment.rows
     outside = [position for position in wanted if not 0 <= position < rows]
     if outside:
         raise SpoolError(f"{segment.file}: a reject names row {outside[0]}, the segment has {rows}")
     positions = sorted(wanted)
     try:
-        with pq.ParquetFile(manifest.folder / segment.file, page_checksum_verification=True) as file:
+        with (
+            os.fdopen(open_plain(manifest.folder / segment.file), "rb") as plain,
+            pq.ParquetFile(plain, page_checksum_verification=True) as file,
+        ):
             table = file.read().take(pa.array(positions, pa.int64()))
     except (pa.ArrowException, OSError) as error:
         raise SpoolError(f"{manifest.folder / segment.file}: can't be read: {error}") from error

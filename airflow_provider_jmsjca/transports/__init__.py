@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
+import logging
+import threading
 from importlib import import_module
 
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -15,9 +18,16 @@ _MODULES = {
 }
 SCHEMES = frozenset(_MODULES)
 
+_log = logging.getLogger(__name__)
+_warned: set[str] = set()
+_lock = threading.Lock()
+
 
 def connect(settings: ConnectionSettings) -> Connection:
     """Open a connection.
+
+    What makes it open to others on the way is warned about once in a process: a password that goes to another
+    machine without TLS, and a broker whose certificate isn't checked.
 
     Raises:
         ConfigurationError: No transport knows the scheme; otherwise as `Transport.connect`.
@@ -26,5 +36,39 @@ def connect(settings: ConnectionSettings) -> Connection:
     if module is None:
         known = ", ".join(sorted(f"{scheme}://" for scheme in SCHEMES))
         raise ConfigurationError(f"no transport for scheme {settings.scheme!r}; known: {known}")
+    _warn_once(settings)
     transport: Transport = import_module(module).TRANSPORT
     return transport.connect(settings)
+
+
+def _warn_once(settings: ConnectionSettings) -> None:
+    if settings.scheme == "stomp":
+        away = [host for host, _ in settings.hosts if not _is_loopback(host)]
+        if not (settings.password and away):
+            return
+        warning = (
+            f"User and password go to {', '.join(away)} unencrypted: everybody on the way can read them and "
+            "all messages; use stomp+ssl://"
+        )
+    elif settings.scheme == "stomp+ssl" and settings.tls is not None and not settings.tls.verify:
+        warning = (
+            f"The certificate of {settings.url} is not checked (verify=false): whoever stands on the way can "
+            "pose as the broker and read the password; name its certificate in ca_file"
+        )
+    else:
+        return
+    with _lock:
+        if warning in _warned:
+            return
+        _warned.add(warning)
+    _log.warning(warning)
+
+
+def _is_loopback(host: str) -> bool:
+    name = host.lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import is_secret
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, JmsError, PoisonMessageError
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.capabilities import BrokerInfo, Capabilities
 
@@ -76,6 +76,8 @@ class ConnectionSettings:
         connect_timeout: Bound on the whole of TCP, TLS and CONNECTED, for each host.
         heart_beat: How often each side proves that it is alive; zero switches it off.
         reply_timeout: How long to wait for a receipt before the connection counts as lost.
+        max_frame_size: The most bytes a frame of the broker may have, headers and body together; a larger one
+            ends the connection.
         options: Whatever else belongs to the broker or transport, unchanged.
     """
 
@@ -89,6 +91,7 @@ class ConnectionSettings:
     connect_timeout: timedelta = timedelta(seconds=15)
     heart_beat: timedelta = timedelta(seconds=5)
     reply_timeout: timedelta = timedelta(seconds=30)
+    max_frame_size: int = 128 * 1024 * 1024
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
     @property
@@ -115,6 +118,8 @@ class Subscription:
         durable_name: Name of a durable subscription on a topic; `None` for a non-durable one.
         prefetch: How many unsettled messages the broker may have outstanding here, as near as the broker
             can bound it; `None` leaves it to the dialect.
+        prefetch_bytes: At least so many bytes of them, where a broker bounds them by their size: large
+            messages that the holder must have at once would come one by one otherwise.
         in_order: The holder promises to settle in the order of arrival. A transport may then acknowledge many
             messages at once; what is settled before its turn is acknowledged when everything before it is,
             and a unit of work can settle only what is next.
@@ -130,6 +135,7 @@ class Subscription:
     selector: str | None = None
     durable_name: str | None = None
     prefetch: int | None = None
+    prefetch_bytes: int = 0
     in_order: bool = False
     alone: bool = False
     one_of_several: bool = False
@@ -158,6 +164,15 @@ class Outgoing:
                 f"message: got a {type(self.message).__name__}, expected a JmsMessage, for example "
                 "JmsMessage.text(...)"
             )
+
+
+ABOUT_US: Final = (PoisonMessageError, MemoryError)
+"""Errors in decoding that are raised as they are: poison already, or none of the message's fault."""
+
+
+def poisoned_by(error: Exception) -> PoisonMessageError:
+    """Return what to raise where decoding a message went wrong in any way: it is that message's poison."""
+    return PoisonMessageError(f"the message can't be decoded: {type(error).__name__}: {error}")
 
 
 class Received:
@@ -191,11 +206,26 @@ class Received:
         """The message.
 
         Raises:
-            PoisonMessageError: It can't be decoded (for example text that is not Unicode).
+            PoisonMessageError: It can't be decoded (for example text that is not Unicode). Nothing else is
+                raised, whatever the message holds.
         """
         if self._message is None:
-            self._message = self._decode()
+            try:
+                self._message = self._decode()
+            except ABOUT_US:
+                raise
+            except Exception as error:
+                raise poisoned_by(error) from error
         return self._message
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the broker has it back: its consumer has begun anew since, and it comes again."""
+        return self.generation != self.consumer.generation
+
+    def forget_message(self) -> None:
+        """Let go of the decoded message, to save memory; whoever asks for it again has it decoded again."""
+        self._message = None
 
     @property
     def salvaged(self) -> JmsMessage | None:
@@ -204,6 +234,11 @@ class Received:
         `None` where the transport can't tell that.
         """
         return None if self._salvage is None else self._salvage()
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether the message is kept on disk until somebody asks for it."""
+        return False
 
     @property
     def readable(self) -> JmsMessage | None:
@@ -316,6 +351,10 @@ class Connection(Protocol):
     def state(self) -> ConnectionState:
         """Where in its life it is."""
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What it logged in with, and must be shown and sent nowhere."""
+
     def on_lost(self, callback: OnLost) -> None:
         """Call back once if the connection is lost (at once if it already is); not when it is closed."""
 
@@ -355,6 +394,8 @@ class Connection(Protocol):
     def browse(self, destination: Destination, selector: str | None = None) -> Iterator[JmsMessage]:
         """Yield the messages on a queue without consuming them.
 
+        One that can't be decoded is logged and yielded as what can be kept of it, a bytes message.
+
         Raises:
             CapabilityError: The broker can't (`Capabilities.browse`).
         """
@@ -377,6 +418,10 @@ class Connection(Protocol):
         """Close in good order, within the reply timeout; unsettled messages go back to the broker."""
 
 
+ConnectFunction: TypeAlias = Callable[[], Connection]
+"""Opens one connection, or raises `JmsError`."""
+
+
 class Transport(Protocol):
     """Opens connections for the URL schemes it knows."""
 
@@ -390,3 +435,21 @@ class Transport(Protocol):
             AuthenticationError: A broker refused the credentials; further hosts are not tried.
             ConfigurationError: The settings can't work.
         """
+
+
+def check_sendable(connection: Connection, outgoing: Outgoing) -> None:
+    """Refuse a delay, a deduplication id or a kind of body that the broker doesn't have.
+
+    Raises:
+        CapabilityError: It is such a message.
+    """
+    capabilities = connection.capabilities
+    if outgoing.delay:
+        capabilities.require(connection.broker, "delayed_delivery", purpose="a delay")
+    if outgoing.deduplication_id is not None:
+        capabilities.require(connection.broker, "deduplicating_send", purpose="a deduplication id")
+    if outgoing.message.body_kind not in capabilities.body_kinds:
+        raise CapabilityError(
+            f"a message with a {outgoing.message.body_kind} body can't be sent to {connection.broker}:"
+            " the body would not survive"
+        )

@@ -17,12 +17,11 @@ _PATHLESS = ("stomp", "vm")
 _DEFAULTS = ConnectionSettings(scheme="", hosts=())
 
 
-def to_connection_settings(resolved: Resolved, *, client_id: str | None = None) -> ConnectionSettings:
+def to_connection_settings(resolved: Resolved) -> ConnectionSettings:
     """Return what a transport needs to reach the broker that the configuration names.
 
     Args:
         resolved: What `resolve` returned.
-        client_id: JMS client id in place of the configured one, as `ActivationSpec.client_id_for` says it.
 
     Raises:
         ConfigurationError: No level names a broker, no transport knows its scheme, or the URL has a path
@@ -52,12 +51,13 @@ def to_connection_settings(resolved: Resolved, *, client_id: str | None = None) 
         hosts=url.hosts,
         username=_typed(resolved, "username", str, None),
         password=_typed(resolved, "password", str, None),
-        client_id=client_id or _typed(resolved, "client_id", str, None),
+        client_id=_typed(resolved, "client_id", str, None),
         virtual_host=_typed(resolved, "virtual_host", str, None),
         tls=_tls(resolved),
         connect_timeout=_typed(resolved, "connect_timeout", timedelta, _DEFAULTS.connect_timeout),
         heart_beat=_typed(resolved, "heart_beat", timedelta, _DEFAULTS.heart_beat),
         reply_timeout=_typed(resolved, "reply_timeout", timedelta, _DEFAULTS.reply_timeout),
+        max_frame_size=_typed(resolved, "max_frame_size", int, _DEFAULTS.max_frame_size),
         options=MappingProxyType({key: value for key, (value, _) in resolved.broker_options.items()}),
     )
 

@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import logging
-from collections.abc import AsyncIterator, Hashable, Mapping
+import time
+import uuid
+import warnings
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
+from airflow.sdk import Asset
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow.triggers.shared_stream import SharedStreamProducer, reject_shared_stream_event
 
-from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.hooks.destinations import find_destination
-from airflow_provider_jmsjca.triggers.options import (
-    DEFAULT_REDELIVERY_HANDLING,
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.triggers.activation_options import (
+    DEFAULT_HOLD_TIMEOUT,
+    DEFAULT_INTERVAL,
+    DEFAULT_MAX_BODY_BYTES,
     ActivationOptions,
     EventMode,
+    plain,
 )
-from airflow_provider_jmsjca.triggers.payload import Payload, body_exceeds, message_event, ready_event
+from airflow_provider_jmsjca.triggers.holding import Hold, record_key
+from airflow_provider_jmsjca.triggers.payload import (
+    Fit,
+    Payload,
+    batch_event,
+    fit,
+    held_event,
+    message_content,
+    message_event,
+    ready_event,
+)
 from airflow_provider_jmsjca.triggers.producers import Handed, MessageProducer, ReadyProducer, closing
+from airflow_provider_jmsjca.triggers.references import sealed
 
 log = logging.getLogger(__name__)
-
-DEFAULT_MAX_BODY_BYTES = 262_144
 
 
 class JmsActivationTrigger(BaseEventTrigger):
@@ -30,16 +51,24 @@ class JmsActivationTrigger(BaseEventTrigger):
 
     Two kinds of event:
 
-    - `event="message"`: every message is an event and is consumed by it. The message is acknowledged after
-      Airflow has stored the event: nothing is lost when the triggerer, the broker or the network dies. A
-      message redelivered in the life of a triggerer makes no second event; after a crash of the triggerer
-      the last few may, with the same `message_id`.
+    - `event="message"`: every message is an event and is consumed by it, or every batch of `batch_size`. The
+      message is acknowledged after Airflow has stored the event, all of a batch or none: nothing is lost when
+      the triggerer, the broker or the network dies. A message redelivered in the life of a triggerer makes no
+      second event; after a crash of the triggerer the last few may, with the same `message_id`.
     - `event="ready"`: messages are there. Nothing is consumed; a task of the DAG, such as
       `JmsToSparkSubmitOperator`, drains the queue. While messages are there, an event comes every `interval`
       seconds; less and less often, down to every 5 minutes, while nobody consumes the first of them. Set
       `max_active_runs=1` on the DAG: Airflow then folds all events that come during a run into one further
       run, so that 50,000 messages make a few runs, and a message that arrives while a run is ending still
       gets its own.
+
+    With `hold_until_ack=True` a message is acknowledged when the DAG runs that its event has started have all
+    succeeded, or a `JmsAcknowledgeOperator` in one of them has. When one fails, or `hold_timeout` has passed,
+    the redelivery handling deals with the message. Messages wait in the triggerer and hold no worker, as many
+    at once as `prefetch`. If the triggerer is restarted a message comes again, and is found: it goes on
+    waiting for its run and makes no second event; only one whose event was stored in the moment of a crash
+    may. Airflow tells nothing of a run that isn't there yet: a DAG that is scheduled by the asset later than
+    the others have ended isn't waited for.
 
     To look, ActiveMQ Classic is browsed, which with the broker policy `persistJMSRedelivered` marks the first
     two messages as redelivered and counts that once, however often it is done. Artemis hands one message out
@@ -51,66 +80,94 @@ class JmsActivationTrigger(BaseEventTrigger):
     different arguments on one queue compete for its messages, as JMS consumers do.
 
     Wrong arguments and refusals by the broker don't raise: they are logged, and tried again with growing
-    pauses up to a minute, because Airflow would restart a trigger that raises every two seconds.
+    pauses up to a minute, because Airflow would restart a trigger that raises every two seconds. Wrong
+    arguments are a `UserWarning` besides, when the DAG is parsed.
 
     In `dag.test()` Airflow runs triggers without storing events; then nothing is acknowledged and a consumed
     message goes back.
 
+    The trigger is an activation: what is consumed and how is an activation spec, given whole in `spec`, by
+    its fields, or both. The levels below it are heard as for a listener: what the connection and `[jmsjca]`
+    say of redelivery, selectors, prefetch and so on holds. Where nobody says otherwise, many events are under
+    way at once (`concurrency_mode` cc, as many as `prefetch`), and redelivery waits patiently. With
+    `concurrency_mode="serial"` each event is made after the one before was stored. What a trigger can't do is
+    refused by name: an in-progress queue, a consumer on every member, answers to what a
+    handler sends.
+
     Args:
-        jms_conn_id: The Airflow connection.
+        jms_conn_id: The Airflow connection; `None`: that of the spec.
         destination: `queue://name`, `topic://name`, the name of a queue, or `lookup://object` for an entry
-            `destination.object` of `[jmsjca]`.
-        message_selector: Only messages that match; `None` for all.
+            `destination.object` of `[jmsjca]`; several take turns.
+        message_selector: Only messages that match; `None` for all. Parameters such as `${region}` are filled
+            in.
+        spec: An `ActivationSpec`, or its fields. Secrets are refused: Airflow stores and shows it.
         subscription_name: Name of a durable subscription to a topic; also the client id, if the connection
             says none.
-        prefetch: How many messages may await that their events are stored, 1 to 1000; a `prefetch` of the
-            destination beats it.
+        prefetch: How many messages may await that their events are stored, 1 to 1000, 100 by default; a
+            `prefetch` of the destination beats it.
         event: `"message"` or `"ready"`.
         interval: Seconds between two `ready` events while messages are there.
-        payload: What an event carries: `"message"`, or `"headers"` for the message without its body, which
-            is then gone when the message is acknowledged.
-        max_body_bytes: A message whose body is larger as JSON is refused, unless `payload` is `"headers"`.
+        payload: What an event carries: `"message"`; `"reference"` for the headers, and a reference to the
+            whole message, which lies in the spool then (`[jmsjca] spool_path`); or `"headers"` for the
+            message without its body, which is then gone when the message is acknowledged.
+            `JmsMessage.from_event` reads the first two, `JmsMessage.all_from_event` batches.
+        max_body_bytes: With `payload="message"` a message whose body and properties are larger as JSON goes
+            by reference. A message whose properties alone are larger is refused.
+        hold_timeout: With `hold_until_ack=True`: seconds after which a message that no DAG run has
+            acknowledged counts as failed.
         dead_letter_destination: Where refused messages are moved to; `None` leaves them unsettled on the
             broker, with an error in the log. Where the redelivery handling ends with a move, they go there
             then.
         redelivery_handling: What happens to a message whose event Airflow didn't store, or that the broker
             repeats before that, by how often it came: `"3:5000; 10:move(queue:$.dead)"` waits 5 s from the
-            third time on and moves it at the tenth. The default waits 1, 2, 5, 10 and 30 seconds, then 30 for
-            ever, and never moves or deletes.
+            third time on and moves it at the tenth. Where no level says one, it waits 1, 2, 5, 10 and 30
+            seconds, then 30 for ever, and never moves or deletes.
+        **fields: Any other field of an activation spec, under any of its spellings:
+            `unsubscribed_destination`, `redelivery_redirect`, `archive_destination` ... With a `batch_size`
+            above 1 an event holds up to so many messages. It is made when they are there, `batch_timeout`
+            seconds after the first of them, or when they hold 1 MiB; without a `batch_timeout` as soon as
+            none came for `batch_idle_timeout`, 0.1 seconds.
 
-    Source: J46-J64, J128-J148; JMS 2.0 section 8.7.
+    Source: J46-J64, J128-J148, J143, J178-J182, C12; JMS 2.0 section 8.7.
     """
 
     def __init__(
         self,
-        jms_conn_id: str = "jms_default",
-        destination: str = "",
+        jms_conn_id: str | None = None,
+        destination: str | Sequence[str] | None = None,
         message_selector: str | None = None,
         *,
+        spec: ActivationSpec | Mapping[str, Any] | None = None,
         subscription_name: str | None = None,
-        prefetch: int = 100,
+        prefetch: int | None = None,
         event: str = EventMode.MESSAGE,
-        interval: float = 10,
+        interval: float = DEFAULT_INTERVAL,
         payload: str = Payload.MESSAGE,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
-        dead_letter_destination: str | None = None,
-        redelivery_handling: str = DEFAULT_REDELIVERY_HANDLING,
+        hold_timeout: float = DEFAULT_HOLD_TIMEOUT,
+        dead_letter_destination: str | Sequence[str] | None = None,
+        redelivery_handling: str | None = None,
+        **fields: Any,
     ) -> None:
-        # Nothing is checked here: whatever a constructor raises stops the whole triggerer.
+        # Nothing is raised here: whatever a constructor raises stops the whole triggerer.
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's own is untyped
-        self._arguments: dict[str, Any] = {
+        given: dict[str, Any] = {
             "jms_conn_id": jms_conn_id,
             "destination": destination,
             "message_selector": message_selector,
+            "spec": spec,
             "subscription_name": subscription_name,
             "prefetch": prefetch,
-            "event": _plain(event),
+            "event": event,
             "interval": interval,
-            "payload": _plain(payload),
+            "payload": payload,
             "max_body_bytes": max_body_bytes,
+            "hold_timeout": hold_timeout,
             "dead_letter_destination": dead_letter_destination,
             "redelivery_handling": redelivery_handling,
         }
+        self._arguments = {name: plain(name, value) for name, value in (given | fields).items()}
+        _warn_of_faults(self._arguments)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
@@ -118,36 +175,66 @@ class JmsActivationTrigger(BaseEventTrigger):
 
     def shared_stream_key(self) -> Hashable:
         """Return what decides which events come: all but how they are written down."""
+        path = self.serialize()[0]
         try:
-            ActivationOptions.parse(self._arguments)
+            return path, ActivationOptions.parse(self._arguments).key
         except ConfigurationError:
             # A stream of its own, which says what is wrong.
-            names = tuple(self._arguments)
-        else:
-            names = _STREAM_ARGUMENTS
-        return (self.serialize()[0], *(repr(self._arguments[name]) for name in names))
+            return path, repr(sorted(self._arguments.items()))
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
         """Return the broker's side, in Airflow's ack mode."""
-        return _producer(kwargs, patient=True)
+        # Made again from all arguments, so that those left out have their defaults.
+        _, arguments = (made := cls(**kwargs)).serialize()
+        key = made.shared_stream_key()
+        return _producer(arguments, patient=True, who=lambda: _named(_followers.get(key, ())))
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
         """Yield an event for each thing the stream brings."""
-        async for raw in shared_stream:
-            event = self._event(raw)
-            if event is None:
-                reject_shared_stream_event()
-                continue
-            if raw is not None:
-                raw.open += 1
-            yield event
-            if raw is not None:  # not reached if we are cancelled before Airflow has taken the event
-                raw.open -= 1
-            if self.task_instance is not None:
-                # A deferred task takes one event. To go on would lose messages, to return would lose the
-                # acknowledgement: Airflow cancels us when it has stored the event.
-                await asyncio.Event().wait()
+        with self._following():
+            async for raw in shared_stream:
+                if isinstance(raw, Destination):
+                    yield TriggerEvent(ready_event(self._conn_id, raw))
+                else:
+                    # Not closed if we are cancelled before Airflow has taken the event.
+                    raw.open += 1
+                    event = await self._event(raw)
+                    if event is None:
+                        raw.open -= 1
+                        if len(raw.refused) == len(raw.deliveries):
+                            reject_shared_stream_event()
+                        continue
+                    yield event
+                    raw.open -= 1
+                if self.task_instance is not None:
+                    # A deferred task takes one event. To go on would lose messages, to return would lose the
+                    # acknowledgement: Airflow cancels us when it has stored the event.
+                    await asyncio.Event().wait()
+
+    @contextlib.contextmanager
+    def _following(self) -> Iterator[None]:
+        """Be named in what the log says of the stream."""
+        key, name = self.shared_stream_key(), self._who
+        followers = _followers.setdefault(key, [])
+        followers.append(name)
+        try:
+            yield
+        finally:
+            followers.remove(name)
+            if not followers and _followers.get(key) is followers:
+                del _followers[key]
+
+    @property
+    def _who(self) -> str:
+        """Whose the events are."""
+        if self.task_instance is not None:
+            return f"task {self.task_instance.dag_id}.{self.task_instance.task_id}"
+        # Airflow tells a trigger of the assets that watch it, but not in so many words.
+        assets = (
+            vars(self.asset_state_store).get("_by_name", {}) if self.asset_state_store is not None else {}
+        )
+        return ", ".join(f"asset {name!r}" for name in assets) or f"trigger {self.trigger_id}"
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event, then wait to be cancelled; for `dag.test()`, which runs nothing but this.
@@ -156,57 +243,129 @@ class JmsActivationTrigger(BaseEventTrigger):
             ConfigurationError: The arguments or the connection can't be used.
             PermanentBrokerError: The broker refuses.
         """
-        async with closing(_producer(self._arguments, patient=False)) as producer:
+        async with closing(_producer(self._arguments, patient=False, who=lambda: self._who)) as producer:
             async for raw, _ in producer.open_stream():
-                event = self._event(raw)
+                if isinstance(raw, Destination):
+                    event: TriggerEvent | None = TriggerEvent(ready_event(self._conn_id, raw))
+                else:
+                    event = await self._event(raw)
+                    if raw.fault is not None:
+                        raise raw.fault
                 if event is None:
                     continue
                 yield event
                 await asyncio.Event().wait()
 
-    def _event(self, raw: Handed | None) -> TriggerEvent | None:
-        """Return the event, or `None` if the message is refused."""
-        conn_id = str(self._arguments["jms_conn_id"])
-        destination = find_destination(self._arguments["destination"], variables=False)
-        if raw is None:
-            return TriggerEvent(ready_event(conn_id, destination))
-        message = raw.message
+    @functools.cached_property
+    def _conn_id(self) -> str:
+        return ActivationOptions.parse(self._arguments).jms_conn_id
+
+    async def _event(self, handed: Handed) -> TriggerEvent | None:
+        """Return the event; `None` if no message is left for it, or it can't be made.
+
+        None is left where each was refused, or waits for the run of an event that was stored before.
+        """
+        contents = []
+        token = uuid.uuid4().hex
+        try:
+            for delivery in handed.deliveries:
+                if self._holds:
+                    hold = await self._hold(delivery, token)
+                    handed.holds.setdefault(delivery, []).append(hold)
+                    if hold.recorded:
+                        continue
+                content = await self._content(delivery.message, delivery.destination)
+                if content is None:
+                    handed.refused.add(delivery)
+                else:
+                    contents.append(content)
+        except JmsError as error:
+            handed.fault = error
+            return None
+        if not contents:
+            return None
+        for holds in handed.holds.values():
+            for hold in holds:
+                if hold.token == token:
+                    hold.of = len(contents)
+        event = (
+            batch_event(self._conn_id, contents)
+            if handed.batch
+            else message_event(self._conn_id, contents[0])
+        )
+        return TriggerEvent(held_event(event, token) if self._holds else event)
+
+    @functools.cached_property
+    def _holds(self) -> bool:
+        """Whether messages wait for the word of their DAG runs."""
+        return ActivationOptions.parse(self._arguments).holds
+
+    async def _hold(self, delivery: StreamDelivery, token: str) -> Hold:
+        """Return the hold of a message: one that was recorded before, else a fresh one.
+
+        Raises:
+            JmsError: There is no asset whose store could be used, or Airflow can't be asked.
+        """
+        names = [] if self.asset_state_store is None else vars(self.asset_state_store).get("_by_name", {})
+        if self.asset_state_store is None or not names:
+            raise ConfigurationError(
+                "hold_until_ack: expected the trigger of an AssetWatcher; nobody else is told of DAG runs"
+            )
+        store = self.asset_state_store[Asset(next(iter(names)))]
+        key = record_key(delivery.message, delivery.destination)
+        return await Hold.found(store, key) or Hold(
+            store=store, key=key, token=token, of=1, since=time.time(), recorded=False
+        )
+
+    async def _content(self, message: JmsMessage, destination: Destination) -> dict[str, Any] | None:
+        """Return what the event carries of a message; `None` if that is too large.
+
+        Raises:
+            JmsError: The message can't be put into the spool.
+        """
         form = Payload(self._arguments["payload"])
         limit = int(self._arguments["max_body_bytes"])
-        if form is Payload.MESSAGE and body_exceeds(message, limit):
-            log.error(
-                "The body of message %s on %s exceeds max_body_bytes (%d); payload='headers' would leave it "
-                "out, event='ready' leaves the message to a task",
-                message.message_id,
-                destination,
-                limit,
-            )
-            return None
-        return TriggerEvent(message_event(conn_id, destination, message, form))
+        match fit(message, limit, form):
+            case Fit.WHOLE:
+                return message_content(destination, message, form)
+            case Fit.SEALED:
+                reference = await sealed(message)
+                return message_content(destination, message, Payload.REFERENCE) | {"reference": reference}
+            case Fit.NOT:
+                log.error(
+                    "The properties of message %s on %s (connection %r, %s) exceed max_body_bytes (%d); "
+                    "event='ready' leaves the message to a task",
+                    message.message_id,
+                    destination,
+                    self._conn_id,
+                    self._who,
+                    limit,
+                )
+                return None
 
 
-_STREAM_ARGUMENTS = (
-    "jms_conn_id",
-    "destination",
-    "message_selector",
-    "subscription_name",
-    "prefetch",
-    "event",
-    "interval",
-    "dead_letter_destination",
-    "redelivery_handling",
-)
+# Who has the events of which stream now, in the triggerer: for the log.
+_followers: dict[Hashable, list[str]] = {}
 
 
-def _producer(arguments: Mapping[str, Any], *, patient: bool) -> SharedStreamProducer:
+def _named(followers: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(followers)) or "nobody any more"
+
+
+def _warn_of_faults(arguments: Mapping[str, Any]) -> None:
+    """Show the author of a DAG, when it is parsed, what the triggerer will stumble over."""
+    try:
+        ActivationOptions.parse(arguments).check()
+    except ConfigurationError as error:
+        # Where warnings are errors they are none here: it would stop the triggerer.
+        with contextlib.suppress(UserWarning):
+            warnings.warn(str(error), UserWarning, stacklevel=3)
+
+
+def _producer(arguments: Mapping[str, Any], *, patient: bool, who: Callable[[], str]) -> SharedStreamProducer:
     def parse() -> ActivationOptions:
         return ActivationOptions.parse(arguments)
 
     if arguments["event"] == EventMode.READY:
-        return ReadyProducer(parse, patient=patient)
-    return MessageProducer(parse, patient=patient)
-
-
-def _plain(value: Any) -> Any:
-    """Return enums as text: Airflow compares triggers by their serialized arguments."""
-    return str(value) if isinstance(value, str) else value
+        return ReadyProducer(parse, patient=patient, who=who)
+    return MessageProducer(parse, patient=patient, who=who)

@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow.triggers.base import TriggerEvent
 
-from airflow_provider_jmsjca.core.delivery.refusals import RETRY
+from airflow_provider_jmsjca.core.delivery.outage import RETRY
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.triggers.payload import ready_event
@@ -31,7 +31,6 @@ class JmsListenTrigger(JmsReadyTrigger):
         further: Queues to watch besides `destination`.
         members: Watch them on each of these hosts of the connection; empty: on whichever can be reached.
         message_selector: The selector in force: what the connection says about it isn't heard again.
-        deadline: Seconds since the epoch; `None`: it waits for ever.
         not_before: When to look first, in seconds since the epoch, by `watch`; at once where there is none.
         retry_permanent: Also go on when everything is refused.
         state: What the task wants to know when it goes on. It travels here and not in the arguments of
@@ -44,7 +43,6 @@ class JmsListenTrigger(JmsReadyTrigger):
         *,
         further: Sequence[str] = (),
         members: Sequence[str] = (),
-        deadline: float | None = None,
         not_before: Mapping[str, float] | None = None,
         retry_permanent: bool = False,
         state: Mapping[str, Any] | None = None,
@@ -53,7 +51,6 @@ class JmsListenTrigger(JmsReadyTrigger):
         super().__init__(**kwargs)
         self.further = list(further)
         self.members = list(members)
-        self.deadline = deadline
         self.not_before = dict(not_before or {})
         self.retry_permanent = retry_permanent
         self.state = dict(state or {})
@@ -64,7 +61,6 @@ class JmsListenTrigger(JmsReadyTrigger):
         return path, arguments | {
             "further": self.further,
             "members": self.members,
-            "deadline": self.deadline,
             "not_before": self.not_before,
             "retry_permanent": self.retry_permanent,
             "state": self.state,
@@ -72,10 +68,9 @@ class JmsListenTrigger(JmsReadyTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event."""
-        left = None if self.deadline is None else max(0.0, self.deadline - time.time())
         payload: dict[str, Any] = {"event": "deadline"}
         try:
-            async with asyncio.timeout(left):
+            async with asyncio.timeout(self._left):
                 payload = await self._first()
         except TimeoutError:
             pass

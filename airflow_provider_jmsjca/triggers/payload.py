@@ -5,40 +5,84 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import Body, JmsMessage
-from airflow_provider_jmsjca.core.message_json import to_json
+from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, to_json
 
 _BODY_KEYS = ("body", "item_types")
 
 
 class Payload(enum.StrEnum):
-    """How much of a message an event carries."""
+    """How much of a message an event carries.
+
+    Attributes:
+        MESSAGE: All of it; of one whose body is too large the headers, and a reference to the whole.
+        HEADERS: All but the body, which is gone when the message is acknowledged.
+        REFERENCE: The headers, and a reference to the whole message in the spool.
+    """
 
     MESSAGE = "message"
     HEADERS = "headers"
+    REFERENCE = "reference"
 
 
-def message_event(
-    jms_conn_id: str, destination: Destination, message: JmsMessage, form: Payload
-) -> dict[str, Any]:
-    """Return the payload of the event for one message, JSON only.
+class Fit(enum.Enum):
+    """How a message fits into an event.
 
-    `{"event": "message", "jms_conn_id": ..., "destination": "queue://orders", "message": {...}}`, where
-    `message` is the form that `JmsMessage.from_json` reads; with `Payload.HEADERS` it is `headers`, the same
-    without the body.
+    Attributes:
+        WHOLE: As the payload says.
+        SEALED: Its body has to go into the spool.
+        NOT: Its properties alone are too large.
+    """
+
+    WHOLE = enum.auto()
+    SEALED = enum.auto()
+    NOT = enum.auto()
+
+
+def message_content(destination: Destination, message: JmsMessage, form: Payload) -> dict[str, Any]:
+    """Return what an event carries of one message, JSON only.
+
+    `{"destination": "queue://orders", "message": {...}}`, where `message` is the form that
+    `JmsMessage.from_json` reads. Otherwise it is `headers`, the same without the body; with
+    `Payload.REFERENCE` whoever calls adds the `reference` to what was sealed.
     """
     content = to_json(message)
-    if form is Payload.HEADERS:
-        content = {name: value for name, value in content.items() if name not in _BODY_KEYS}
-    return {
-        "event": "message",
-        "jms_conn_id": jms_conn_id,
-        "destination": str(destination),
-        str(form): content,
-    }
+    name = str(Payload.MESSAGE)
+    if form is not Payload.MESSAGE:
+        content = {key: value for key, value in content.items() if key not in _BODY_KEYS}
+        name = str(Payload.HEADERS)
+    return {"destination": str(destination), name: content}
+
+
+def message_event(jms_conn_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the payload of the event for one message: what it carries, `event` and `jms_conn_id`."""
+    return {"event": "message", "jms_conn_id": jms_conn_id, **content}
+
+
+def batch_event(jms_conn_id: str, contents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the payload of the event for a batch: `messages` holds what it carries of each."""
+    return {"event": "batch", "jms_conn_id": jms_conn_id, "messages": list(contents)}
+
+
+def held_event(event: Mapping[str, Any], token: str) -> dict[str, Any]:
+    """Return the payload of an event whose messages wait for the word of its DAG run."""
+    return {**event, "hold": {"token": token}}
+
+
+def hold_token(extra: object) -> str | None:
+    """Return the token in what Airflow keeps of such an event; `None` for other events."""
+    found = extra
+    for name in ("payload", "hold", "token"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found if isinstance(found, str) else None
+
+
+def outcome_key(token: str) -> str:
+    """Return under which key a DAG run says what becomes of the messages of an event."""
+    return f"jms-outcome.{token}"
 
 
 def ready_event(jms_conn_id: str, destination: Destination) -> dict[str, Any]:
@@ -46,12 +90,34 @@ def ready_event(jms_conn_id: str, destination: Destination) -> dict[str, Any]:
     return {"event": "ready", "jms_conn_id": jms_conn_id, "destination": str(destination)}
 
 
-def body_exceeds(message: JmsMessage, limit: int) -> bool:
-    """Say whether the body's JSON form takes more than so many bytes."""
+def fit(message: JmsMessage, limit: int, form: Payload) -> Fit:
+    """Return how a message fits into an event.
+
+    Args:
+        message: The message.
+        limit: Bytes as JSON of body and properties; where the body doesn't travel, of the properties alone.
+        form: What the event carries.
+    """
+    bodiless = replace(message, body_kind=BodyKind.EMPTY, body=None, item_types={})
+    properties = _size("properties", bodiless, limit) if message.properties else 0
+    if properties > limit:
+        return Fit.NOT
+    if form is Payload.MESSAGE:
+        return Fit.SEALED if properties + _size("body", message, limit) > limit else Fit.WHOLE
+    return Fit.SEALED if form is Payload.REFERENCE else Fit.WHOLE
+
+
+def weight(message: JmsMessage, limit: int, form: Payload) -> int:
+    """Return about how many bytes an event carries for a message; the arguments are those of `fit`."""
+    body = _least_size(message.body) if form is Payload.MESSAGE else 0
+    return _least_size(message.properties) + (body if body <= limit else 0)
+
+
+def _size(part: str, message: JmsMessage, limit: int) -> int:
+    """Return how many bytes the body, or the properties, of a message take as JSON; at least, if too many."""
     # The cheap bound first: to write down a body of many megabytes would hold up the event loop.
-    if _least_size(message.body) > limit:
-        return True
-    return len(json.dumps(to_json(message)["body"])) > limit
+    least = _least_size(getattr(message, part))
+    return least if least > limit else len(json.dumps(to_json(message)[part]))
 
 
 def _least_size(body: Body) -> int:

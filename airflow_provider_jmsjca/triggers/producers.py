@@ -4,40 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
+from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome, SharedStreamProducer
 
-from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.delivery import DeliverySettings, OutageSettings
+from airflow_provider_jmsjca.core.backoff import Backoff, pause
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.redelivery import MoveTarget
-from airflow_provider_jmsjca.core.repetition import pause
-from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
-from airflow_provider_jmsjca.engine.once import Once
-from airflow_provider_jmsjca.engine.readiness import QueueWatch
-from airflow_provider_jmsjca.engine.stream import DeliveryStream, StreamDelivery
+from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_thread
+from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
+from airflow_provider_jmsjca.engine.delivering.seen import Once
+from airflow_provider_jmsjca.engine.watching.readiness import QueueWatch
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
     JmsError,
     PermanentBrokerError,
     PoisonMessageError,
+    TransientBrokerError,
+    TransientStoreError,
 )
-from airflow_provider_jmsjca.hooks.clients import with_client_id
-from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.hooks.selectors import selector_in_force
-from airflow_provider_jmsjca.hooks.settings import settings_for
-from airflow_provider_jmsjca.transports.base import Subscription
-from airflow_provider_jmsjca.triggers.options import ActivationOptions, EventMode
+from airflow_provider_jmsjca.hooks.store import installed_store
+from airflow_provider_jmsjca.store.sql.store import SqlStore
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions, InForce
+from airflow_provider_jmsjca.triggers.holding import Hold, Holder
+from airflow_provider_jmsjca.triggers.payload import weight
+from airflow_provider_jmsjca.triggers.references import sweep_sometimes
 
 log = logging.getLogger(__name__)
 
 Parse = Callable[[], ActivationOptions]
+
+MOST_BATCH_BYTES = 1_048_576
+"""A batch ends when bodies and properties in its event would exceed this."""
 
 # After a fault that only people can mend. Airflow would start a trigger that raises again every 2 seconds.
 MENDING = Backoff(steps=tuple(timedelta(seconds=step) for step in (5, 10, 30, 60)), jitter=0)
@@ -49,11 +54,21 @@ class _Producer(SharedStreamProducer):
     Args:
         parse: Returns the options, or raises what is wrong with them.
         patient: Whether to wait for the fault to be mended; otherwise it is raised.
+        who: Says whose the events are, for the log.
         mending: How long to wait.
     """
 
-    def __init__(self, parse: Parse, *, patient: bool = True, mending: Backoff = MENDING) -> None:
+    def __init__(
+        self,
+        parse: Parse,
+        *,
+        patient: bool = True,
+        who: Callable[[], str] = lambda: "",
+        mending: Backoff = MENDING,
+    ) -> None:
         self._parse = parse
+        self._who = who
+        self._where = ""
         self._patient = patient
         self._mending = mending
 
@@ -64,38 +79,29 @@ class _Producer(SharedStreamProducer):
         while True:
             try:
                 options = self._parse()
-                hook = JmsHook(options.jms_conn_id)
-                resolved = await hook.aoptions()
-                selector = selector_in_force(
-                    resolved,
-                    options.destination,
-                    options.message_selector,
-                    options.subscription_name,
-                )
-                quiet = resolved["minimal_reconnect_logging"] is True
-                options = replace(options, message_selector=selector, quiet=quiet)
-                settings = with_client_id(
-                    settings_for(options.jms_conn_id, resolved), options.subscription_name
-                )
-                if options.event is EventMode.READY:
-                    # Whoever only looks has no identity: the client id is for the consumer.
-                    settings = replace(settings, client_id=None)
-                connection = AsyncConnection(settings, minimal_logging=quiet)
-                async for event in self._events(options, connection):
+                self._where = f" from {options.title} over connection {options.jms_conn_id!r}"
+                in_force, _ = await options.settings()
+                in_force.check()
+                find = functools.partial(_settings_now, options, in_force)
+                quiet = in_force.spec.minimal_reconnect_logging
+                connection = AsyncConnection(find, minimal_logging=quiet)
+                async for event in self._events(options, in_force, connection):
                     faults, reported = 0, ""
                     yield event
-            except (ConfigurationError, PermanentBrokerError) as error:
+            except _MENDED as error:
                 await self._close()
                 if not self._patient:
                     raise
                 faults += 1
                 if str(error) != reported:
                     reported = str(error)
-                    log.error("No events until this is mended: %s", error)  # noqa: TRY400 - no bug of ours
+                    log.error(  # noqa: TRY400 - no bug of ours
+                        "No events for %s%s until this is mended: %s", self._who(), self._where, error
+                    )
                 await asyncio.sleep(self._mending.wait(faults, 0).total_seconds())
 
     def _events(
-        self, options: ActivationOptions, connection: AsyncConnection
+        self, options: ActivationOptions, in_force: InForce, connection: AsyncConnection
     ) -> AsyncIterator[tuple[Any, Any]]:
         raise NotImplementedError
 
@@ -107,90 +113,172 @@ class _Producer(SharedStreamProducer):
         await self._close()
 
 
+async def _settings_now(options: ActivationOptions, in_force: InForce) -> ConnectionSettings:
+    """Return what to connect with, as the Airflow connection says now."""
+    return (await options.settings(in_force))[1]
+
+
+_MENDED = (ConfigurationError, PermanentBrokerError, TransientBrokerError, TransientStoreError)
+
+
 class Handed:
-    """A message on its way through the triggers that share the stream.
+    """A message, or a batch of them, on its way through the triggers that share the stream.
 
     Attributes:
-        message: It.
-        open: How many triggers have made its event, and not been asked for the next by Airflow. Airflow binds
-            an event to its message only after it has awaited its own log; a trigger that is cancelled in that
-            moment, because its DAG is paused, counts as done with the message although nobody has the event.
+        deliveries: The messages.
+        batch: Whether their event is that of a batch.
+        open: How many triggers are at work on its event, or have made it and not been asked for the next by
+            Airflow. Airflow binds an event to its message only after it has awaited its own log; a trigger
+            that is cancelled before, because its DAG is paused, counts as done with the message although
+            nobody has the event.
+        refused: The messages that a trigger found too large.
+        fault: Why a trigger could not make its event; `None`: none failed.
+        holds: What each message waits for after its event was stored, one entry for each trigger; empty where
+            messages don't wait.
     """
 
-    __slots__ = ("message", "open")
+    __slots__ = ("batch", "deliveries", "fault", "holds", "open", "refused")
 
-    def __init__(self, message: JmsMessage) -> None:
-        self.message = message
+    def __init__(self, deliveries: Sequence[StreamDelivery], *, batch: bool) -> None:
+        self.deliveries = tuple(deliveries)
+        self.batch = batch
         self.open = 0
+        self.refused: set[StreamDelivery] = set()
+        self.fault: JmsError | None = None
+        self.holds: dict[StreamDelivery, list[Hold]] = {}
 
 
 class MessageProducer(_Producer):
     """Each message is an event. It is acknowledged when Airflow has stored the event, and not before.
 
     Airflow is the handler of a delivery: an event that it stored is returned, one that a trigger refused is
-    poison, and one that was neither is rolled back, for the redelivery handling to deal with.
+    poison, and one that was neither is rolled back, for the redelivery handling to deal with. Messages of a
+    batch share its fate, but for those that were refused.
 
     Guarantee: nothing is lost. After a crash between storing and acknowledging the message comes again and
-    makes a second event with the same message id. Without a crash a message whose broker keeps its id makes
+    makes a second event with the same message id, unless the spec has `use_store`: then only a crash between
+    Airflow's storing and ours does. Without a crash a message whose broker keeps its id makes
     one event, however often it is redelivered.
     """
 
-    def __init__(self, parse: Parse, *, patient: bool = True, mending: Backoff = MENDING) -> None:
-        super().__init__(parse, patient=patient, mending=mending)
+    def __init__(self, parse: Parse, **more: Any) -> None:
+        super().__init__(parse, **more)
         self._stream: DeliveryStream | None = None
+        self._holder: Holder | None = None
         # What was stored stays known while a fault is mended, and events still await their storing then.
         self._once = Once()
+        self._store: SqlStore | None = None
 
     async def _events(
-        self, options: ActivationOptions, connection: AsyncConnection
-    ) -> AsyncIterator[tuple[Handed, tuple[Handed, StreamDelivery]]]:
-        self._stream = stream = DeliveryStream(_settings(options), connection, once=self._once)
+        self, options: ActivationOptions, in_force: InForce, connection: AsyncConnection
+    ) -> AsyncIterator[tuple[Handed, Handed]]:
+        name = f"events{self._where} for {self._who()}"
+        if in_force.spec.use_store and self._store is None:
+            self._store = await in_thread(installed_store, undo=SqlStore.close)
+        settings = in_force.listener((await options.settings(in_force))[1], name, self._store)
+        self._stream = stream = DeliveryStream(settings, connection, once=self._once)
+        self._holder = Holder(options.hold_timeout, self._where)
+        sweep_sometimes()
+        if in_force.batch_size > 1:
+            weigh = functools.partial(weight, limit=options.max_body_bytes, form=options.payload)
+            async for deliveries in _batches(stream, in_force, weigh):
+                handed = Handed(deliveries, batch=True)
+                yield handed, handed
+            return
         async for delivery in stream:
-            handed = Handed(delivery.message)
-            yield handed, (handed, delivery)
+            handed = Handed((delivery,), batch=False)
+            yield handed, handed
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """Settle what was stored, dead-letter what was refused, roll back what was neither."""
-        for (handed, delivery), outcome in batch:
-            if outcome.rejected:
-                delivery.raised(
-                    PoisonMessageError("its body exceeds max_body_bytes; the triggerer's log says more")
+        for handed, outcome in batch:
+            why = self._not_stored(handed, outcome)
+            if why is not None:
+                log.warning(
+                    "The event of message %s%s for %s was not stored (%s): it comes again",
+                    ", ".join(str(each.message.message_id) for each in handed.deliveries),
+                    self._where,
+                    self._who(),
+                    why,
                 )
-            elif outcome.is_clean and not handed.open:
-                delivery.returned()
-            else:
-                why = "a trigger was cancelled before Airflow had it" if outcome.is_clean else str(outcome)
-                message_id = handed.message.message_id
-                log.warning("The event of message %s was not stored (%s): it comes again", message_id, why)
-                delivery.raised(JmsError(f"Airflow did not store its event ({why})"))
+            for delivery in handed.deliveries:
+                if outcome.rejected or (why is None and delivery in handed.refused):
+                    delivery.raised(
+                        PoisonMessageError(
+                            "what its event would carry exceeds max_body_bytes; the triggerer's log says more"
+                        )
+                    )
+                elif why is None and (holds := handed.holds.get(delivery)):
+                    if self._holder is not None:  # else it is closed, and the message went back
+                        self._holder.take(delivery, holds)
+                elif why is None:
+                    delivery.returned()
+                else:
+                    delivery.raised(JmsError(f"Airflow did not store its event ({why})"))
+
+    @staticmethod
+    def _not_stored(handed: Handed, outcome: AdvanceOutcome) -> str | None:
+        """Return why an event is none that Airflow has; `None` if Airflow has it, or it was refused."""
+        if outcome.rejected:
+            return None
+        if not outcome.is_clean:
+            return str(outcome)
+        if handed.fault is not None:
+            return str(handed.fault)
+        return "a trigger was cancelled before Airflow had it" if handed.open else None
 
     async def _close(self) -> None:
+        holder, self._holder = self._holder, None
+        if holder is not None:
+            await holder.aclose()
         stream, self._stream = self._stream, None
         if stream is not None:
             await stream.aclose()
+        store, self._store = self._store, None
+        if store is not None:
+            leave_to_thread(store.close)
 
 
-def _settings(options: ActivationOptions) -> ListenerSettings:
-    dead = options.dead_letter_destination
-    return ListenerSettings(
-        delivery=DeliverySettings(
-            destination=options.destination,
-            handling=options.redelivery_handling,
-            dead_letter=() if dead is None else (MoveTarget.of(dead),),
-            keep_poison=True,
-            concurrency=options.prefetch,
-            # Airflow has a timeout of its own for each event.
-            transaction_timeout=None,
-            outage=OutageSettings(minimal_logging=options.quiet),
-        ),
-        subscription=Subscription(
-            destination=options.destination,
-            selector=options.message_selector,
-            durable_name=options.subscription_name,
-            prefetch=options.prefetch,
-        ),
-        name=f"events of {options.destination}",
-    )
+async def _batches(
+    stream: DeliveryStream, in_force: InForce, weigh: Callable[[JmsMessage], int]
+) -> AsyncIterator[list[StreamDelivery]]:
+    """Yield batches of deliveries, in their order, as the spec in force ends them.
+
+    Args:
+        stream: Of deliveries.
+        in_force: How many make a batch, and how long one is waited for.
+        weigh: Returns about how many bytes an event carries for a message.
+    """
+    clock = asyncio.get_running_loop().time
+    held: list[StreamDelivery] = []
+    weighed, first, last = 0, 0.0, 0.0
+    following: asyncio.Future[StreamDelivery] | None = None
+    try:
+        while True:
+            if following is None:
+                following = asyncio.ensure_future(anext(stream))
+            ends = min(first + in_force.batch_seconds, last + in_force.batch_idle_seconds)
+            finite = held and ends != math.inf
+            await asyncio.wait({following}, timeout=max(0.0, ends - clock()) if finite else None)
+            if following.done():
+                delivery, following = following.result(), None
+                heavy = weigh(delivery.message)
+                if held and weighed + heavy > MOST_BATCH_BYTES:
+                    yield held
+                    held = []
+                last = clock()
+                if not held:
+                    weighed, first = 0, last
+                held.append(delivery)
+                weighed += heavy
+                if len(held) < in_force.batch_size:
+                    continue
+            yield held
+            held = []
+    finally:
+        if following is not None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
 
 class ReadyProducer(_Producer):
@@ -201,19 +289,20 @@ class ReadyProducer(_Producer):
     `core.repetition.pause` says.
     """
 
-    def __init__(self, parse: Parse, *, patient: bool = True, mending: Backoff = MENDING) -> None:
-        super().__init__(parse, patient=patient, mending=mending)
+    def __init__(self, parse: Parse, **more: Any) -> None:
+        super().__init__(parse, **more)
         self._watch: QueueWatch | None = None
 
     async def _events(
-        self, options: ActivationOptions, connection: AsyncConnection
-    ) -> AsyncIterator[tuple[None, None]]:
-        self._watch = watch = QueueWatch(connection, options.destination, options.message_selector)
+        self, options: ActivationOptions, in_force: InForce, connection: AsyncConnection
+    ) -> AsyncIterator[tuple[Destination, None]]:
+        (queue,) = in_force.spec.destinations
+        self._watch = watch = QueueWatch(connection, queue, in_force.spec.selector_for())
         repeats = 0
         last: str | None = None
         while True:
             ready = await watch.wait()
-            yield None, None
+            yield queue, None
             seen = None if ready.message is None else ready.message.message_id
             repeats = repeats + 1 if seen is not None and seen == last else 0
             last = seen

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import functools
+import logging
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -12,17 +13,21 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.backlog_looks import look_for_what_stays, watch_while_deferred
-from airflow_provider_jmsjca.engine.members import settings_of
-from airflow_provider_jmsjca.engine.readiness import QueueWatch, Ready
-from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
+from airflow_provider_jmsjca.core.precedence import Resolved
+from airflow_provider_jmsjca.engine.activations.every_member import settings_of
+from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.watching.backlog import look_for_what_stays, watch_while_deferred
+from airflow_provider_jmsjca.engine.watching.peek import Ready
+from airflow_provider_jmsjca.engine.watching.readiness import QueueWatch
+from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, TransientBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
-from airflow_provider_jmsjca.hooks.settings import settings_for
-from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.payload import ready_event
+
+_log = logging.getLogger(__name__)
+_ASK_AGAIN_SECONDS = 5.0
 
 
 class JmsReadyTrigger(BaseTrigger):
@@ -37,6 +42,8 @@ class JmsReadyTrigger(BaseTrigger):
         message_selector: Only messages that match count; `None` for all.
         poll_interval: Seconds between two looks, for brokers that can be browsed.
         member: Look at this host of the connection, `broker-a:61613`; `None`: at whichever can be reached.
+        deadline: Seconds since the epoch, after which the event is `{"event": "deadline"}`; `None`: it waits
+            for ever.
     """
 
     def __init__(
@@ -46,6 +53,8 @@ class JmsReadyTrigger(BaseTrigger):
         message_selector: str | None = None,
         poll_interval: float = 5,
         member: str | None = None,
+        *,
+        deadline: float | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's own is untyped
         self.jms_conn_id = jms_conn_id
@@ -53,6 +62,7 @@ class JmsReadyTrigger(BaseTrigger):
         self.message_selector = message_selector
         self.poll_interval = poll_interval
         self.member = member
+        self.deadline = deadline
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
@@ -62,17 +72,36 @@ class JmsReadyTrigger(BaseTrigger):
             "message_selector": self.message_selector,
             "poll_interval": self.poll_interval,
             "member": self.member,
+            "deadline": self.deadline,
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event."""
         try:
             queue = find_destination(self.destination, variables=False)
-            await self._until_ready(queue, self.member)
+            async with asyncio.timeout(self._left):
+                ready = await self._until_ready(queue, self.member)
+        except TimeoutError:
+            yield TriggerEvent({"event": "deadline"})
+            return
         except (ConfigurationError, PermanentBrokerError) as error:
             yield TriggerEvent({"event": "error", "error": str(error)})
             return
+        _log.info("%s holds messages; the first is %s", queue, ready.message and ready.message.message_id)
         yield TriggerEvent(ready_event(self.jms_conn_id, queue))
+
+    @property
+    def _left(self) -> float | None:
+        return None if self.deadline is None else max(0.0, self.deadline - time.time())
+
+    async def _options(self, hook: JmsHook) -> Resolved:
+        """Return what the connection says; Airflow may be asked again and again until it answers."""
+        while True:
+            try:
+                return await hook.aoptions()
+            except TransientBrokerError as error:
+                _log.warning("%s can't be watched, it is tried again: %s", self.destination, error)
+                await asyncio.sleep(_ASK_AGAIN_SECONDS)
 
     async def _until_ready(
         self, queue: Destination, member: str | None, *, selector_is_final: bool = False
@@ -88,22 +117,25 @@ class JmsReadyTrigger(BaseTrigger):
             PermanentBrokerError: The broker refuses.
             ConfigurationError: The connection or the selector can't be used.
         """
-        options = await JmsHook(self.jms_conn_id).aoptions()
+        hook = JmsHook(self.jms_conn_id)
+        options = await self._options(hook)
         selector = self.message_selector or None
         if not selector_is_final:
             selector = selector_in_force(options, queue, selector)
-        # Whoever only looks has no identity: the client id is for the consumer, who would be refused.
-        settings = replace(settings_for(self.jms_conn_id, options), client_id=None)
-        if member is not None:
-            settings = settings_of(member, settings)
+
+        async def find() -> ConnectionSettings:
+            # Whoever only looks has no identity: the client id is for the consumer, who would be refused.
+            settings = replace(await hook.asettings(), client_id=None)
+            return settings if member is None else settings_of(member, settings)
+
         quiet = options["minimal_reconnect_logging"] is True
         poll = timedelta(seconds=self.poll_interval)
-        watch = QueueWatch(AsyncConnection(settings, minimal_logging=quiet), queue, selector, poll=poll)
+        connection = AsyncConnection(find, minimal_logging=quiet)
+        watch = QueueWatch(connection, queue, selector, poll=poll)
         looks = asyncio.create_task(
             look_for_what_stays(
-                watch_while_deferred(
-                    functools.partial(connect, settings), queue, filtered=selector is not None
-                )
+                watch_while_deferred(connection.look, queue, filtered=selector is not None),
+                connection.in_thread,
             )
         )
         try:

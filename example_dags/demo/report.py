@@ -10,8 +10,8 @@ import pyarrow.dataset as ds
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.spark.attempts import Done
-from airflow_provider_jmsjca.spark.manifest import MANIFEST, Manifest
+from airflow_provider_jmsjca.spool.attempts import Done
+from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
 
 ROWS_SHOWN = 12
 _STACK_LINES = 3

@@ -36,6 +36,17 @@ _LEFT_OUT = {
     "enable-call-by-reference",
 }
 """Elements that say nothing about consumption."""
+_SILENT = {
+    "description",
+    "display-name",
+    "icon",
+    "version",
+    "method-name",
+    "method-intf",
+    "method-params",
+    "config-property-type",
+}
+"""Elements of which nothing is lost."""
 _SINGLE = "timer-descriptor"
 
 
@@ -44,6 +55,7 @@ class _Element:
     tag: str
     children: list[_Element] = field(default_factory=list)
     text: str = ""
+    read: bool = False
 
     def find(self, tag: str) -> Iterator[_Element]:
         """Yield it and what is in it with this tag, in document order."""
@@ -53,8 +65,37 @@ class _Element:
             yield from child.find(tag)
 
     def value(self, tag: str) -> str:
-        """Return the text of the first such element in it, empty if there is none."""
-        return next((found.text.strip() for found in self.find(tag)), "")
+        """Return the text of the first such element in it, empty if there is none; it counts as read."""
+        for found in self.find(tag):
+            return found.taken()
+        return ""
+
+    def taken(self) -> str:
+        """Return its text; it and what is in it count as read."""
+        self.read = True
+        for child in self.children:
+            child.taken()
+        return self.text.strip()
+
+    def unread(self, above: str = "") -> Iterator[str]:
+        """Yield the path of each element of which nothing was read, and of each value in the others."""
+        if self.tag in _SILENT or self.read or not self.says_anything():
+            return
+        path = f"{above} > {self.tag}" if above else self.tag
+        if not any(child.any_read() for child in self.children):
+            name = next((found.text.strip() for found in self.find("ejb-name")), "")
+            yield f"{path} {name!r}" if name else path
+            return
+        for child in self.children:
+            yield from child.unread(path)
+
+    def says_anything(self) -> bool:
+        """Tell whether there is text in it."""
+        return bool(self.text.strip()) or any(child.says_anything() for child in self.children)
+
+    def any_read(self) -> bool:
+        """Tell whether it or anything in it was read."""
+        return self.read or any(child.any_read() for child in self.children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +106,13 @@ class Descriptor:
         activations: Fields of each activation, by the bean's name (empty where it has none).
         connector: Fields of the connector.
         connection_factories: Fields of each connection factory, by its interface.
+        dropped: Paths of the elements that say something and weren't read, without their values.
     """
 
     activations: Mapping[str, Mapping[str, str]]
     connector: Mapping[str, str]
     connection_factories: Mapping[str, Mapping[str, str]]
+    dropped: tuple[str, ...] = ()
 
     def activation(self, name: str | None = None) -> Mapping[str, str]:
         """Return the fields of one activation.
@@ -112,6 +155,7 @@ def read_descriptor(*texts: str | bytes) -> Descriptor:
     activations: dict[str, dict[str, str]] = {}
     connector: dict[str, str] = {}
     factories: dict[str, dict[str, str]] = {}
+    dropped: list[str] = []
     for text in texts:
         root = _parse(text)
         for name, fields in _activations(root):
@@ -120,12 +164,18 @@ def read_descriptor(*texts: str | bytes) -> Descriptor:
             if name and fields.get("subscription-durability", "").lower() == "durable":
                 fields.setdefault("subscriptionName", name)
         _read_ra(root, connector, factories)
+        dropped.extend(root.unread())
     if not (activations or connector or factories):
         raise ConfigurationError(
             "descriptor: no activation in it, expected message-driven, message-driven-descriptor, "
             "activation-config, activationspec, config-property or message-sink"
         )
-    return Descriptor(activations=activations, connector=connector, connection_factories=factories)
+    return Descriptor(
+        activations=activations,
+        connector=connector,
+        connection_factories=factories,
+        dropped=tuple(dropped),
+    )
 
 
 def _activations(root: _Element) -> Iterator[tuple[str, dict[str, str]]]:
@@ -189,28 +239,41 @@ def _patch_bay(sink: _Element) -> dict[str, str]:
 def _leaves(element: _Element) -> dict[str, str]:
     """Return the text of every innermost element by its tag; configuration properties by their name."""
     fields: dict[str, str] = {}
+    taken: dict[str, _Element] = {}
     for child in element.children:
         if child.tag in _LEFT_OUT:
             continue
         if child.tag == "activation-config":
             fields.update(_properties(child))
         elif child.tag == _SINGLE:
-            fields[child.tag] = " ".join(leaf.text.strip() for leaf in child.children) or child.text.strip()
+            given = child.taken()
+            fields[child.tag] = " ".join(leaf.text.strip() for leaf in child.children) or given
         elif child.children:
             fields.update(_leaves(child))
         elif child.text.strip():
-            fields[child.tag] = child.text.strip()
+            fields[child.tag] = child.taken()
+            _replace(taken, child.tag, child)
     return fields
+
+
+def _replace(taken: dict[str, _Element], name: str, element: _Element) -> None:
+    """Note that the element says what an earlier one of this name said: that one counts as not read."""
+    earlier = taken.get(name)
+    if earlier is not None and earlier.text.strip() != element.text.strip():
+        earlier.read = False
+    taken[name] = element
 
 
 def _properties(element: _Element) -> dict[str, str]:
     fields: dict[str, str] = {}
+    taken: dict[str, _Element] = {}
     for child in element.children:
         name = next((value for tag in _NAMES if (value := child.value(tag))), "")
         if name and child.tag in {"activation-config-property", "config-property"}:
             given = next((found for tag in _VALUES for found in child.find(tag)), None)
             if given is not None:
-                fields[name] = given.text.strip()
+                fields[name] = given.taken()
+                _replace(taken, name, given)
     return fields
 
 

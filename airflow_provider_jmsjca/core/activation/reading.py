@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
 
-from airflow_provider_jmsjca.core.layers import Layer, Place, ReadLayer, read_layer
+from airflow_provider_jmsjca.core.configuration.layers import Layer, Place, ReadLayer, read_layer
+from airflow_provider_jmsjca.core.masking import is_secret, masked_text
 from airflow_provider_jmsjca.core.options import (
     OPTIONS_BY_NAME,
     Level,
@@ -13,9 +14,13 @@ from airflow_provider_jmsjca.core.options import (
     OptionValue,
     option_by_field,
     option_by_key,
+    read_properties,
     read_value,
 )
 from airflow_provider_jmsjca.core.options.choices import SubscriptionDurability
+from airflow_provider_jmsjca.core.query import NAMED, read_named
+from airflow_provider_jmsjca.core.url import ConnectionUrl, is_connection_url
+from airflow_provider_jmsjca.errors import ConfigurationError
 
 _DURABLE_BY_NAME = "durable-subscriber-name"
 _DURABILITY = "subscription_durability"
@@ -31,12 +36,14 @@ class GivenFields:
         values: By our names, in the types of the fields.
         faults: What could not be read.
         unread: Our names of the fields those faults are about.
+        parameters: Values of selector parameters, by names in lower case.
     """
 
     given: dict[str, object]
     values: dict[str, OptionValue] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     unread: set[str] = field(default_factory=set)
+    parameters: dict[str, str] = field(default_factory=dict)
 
 
 def option_of(spelling: str) -> Option | None:
@@ -63,6 +70,7 @@ def read_given(given: Mapping[str, object], fields: Container[str]) -> GivenFiel
     layer = read_layer(Layer(level=Level.ACTIVATION, fields=read.given), read.faults)
     _refuse_differing(layer, read.faults)
     read.values = {value.option.name: value.value for value in layer.values if value.option.name in fields}
+    read.parameters = {name: value for name, (value, _) in layer.parameters.items()}
     for spelling, name in names.items():
         if name == "connection_url" and layer.url is not None:
             read.values[name] = str(layer.url)  # lookup:// too, which resolving does away with
@@ -75,6 +83,65 @@ def read_given(given: Mapping[str, object], fields: Container[str]) -> GivenFiel
         }
     read.faults = [fault.removeprefix(_TITLE) for fault in read.faults]
     return read
+
+
+def secret_fields(given: Mapping[str, object]) -> list[str]:
+    """Return the spellings under which a secret is given: a password, or one inside of a URL or Options.
+
+    Templates and values that can't be read count by their looks.
+    """
+    return [spelling for spelling, value in given.items() if value and _is_secret(spelling, value)]
+
+
+def refuse_secrets(where: str, given: Mapping[str, object]) -> None:
+    """Refuse secrets where they would be stored and shown: in what the author of a DAG writes.
+
+    Args:
+        where: Name of the operator or decorator, for the error.
+        given: Its fields, under any spelling.
+
+    Raises:
+        ConfigurationError: Names every field that holds a secret, never its value.
+    """
+    faults = [
+        f"{where}: {spelling} holds a secret, which Airflow would store in clear with the DAG and show among "
+        "its rendered templates; expected it in an Airflow connection: name that one in jms_conn_id, or as "
+        "connection_url: lookup://CONNECTION_ID"
+        for spelling in secret_fields(given)
+    ]
+    if faults:
+        raise ConfigurationError(faults)
+
+
+def _is_secret(spelling: str, value: object) -> bool:
+    option = option_of(spelling)
+    if option is None or option.secret:
+        return is_secret(spelling)
+    if option.name == "options":
+        return _options_hold_secrets(value)
+    texts = [value] if isinstance(value, str) else value if isinstance(value, Collection) else ()
+    return any(_url_holds_secrets(text) for text in texts if isinstance(text, str))
+
+
+def _options_hold_secrets(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return any(is_secret(str(key)) for key in value)
+    text = str(value)
+    try:
+        return any(is_secret(key) for key in read_properties(text))
+    except ConfigurationError:
+        return masked_text(text) != text
+
+
+def _url_holds_secrets(text: str) -> bool:
+    if text.lower().startswith(NAMED):
+        return any(is_secret(key) for key in read_named(text, [])[1])
+    if not is_connection_url(text):
+        return False
+    try:
+        return ConnectionUrl.parse(text).has_password
+    except ConfigurationError:
+        return masked_text(text) != text
 
 
 def _refuse_differing(layer: ReadLayer, faults: list[str]) -> None:

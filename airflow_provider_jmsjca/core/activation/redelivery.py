@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
-from airflow_provider_jmsjca.core.administered import LOOKUP, DestinationReference
+from airflow_provider_jmsjca.core.configuration.administered import LOOKUP, DestinationReference
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.precedence import Level, Place, Resolved
 from airflow_provider_jmsjca.core.redelivery import (

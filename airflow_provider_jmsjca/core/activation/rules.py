@@ -11,9 +11,10 @@ from airflow_provider_jmsjca.core.activation.redelivery import (
     PATCH_BAY,
     redelivery_handling,
 )
-from airflow_provider_jmsjca.core.administered import DestinationReference
+from airflow_provider_jmsjca.core.configuration.administered import DestinationReference
+from airflow_provider_jmsjca.core.configuration.destination_options import check_options
+from airflow_provider_jmsjca.core.configuration.subscription import SubscriptionName
 from airflow_provider_jmsjca.core.destination import DestinationKind
-from airflow_provider_jmsjca.core.destination_options import check_options
 from airflow_provider_jmsjca.core.options.choices import (
     ConcurrencyMode,
     ContainerManagedEvents,
@@ -22,7 +23,6 @@ from airflow_provider_jmsjca.core.options.choices import (
 )
 from airflow_provider_jmsjca.core.redelivery import Move
 from airflow_provider_jmsjca.core.selector import Selector
-from airflow_provider_jmsjca.core.subscription import SubscriptionName
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 Fault = tuple[frozenset[str], str]
@@ -243,7 +243,7 @@ def _outages(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _events(spec: ActivationFields) -> Iterator[Fault]:
-    """Source: I9, I15, I16."""
+    """Source: I4, I9, I15, I16."""
     container_managed = spec.container_managed_events is ContainerManagedEvents.JMS
     for name, given in (
         ("container_managed_events", container_managed),
@@ -258,6 +258,12 @@ def _events(spec: ActivationFields) -> Iterator[Fault]:
         )
     if container_managed and spec.source_queue and _is_a_topic(spec.source_queue):
         yield _fault("source_queue", f"source_queue: got {spec.source_queue!r}, expected a queue")
+    if spec.poll_quantity > 1 and len(spec.destination) == 1:
+        yield _fault(
+            "poll_quantity destination",
+            f"poll_quantity: got {spec.poll_quantity} with one destination, where there are no turns and it "
+            "would change nothing; expected several destinations, or leave it out",
+        )
     if container_managed and spec.poll_quantity > _MOST_CONTAINER_MANAGED:
         yield _fault(
             "container_managed_events poll_quantity",

@@ -12,17 +12,19 @@ from pydantic import PrivateAttr
 from airflow_provider_jmsjca.core.activation.descriptor import read_descriptor
 from airflow_provider_jmsjca.core.activation.document import read_document, write_yaml
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
-from airflow_provider_jmsjca.core.activation.reading import option_of, read_given
+from airflow_provider_jmsjca.core.activation.reading import option_of, read_given, secret_fields
 from airflow_provider_jmsjca.core.activation.redelivery import redelivery_handling, yielding
 from airflow_provider_jmsjca.core.activation.rules import check, references
-from airflow_provider_jmsjca.core.administered import (
+from airflow_provider_jmsjca.core.configuration.administered import (
     AdministeredObject,
     DestinationReference,
     destination_named,
 )
+from airflow_provider_jmsjca.core.configuration.layers import Layer
+from airflow_provider_jmsjca.core.configuration.subscription import SubscriptionName
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.explain import display
-from airflow_provider_jmsjca.core.layers import Layer
+from airflow_provider_jmsjca.core.masking import is_secret
 from airflow_provider_jmsjca.core.options import (
     OPTIONS_BY_NAME,
     Level,
@@ -41,8 +43,7 @@ from airflow_provider_jmsjca.core.options.choices import (
 )
 from airflow_provider_jmsjca.core.precedence import Resolved
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
-from airflow_provider_jmsjca.core.selector import Selector, substitute
-from airflow_provider_jmsjca.core.subscription import SubscriptionName
+from airflow_provider_jmsjca.core.selector import Parameter, Selector, parameters_for, substitute
 from airflow_provider_jmsjca.core.url import ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError
 
@@ -66,6 +67,7 @@ class ActivationSpec(ActivationFields):
     """
 
     _given: dict[str, object] = PrivateAttr(default_factory=dict)
+    _parameters: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def __init__(self, /, **given: Any) -> None:
         read = read_given(given, type(self).model_fields)
@@ -74,6 +76,7 @@ class ActivationSpec(ActivationFields):
         if faults:
             raise ConfigurationError(faults)
         self._given = read.given
+        self._parameters = read.parameters
 
     @classmethod
     def model_validate(cls, obj: Any, **_: Any) -> Self:
@@ -124,7 +127,8 @@ class ActivationSpec(ActivationFields):
         """
         left_out = (*_CONNECTION_FIELDS, *yielding(resolved))
         names = [name for name in cls.model_fields if name not in left_out]
-        return cls(**{name: resolved.values[name].value for name in names if name in resolved.values})
+        values = {name: resolved.values[name].value for name in names if name in resolved.values}
+        return cls(**values, **resolved.parameter_fields)
 
     def replace(self, **changes: object) -> Self:
         """Return a spec with some fields changed, checked like a new one. `None` unsets a field."""
@@ -150,6 +154,10 @@ class ActivationSpec(ActivationFields):
         left_out: list[str] = []
         for spelling, given in self._given.items():
             option = option_of(spelling)
+            if option is None and (secrets or not is_secret(spelling)):
+                written[spelling] = given  # a selector parameter
+            elif option is None:
+                left_out.append(spelling)
             if option is None or option.name in written:
                 continue
             value = str(given) if option.name == "connection_url" else read_value(option, given, spelling)
@@ -284,7 +292,8 @@ class ActivationSpec(ActivationFields):
         The override (`JMSJCA.selector`), where there is one, else the spec's own; parameters filled in.
 
         Args:
-            parameters: Values for `${name}` besides `selector` and `subscribername`.
+            parameters: Values for `${name}` besides `selector`, `subscribername` and those that the spec and
+                the levels below it configure; they come before these.
 
         Raises:
             ConfigurationError: A parameter doesn't fit, or the result is no selector.
@@ -294,11 +303,14 @@ class ActivationSpec(ActivationFields):
         template = self.selector_override or self.message_selector
         if not template:
             return None
-        known: dict[str, str] = dict(parameters or {})
+        own = self.message_selector or ""
+        known: dict[str, Parameter] = {
+            **parameters_for(f"{template} {own}", self._parameters),
+            **(parameters or {}),
+        }
         if self.subscription:
             known["subscribername"] = self.subscription.subscriber_name
         if self.selector_override:
-            own = self.message_selector or ""
             known["selector"] = substitute(own, known) if own else ""
         text = substitute(template, known)
         Selector.parse(text)
@@ -323,6 +335,8 @@ class ActivationSpec(ActivationFields):
 def _holds_secrets(name: str, value: OptionValue) -> bool:
     if name == "connection_url":
         return ConnectionUrl.parse(str(value)).has_secrets
+    if name == "username":  # a connection URL may stand there (J78)
+        return bool(secret_fields({name: str(value)}))
     return name == "options" and masked_options(str(value)) != format_options(read_properties(str(value)))
 
 

@@ -1,4 +1,4 @@
-"""How a unit of work goes on after each of its messages, and how it ends."""
+"""How a unit of work goes on after each call of a handler, and how it ends."""
 
 from __future__ import annotations
 
@@ -11,26 +11,15 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     DeliverEndOfBatch,
     RollBackUnit,
 )
-from airflow_provider_jmsjca.core.delivery.line import Line
+from airflow_provider_jmsjca.core.delivery.line import Gate, Line
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.delivery.sightings import Sightings
-from airflow_provider_jmsjca.core.delivery.table import UnitTable
-from airflow_provider_jmsjca.core.delivery.units import InHand, Phase, TimerKind, Timers, Unit
+from airflow_provider_jmsjca.core.delivery.units import InHand, Phase, TimerKind, Timers, Unit, UnitTable
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.errors import PoisonMessageError
 
 _UNIT_TIMERS = (TimerKind.SLICE, TimerKind.IDLE, TimerKind.FLUSH, TimerKind.TIMEOUT)
-
-
-@dataclass(slots=True)
-class Gate:
-    """What the activation allows.
-
-    Attributes:
-        open: Messages may be taken from the line.
-        stopping: The activation is on its way down.
-    """
-
-    open: bool = False
-    stopping: bool = False
+_POISON = f"{PoisonMessageError.__module__}.{PoisonMessageError.__qualname__}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +101,13 @@ class Completion:
 
     def redeliver(self, unit: Unit) -> None:
         """End the unit; its messages are next again, unless the broker has them back."""
-        self.sightings.to_come_again(unit.members)
-        if not unit.lost:
+        self.sightings.to_come_again([each for each in unit.members if not each.uncalled])
+        uncalled = [each for each in unit.members if each.uncalled]
+        for message in uncalled:
+            message.uncalled = False
+        if unit.lost:
+            self.sightings.given_back(uncalled)
+        else:
             self.line.push_front(unit.members)
         self.end(unit)
 
@@ -123,3 +117,83 @@ class Completion:
         for kind in _UNIT_TIMERS:
             self.timers.clear(kind, unit.number)
         self.line.release(unit)
+
+
+class HandlerCalls:
+    """Handler calls by number, from when they began until their unit of work is over.
+
+    What comes of a call that is over is ignored.
+
+    Args:
+        units: Where the calls are found.
+        sightings: Told of what failed.
+        completion: Says how the unit of work goes on.
+        non_retryable: Names of exception classes after which a message isn't delivered again.
+
+    Source: J192, J197, J200-J202.
+    """
+
+    def __init__(
+        self,
+        units: UnitTable,
+        sightings: Sightings,
+        completion: Completion,
+        non_retryable: frozenset[str],
+    ) -> None:
+        self._units = units
+        self._sightings = sightings
+        self._completion = completion
+        self._non_retryable = non_retryable | {_POISON}
+
+    def returned(self, call: int) -> None:
+        """The handler returned."""
+        unit, _ = self._units.of_call(call)
+        if unit is not None and unit.call == call:
+            unit.call = None
+            self._completion.go_on(unit)
+
+    def raised(self, call: int, failure: Failure) -> None:
+        """The handler raised."""
+        unit, message = self._units.of_call(call)
+        if unit is None or unit.call != call:
+            return
+        # The end of a batch fails for all that were handed over, and only for those.
+        failing = [each for each in unit.members if not each.uncalled] if message is None else [message]
+        self._sightings.failed(failing, failure)
+        if message is not None:
+            message.poison = failure.is_any(self._non_retryable)
+        unit.rollback = True
+        unit.unacknowledged.discard(call)
+        self.returned(call)
+
+    def not_called(self, call: int) -> None:
+        """The handler could not be called."""
+        unit, message = self._units.of_call(call)
+        if unit is None or unit.call != call:
+            return
+        if message is not None:
+            message.uncalled = True
+            message.calls -= 1
+        unit.rollback = True
+        unit.unacknowledged.discard(call)
+        self.returned(call)
+
+    def rollback_asked(self, call: int) -> None:
+        """The handler, or a thread it left the message to, wants no commit; a batch ends at once (J202)."""
+        unit, _ = self._units.of_call(call)
+        if unit is not None and unit.phase is not Phase.COMMITTING:
+            unit.rollback = True
+            self._completion.hurry(unit)
+
+    def acknowledged(self, call: int) -> None:
+        """One of the messages that hold-until-ack waits for is done."""
+        unit, _ = self._units.of_call(call)
+        if unit is not None:
+            unit.unacknowledged.discard(call)
+            if unit.phase is Phase.HOLDING and not unit.unacknowledged:
+                self._completion.finish(unit)
+
+    def key_of(self, call: int) -> str | None:
+        """Return the tracker's key for the message of a call; `None` if the call is over or has none."""
+        _, message = self._units.of_call(call)
+        return None if message is None else message.key

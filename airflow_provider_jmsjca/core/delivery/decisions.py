@@ -2,10 +2,11 @@
 
 The driver answers each of these once, even if the connection is lost meanwhile:
 
-- `Deliver`, `DeliverEndOfBatch` with `HandlerReturned` or `HandlerRaised`;
-- `CommitUnit`, `Move`, `Delete`, `Park`, `Stage` with `UnitCommitted`, `UnitFailed`, `UnitLost` or
-  `UnitInDoubt`, and after the last two also says `ConnectionLost`;
-- `RecordAttempt` with `AttemptRecorded` or `AttemptNotRecorded`;
+- `Deliver`, `DeliverEndOfBatch` with `HandlerReturned` or `HandlerRaised`, `Deliver` also with
+  `HandlerNotCalled`;
+- `CommitUnit`, `MoveMessage`, `DeleteMessage`, `Park`, `Stage` with `UnitCommitted`, `UnitFailed`,
+  `UnitLost` or `UnitInDoubt`, and after the last two also says `ConnectionLost`;
+- `RecordAttempt` with `AttemptRecorded`, `AttemptNotRecorded` or `FoundHandled`;
 - `Connect` with `ConnectionUp` or `ConnectFailed`.
 
 The rest needs no answer.
@@ -153,7 +154,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class MoveMessage:
     """Send the message to the targets, and acknowledge this delivery, in a unit of their own.
 
     Attributes:
@@ -171,12 +172,13 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delete:
-    """Acknowledge this delivery unhandled: the configuration says so."""
+class DeleteMessage:
+    """Acknowledge this delivery unhandled: the configuration says so, or it is `repeated`: handled before."""
 
     unit: int
     delivery: int
     seen: int
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +195,7 @@ class Stopped:
     reason: str
 
 
-class Level(enum.StrEnum):
+class LogLevel(enum.StrEnum):
     """How loud a log line is."""
 
     DEBUG = "debug"
@@ -210,7 +212,7 @@ class Log:
         of_delivery: It is about a delivery, and so it gets the context name. Source: J62.
     """
 
-    level: Level
+    level: LogLevel
     text: str
     of_delivery: bool = False
 
@@ -228,8 +230,8 @@ Decision: TypeAlias = (
     | Wait
     | Park
     | Stage
-    | Move
-    | Delete
+    | MoveMessage
+    | DeleteMessage
     | Leave
     | Stopped
     | Log

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import assert_never
 
-from airflow_provider_jmsjca.core.delivery.completion import Completion, Gate
+from airflow_provider_jmsjca.core.delivery.completion import Completion, HandlerCalls
 from airflow_provider_jmsjca.core.delivery.decisions import (
     Decision,
+    DeleteMessage,
     Deliver,
     Leave,
-    Level,
     Log,
-    Move,
+    LogLevel,
+    MoveMessage,
     Park,
     RecordAttempt,
     RollBackUnit,
     Stage,
     Wait,
 )
-from airflow_provider_jmsjca.core.delivery.direct import ShortWay, allows_short_way
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
-from airflow_provider_jmsjca.core.delivery.filling import Filling
-from airflow_provider_jmsjca.core.delivery.handler_calls import HandlerCalls
-from airflow_provider_jmsjca.core.delivery.line import Line
-from airflow_provider_jmsjca.core.delivery.room import Share
+from airflow_provider_jmsjca.core.delivery.line import Filling, Gate, Line, Share, Staging
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.delivery.sightings import Sightings
-from airflow_provider_jmsjca.core.delivery.staging import Staging
 from airflow_provider_jmsjca.core.delivery.steps import (
     HAND_OVER,
     Again,
@@ -37,12 +34,12 @@ from airflow_provider_jmsjca.core.delivery.steps import (
     Keep,
     Pause,
     Step,
+    TakeOut,
+    TakingOut,
     Transfer,
     next_step,
 )
-from airflow_provider_jmsjca.core.delivery.table import UnitTable
-from airflow_provider_jmsjca.core.delivery.taking_out import TakingOut
-from airflow_provider_jmsjca.core.delivery.units import InHand, Phase, TimerKind, Timers, Unit
+from airflow_provider_jmsjca.core.delivery.units import InHand, Phase, TimerKind, Timers, Unit, UnitTable
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker, slices
 
@@ -74,11 +71,12 @@ class Deliveries:
         decide: Callable[[Decision], None],
         *,
         room: Share | None = None,
+        take_back: Callable[[str, int], object] = lambda *_: None,
     ) -> None:
         self.gate = Gate()
         self._settled = 0
         self._settings = settings
-        self._sightings = Sightings(tracker)
+        self._sightings = Sightings(tracker, take_back)
         self._timers = timers
         self._chance = chance
         self._decide = decide
@@ -125,6 +123,7 @@ class Deliveries:
         )
         self._settling = self._taking_out.under_way
         self._warned_of_missing_id = False
+        self._recording: dict[int, InHand] = {}
 
     @property
     def idle(self) -> bool:
@@ -153,7 +152,7 @@ class Deliveries:
         """Take a message in hand."""
         if event.message_id is None and not self._warned_of_missing_id:
             self._warned_of_missing_id = True
-            self._log(Level.WARNING, "a message without id came: such are counted only while in hand")
+            self._log(LogLevel.WARNING, "a message without id came: such are counted only while in hand")
         message = self._sightings.receive(event)
         if event.left:
             self._sightings.doubt([message])
@@ -165,12 +164,17 @@ class Deliveries:
         """A message has come from the in-progress queue that isn't to be taken in hand."""
         self._staging.came(message_id)
 
+    def gave_back(self, event: MessageArrived) -> None:
+        """A message that nobody took in hand has gone back to the broker."""
+        self._sightings.given_back([self._sightings.receive(event)])
+
     def fill(self) -> None:
         """Give waiting messages to the units that can take them."""
         self._filling.fill(self._settled)
 
     def drop_waiting(self) -> None:
         """Let go of messages that no unit has taken: the broker has them back."""
+        self._sightings.given_back(self._line)
         self._line.clear()
         self._staging.clear()
 
@@ -182,24 +186,38 @@ class Deliveries:
         if self._settings.in_progress and message.is_to_be_staged:
             self._taking_out.stage(unit, message)
             return
-        if self._settings.record_attempts and not message.counted:
+        if self._settings.record_attempts and message.message_id is not None and not message.counted:
             unit.phase = Phase.RECORDING
-            self._decide(RecordAttempt(delivery=message.delivery, message_id=message.message_id))
+            if message.delivery not in self._recording:  # otherwise the answer is still to come
+                self._recording[message.delivery] = message
+                self._decide(RecordAttempt(delivery=message.delivery, message_id=message.message_id))
             return
         if not message.counted:
             self._sightings.count(message)
         self._act(unit, message)
 
     def recorded(self, delivery: int, attempt: int) -> None:
-        """Go on with a message whose attempt is stored."""
+        """Go on with a message whose attempt is stored, if it is still to be handed over."""
+        asked = self._recording.pop(delivery, None)
         if (unit := self._units.recording(delivery)) is not None and (message := unit.current) is not None:
             self._sightings.recorded(message, attempt)
             self._act(unit, message)
+        elif asked is not None:
+            asked.stored = True
+            self._sightings.not_attempted(asked)
+
+    def handled_before(self, delivery: int) -> None:
+        """Settle a message that a handler is done with, as is stored, instead of delivering it."""
+        self._recording.pop(delivery, None)
+        if (unit := self._units.recording(delivery)) is not None and unit.current is not None:
+            self._carry_out(unit, unit.current, Discard(repeated=True))
 
     def not_recorded(self, delivery: int, failure: Failure) -> None:
         """Try to store the attempt again a little later: a message is never handed over uncounted."""
+        self._recording.pop(delivery, None)
         if (unit := self._units.recording(delivery)) is not None and unit.current is not None:
-            self._warn(unit.current, f"its attempt could not be recorded ({failure.message}); it waits")
+            why = f"its attempt could not be recorded ({failure.message}); it waits"
+            self._log(LogLevel.DEBUG, f"message {unit.current.name}: {why}")  # the ledger says it once
             self._wait_a_moment(unit)
 
     def _wait_a_moment(self, unit: Unit) -> None:
@@ -226,8 +244,11 @@ class Deliveries:
             case Again():
                 self._wait_a_moment(unit)
             case Keep():
-                self._log(Level.ERROR, f"message {message.name} can neither be delivered nor moved: it stays")
+                self._log(
+                    LogLevel.ERROR, f"message {message.name} can neither be delivered nor moved: it stays"
+                )
                 self._sightings.move_given_up(message)
+                self._sightings.given_back([message])
                 self._decide(Leave(delivery=message.delivery))
                 self._completion.leave(unit)
             case _:
@@ -236,7 +257,7 @@ class Deliveries:
     def _pause(self, unit: Unit, message: InHand, pause: timedelta) -> None:
         if pause >= _SECOND and not pause % _SECOND:
             text = f"was seen {message.seen} times: delayed for {pause // _MILLISECOND} ms"
-            self._log(Level.INFO, f"message {message.name} {text}")
+            self._log(LogLevel.INFO, f"message {message.name} {text}")
         unit.slices = list(slices(pause - unit.waited))
         unit.waited = max(unit.waited, pause)
         self._next_slice(unit, message)
@@ -260,6 +281,7 @@ class Deliveries:
                 self._timers.set(TimerKind.FLUSH, unit.number, flush)
         unit.current = None
         unit.members.append(message)
+        message.calls += 1
         self._sightings.move_given_up(message)
         self._decide(
             Deliver(
@@ -281,8 +303,10 @@ class Deliveries:
             unit, message, decision = self._settling.pop(number)
             if isinstance(decision, Stage):
                 self._staging.end(message.message_id, done=True)
-            elif not isinstance(decision, Park):
-                self._settled += 1
+            elif isinstance(decision, Park):
+                self._sightings.not_attempted(message)
+            else:
+                self._settled += not (isinstance(decision, DeleteMessage) and decision.repeated)
                 self._sightings.forget([message])
             self._completion.leave(unit)
         elif (found := self._units.committing(number)) is not None:
@@ -295,6 +319,7 @@ class Deliveries:
         if number in self._settling:
             unit, message, decision = self._settling.pop(number)
             if unit.lost:
+                self._goes_back(message, decision)
                 self._completion.leave(unit)
             elif (step := self._taking_out.failed(unit, message, decision, failure)) is not None:
                 self._carry_out(unit, message, step)
@@ -309,20 +334,28 @@ class Deliveries:
         if number in self._settling:
             unit, message, decision = self._settling.pop(number)
             messages = [message]
-            if isinstance(decision, Move):
+            if isinstance(decision, MoveMessage):
                 self._sightings.move_failed(message)
+            self._goes_back(message, decision)
         elif (found := self._units.committing(number)) is not None:
             unit, messages = found, found.members
+            self._sightings.to_come_again(messages)
         else:
             return
         unit.lost = unit.rollback = True
-        self._sightings.to_come_again(messages)
         if in_doubt:
             self._sightings.doubt(messages)
         if unit.phase is Phase.COMMITTING:
             self._completion.end(unit)
         else:
             self._completion.leave(unit)
+
+    def _goes_back(self, message: InHand, decision: TakeOut) -> None:
+        """A message goes back to the broker that was to be taken out; a move or a deletion counts."""
+        if isinstance(decision, MoveMessage | DeleteMessage):
+            self._sightings.to_come_again([message])
+        else:
+            self._sightings.given_back([message])
 
     # -- what comes from outside --------------------------------------------------------------------------
 
@@ -343,7 +376,7 @@ class Deliveries:
                 self._completion.hurry(unit)
             case TimerKind.TIMEOUT if unit.phase is not Phase.COMMITTING:
                 text = f"a unit of work of {len(unit.members)} message(s) took too long: it is rolled back"
-                self._log(Level.WARNING, text)
+                self._log(LogLevel.WARNING, text)
                 unit.rollback = unit.expired = True
                 self._completion.hurry(unit)
                 if unit.phase is Phase.HOLDING:
@@ -364,9 +397,10 @@ class Deliveries:
         self.drop_waiting()
         for unit in self._units:
             unit.lost = unit.rollback = True
-            self._sightings.to_come_again(unit.messages)
             self._line.claim_messages(unit)
             if unit.phase in {Phase.RECORDING, Phase.WAITING}:
+                if unit.current is not None:
+                    self._sightings.given_back([unit.current])
                 self._completion.leave(unit)
             elif unit.phase is Phase.HOLDING:
                 self._completion.finish(unit)
@@ -378,13 +412,121 @@ class Deliveries:
         for unit in self._units:
             if unit.members and unit.phase is not Phase.COMMITTING:
                 self._decide(RollBackUnit(unit=unit.number))
-            self._sightings.to_come_again(unit.messages)
+            self._sightings.to_come_again(each for each in unit.members if not each.uncalled)
+            self._sightings.given_back(each for each in unit.members if each.uncalled)
+            if unit.phase in {Phase.RECORDING, Phase.WAITING} and unit.current is not None:
+                self._sightings.given_back([unit.current])
             self._completion.end(unit)
+        for _, message, decision in self._settling.values():
+            self._goes_back(message, decision)
         self._settling.clear()
         self.drop_waiting()
 
     def _warn(self, message: InHand, what: str) -> None:
-        self._log(Level.WARNING, f"message {message.name}: {what}")
+        self._log(LogLevel.WARNING, f"message {message.name}: {what}")
 
-    def _log(self, level: Level, text: str) -> None:
+    def _log(self, level: LogLevel, text: str) -> None:
         self._decide(Log(level=level, text=text, of_delivery=True))
+
+
+@dataclass(slots=True, eq=False)
+class Direct:
+    """A unit of work with one message on its first delivery, the only one in hand.
+
+    It says in few fields what a `Unit` would say in many; as soon as anything else happens, it becomes one.
+
+    Attributes:
+        unit: Its number.
+        call: That of the handler call.
+        delivery: That of the message.
+        message_id: The message's.
+        group: Its JMSXGroupID.
+        began: When it was handed over.
+        committing: The handler has returned.
+    """
+
+    unit: int
+    call: int
+    delivery: int
+    message_id: str
+    group: str | None
+    began: float
+    committing: bool = False
+
+    def as_unit(self) -> Unit:
+        """Return the same as a unit of work."""
+        message = InHand(
+            delivery=self.delivery,
+            key=self.message_id,
+            message_id=self.message_id,
+            group=self.group,
+            poison=False,
+            undecodable=False,
+            counted=True,
+            calls=1,
+        )
+        return Unit(
+            number=self.unit,
+            phase=Phase.COMMITTING if self.committing else Phase.HANDLING,
+            members=[message],
+            call=None if self.committing else self.call,
+            calls=[self.call],
+        )
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ShortWay:
+    """Takes a message from its arrival to its commit while nothing has to be decided about it.
+
+    Attributes:
+        allowed: Whether the rules allow it at all.
+        direct: What is on the way.
+        clear: It was free when last looked at, and nothing has happened since but on this way.
+    """
+
+    settings: DeliverySettings
+    gate: Gate
+    line: Line
+    units: UnitTable
+    sightings: Sightings
+    timers: Timers
+    allowed: bool
+    direct: Direct | None = None
+    clear: bool = False
+
+    def begin(self, delivery: int, message_id: str, group: str | None, now: float) -> Direct | None:
+        """Hand over a message that nothing is known about, if nothing else is in hand."""
+        if not self.clear:
+            self.clear = self.allowed and self.gate.open and not (len(self.units) or len(self.line))
+        if not self.clear or self.direct is not None or self.sightings.remembers(message_id):
+            return None
+        numbers = self.units
+        direct = Direct(numbers.next_number(), numbers.next_number(), delivery, message_id, group, now)
+        self.direct = direct
+        return direct
+
+    def is_open(self, unit: int) -> bool:
+        """Whether this unit is on the way, and its handler has not returned."""
+        direct = self.direct
+        return direct is not None and direct.unit == unit and not direct.committing
+
+    def leave(self) -> None:
+        """Go on the long way with what is on this one, because something else happens."""
+        self.clear = False
+        if (direct := self.direct) is None:
+            return
+        self.direct = None
+        unit = direct.as_unit()
+        self.units.adopt(unit)
+        self.line.claim_group(unit, unit.members[0])
+        if (timeout := self.settings.transaction_timeout) is not None:
+            self.timers.set_for(TimerKind.TIMEOUT, unit.number, direct.began + timeout.total_seconds())
+
+
+def allows_short_way(settings: DeliverySettings) -> bool:
+    """Say whether, by these rules, there is at most one message in hand, and it can be delivered at once."""
+    return (
+        settings.concurrency == settings.batch_size == len(settings.sources) == 1
+        and not (settings.hold_until_ack or settings.record_attempts or settings.in_progress)
+        and settings.handling.action_for(0) is None
+    )

@@ -22,12 +22,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionUp:
-    """`Connect` succeeded."""
+    """`Connect` succeeded; nothing is subscribed yet, so this alone doesn't make the activation `Up`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOpened:
-    """`OpenConsumer` succeeded."""
+    """`OpenConsumer` succeeded: the broker has confirmed the subscriptions, and the activation is `Up`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,18 +37,37 @@ class ConnectFailed:
     Attributes:
         permanent: Trying again gives the same answer: wrong credentials, wrong selector.
         standby: Another client has the subscription, which is nothing to worry about.
+        logged: Whoever connects, for many at once, has it in the log.
     """
 
     failure: Failure
     permanent: bool = False
     standby: bool = False
+    logged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLost:
-    """The connection is gone; the broker will deliver whatever isn't settled again."""
+    """The connection is gone; the broker will deliver whatever isn't settled again.
+
+    Attributes:
+        failure: Why.
+        logged: As in `ConnectFailed`.
+    """
 
     failure: Failure | None = None
+    logged: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconnectAsked:
+    """The connection is up and of no use any more: it is closed, and another one opened after a pause.
+
+    Attributes:
+        reason: For the log.
+    """
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +110,13 @@ class AttemptRecorded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FoundHandled:
+    """`RecordAttempt` found that a handler is done with the message: it is settled and not delivered."""
+
+    delivery: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptNotRecorded:
     """`RecordAttempt` failed; the message isn't delivered before it succeeds."""
 
@@ -111,6 +137,16 @@ class HandlerRaised:
 
     call: int
     failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerNotCalled:
+    """The handler was not called for `Deliver`: the connection was lost before, or the driver stops.
+
+    The unit is rolled back, and it was no attempt at the message.
+    """
+
+    call: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +177,7 @@ class StateSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitCommitted:
-    """`CommitUnit`, `Move`, `Delete`, `Park` or `Stage` is done and durable."""
+    """`CommitUnit`, `MoveMessage`, `DeleteMessage`, `Park` or `Stage` is done and durable."""
 
     unit: int
 
@@ -204,11 +240,14 @@ Event: TypeAlias = (
     | ConsumerOpened
     | ConnectFailed
     | ConnectionLost
+    | ReconnectAsked
     | MessageArrived
     | AttemptRecorded
     | AttemptNotRecorded
+    | FoundHandled
     | HandlerReturned
     | HandlerRaised
+    | HandlerNotCalled
     | RollbackAsked
     | Acknowledged
     | StateSet

@@ -11,13 +11,12 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     CloseConsumer,
     Connect,
     Decision,
-    Level,
     Log,
+    LogLevel,
     OpenConsumer,
     Stopped,
 )
-from airflow_provider_jmsjca.core.delivery.deliveries import Deliveries
-from airflow_provider_jmsjca.core.delivery.direct import Direct
+from airflow_provider_jmsjca.core.delivery.deliveries import Deliveries, Direct
 from airflow_provider_jmsjca.core.delivery.events import (
     Acknowledged,
     AttemptNotRecorded,
@@ -27,9 +26,12 @@ from airflow_provider_jmsjca.core.delivery.events import (
     ConnectionUp,
     ConsumerOpened,
     Event,
+    FoundHandled,
+    HandlerNotCalled,
     HandlerRaised,
     HandlerReturned,
     MessageArrived,
+    ReconnectAsked,
     ResumeAsked,
     RollbackAsked,
     Start,
@@ -42,8 +44,8 @@ from airflow_provider_jmsjca.core.delivery.events import (
     UnitInDoubt,
     UnitLost,
 )
+from airflow_provider_jmsjca.core.delivery.line import Share
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState, Outage
-from airflow_provider_jmsjca.core.delivery.room import Share
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.delivery.units import TimerKind, Timers
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
@@ -61,6 +63,8 @@ class DeliveryMachine:
         tracker: Counts and per-message state; shared with nobody else.
         chance: Returns a random number, 0 up to but not including 1, for jitter.
         room: What else bounds it; `None`: nothing does.
+        take_back: Called with the id and the source of a message whose recorded attempt led to nothing: it
+            isn't handed over, and goes back to the broker. It must not wait for anything.
 
     Attributes:
         state: As JMSJCA reports it.
@@ -75,6 +79,7 @@ class DeliveryMachine:
         tracker: RedeliveryTracker,
         chance: Callable[[], float],
         room: Share | None = None,
+        take_back: Callable[[str, int], object] = lambda *_: None,
     ) -> None:
         self.state = ActivationState.DOWN
         self.suspended = False
@@ -85,7 +90,9 @@ class DeliveryMachine:
         self._outage = Outage(settings.outage)
         timeout = settings.transaction_timeout
         self._timeout = None if timeout is None else timeout.total_seconds()
-        self._deliveries = Deliveries(settings, tracker, self._timers, chance, self._decide, room=room)
+        self._deliveries = Deliveries(
+            settings, tracker, self._timers, chance, self._decide, room=room, take_back=take_back
+        )
         self._calls = self._deliveries.calls
         self._short_way = self._deliveries.short_way
         self._running = False
@@ -107,6 +114,16 @@ class DeliveryMachine:
     def idle(self) -> bool:
         """Whether no message is being handled, delayed or settled."""
         return self._deliveries.idle
+
+    @property
+    def opening(self) -> bool:
+        """Whether it is connected, and the broker has not confirmed the subscriptions yet."""
+        return self._consuming and self.state is ActivationState.CONNECTING
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a stop is under way."""
+        return self._running and self._stop is not None
 
     @property
     def in_hand(self) -> int:
@@ -151,6 +168,10 @@ class DeliveryMachine:
         """A message has come from the in-progress queue, and is settled without being told of."""
         self._deliveries.came_in_vain(message_id)
 
+    def gave_back(self, event: MessageArrived) -> None:
+        """A message has come that wasn't told of, and has gone back to the broker."""
+        self._deliveries.gave_back(event)
+
     def is_open(self, unit: int) -> bool:
         """Whether a unit of work still takes in what its handlers send."""
         return self._short_way.is_open(unit) or self._deliveries.is_open(unit)
@@ -172,27 +193,31 @@ class DeliveryMachine:
     def _decide(self, decision: Decision) -> None:
         self._decisions.append(decision)
 
-    def _log(self, level: Level, text: str) -> None:
+    def _log(self, level: LogLevel, text: str) -> None:
         self._decide(Log(level=level, text=text))
 
-    def _dispatch(self, event: Event) -> None:  # noqa: C901, PLR0912 - the table of all events
+    def _dispatch(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915 - the table of all events
         deliveries = self._deliveries
         match event:
             case MessageArrived():
-                if self._consuming and self._stop is None:
-                    deliveries.arrived(event)
+                wanted = self._consuming and self._stop is None
+                (deliveries.arrived if wanted else deliveries.gave_back)(event)
             case HandlerReturned(call=call):
                 self._calls.returned(call)
             case UnitCommitted(unit=unit):
                 deliveries.committed(unit)
             case AttemptRecorded(delivery=delivery, attempt=attempt):
                 deliveries.recorded(delivery, attempt)
+            case FoundHandled(delivery=delivery):
+                deliveries.handled_before(delivery)
             case Acknowledged(call=call):
                 self._calls.acknowledged(call)
             case Tick():
                 self._tick()
             case HandlerRaised(call=call, failure=failure):
                 self._calls.raised(call, failure)
+            case HandlerNotCalled(call=call):
+                self._calls.not_called(call)
             case RollbackAsked(call=call):
                 self._calls.rollback_asked(call)
             case StateSet(call=call, rollback_data=data, handling=handling):
@@ -211,12 +236,14 @@ class DeliveryMachine:
             case ConnectionUp():
                 self._connection_up()
             case ConsumerOpened():
-                if self._consuming:
-                    self._outage.over()
+                self._consumer_opened()
             case ConnectFailed():
                 self._connect_failed(event)
             case ConnectionLost():
-                self._connection_lost(event)
+                why = event.failure.message if event.failure is not None else "connection lost"
+                self._connection_lost(why, logged=event.logged)
+            case ReconnectAsked(reason=reason):
+                self._reconnect(reason)
             case SuspendAsked():
                 self._suspend()
             case ResumeAsked():
@@ -233,7 +260,7 @@ class DeliveryMachine:
                     self.state = ActivationState.CONNECTING
                     self._decide(Connect())
                 case TimerKind.STOP:
-                    self._log(Level.WARNING, "handlers didn't return in time: they are left alone")
+                    self._log(LogLevel.WARNING, "handlers didn't return in time: they are left alone")
                     self._left_alone = True
                     self._deliveries.abandon()
                 case _:
@@ -257,14 +284,21 @@ class DeliveryMachine:
             return
         self._connected = True
         self._standby = False
-        self.state = ActivationState.UP
-        if self.suspended:
+        if self.suspended:  # nothing is subscribed until it is resumed
+            self.state = ActivationState.UP
             self._outage.over()
         self._consume()
+
+    def _consumer_opened(self) -> None:
+        if self._consuming:
+            self._outage.over()
+            if self._stop is None:
+                self.state = ActivationState.UP
 
     def _consume(self) -> None:
         if self._connected and not self.suspended and self._stop is None:
             if not self._consuming:
+                self.state = ActivationState.CONNECTING
                 self._decide(OpenConsumer())
             self._consuming = True
             self._deliveries.gate.open = True
@@ -278,26 +312,32 @@ class DeliveryMachine:
         if self._connected:
             self._decide(CloseConnection())
         self._disconnected()
-        self._connect_later(event.failure.message, standby=event.standby)
+        self._connect_later(event.failure.message, standby=event.standby, logged=event.logged)
 
-    def _connection_lost(self, event: ConnectionLost) -> None:
+    def _connection_lost(self, why: str, *, logged: bool = False) -> None:
         if not self._connected:
             return
         self._disconnected()
         if self._stop is None:
             self._outage.began()
-            self._connect_later(event.failure.message if event.failure is not None else "connection lost")
+            self._connect_later(why, logged=logged)
+
+    def _reconnect(self, why: str) -> None:
+        if self._connected:
+            self._decide(CloseConnection())
+        self._connection_lost(why)
 
     def _disconnected(self) -> None:
         self._connected = self._consuming = self._deliveries.gate.open = False
         self._deliveries.connection_lost()
 
-    def _connect_later(self, why: str, *, standby: bool = False) -> None:
+    def _connect_later(self, why: str, *, standby: bool = False, logged: bool = False) -> None:
         self.state, pause = self._outage.pause(self._chance())
         if not standby:
-            self._log(self._outage.level(), f"{why}; connecting again in {pause.total_seconds():.1f} s")
+            level = LogLevel.DEBUG if logged else self._outage.level()
+            self._log(level, f"{why}; connecting again in {pause.total_seconds():.1f} s")
         elif not self._standby:
-            self._log(Level.INFO, f"{why}; standing by, and trying again until it is free")
+            self._log(LogLevel.INFO, f"{why}; standing by, and trying again until it is free")
         self._standby = standby
         self._timers.set(TimerKind.CONNECT, 0, pause)
 
@@ -319,7 +359,7 @@ class DeliveryMachine:
             self._timers.hasten(TimerKind.STOP, 0, event.within)
             return
         self._stop = event
-        self._log(Level.INFO, f"message delivery stops: {event.reason}")
+        self._log(LogLevel.INFO, f"message delivery stops: {event.reason}")
         self.state = ActivationState.DISCONNECTING
         self._timers.clear(TimerKind.CONNECT, 0)
         self._timers.set(TimerKind.STOP, 0, event.within)
@@ -341,4 +381,5 @@ class DeliveryMachine:
         elif self.suspended and self._consuming:
             self._deliveries.drop_waiting()
             self._consuming = False
+            self.state = ActivationState.UP
             self._decide(CloseConsumer())

@@ -5,12 +5,83 @@ from __future__ import annotations
 import enum
 from datetime import timedelta
 
-from airflow_provider_jmsjca.core.delivery.decisions import Level
+from airflow_provider_jmsjca.core.backoff import Backoff
+from airflow_provider_jmsjca.core.delivery.decisions import LogLevel
 from airflow_provider_jmsjca.core.delivery.settings import OutageSettings
+
+RETRY = Backoff(steps=tuple(timedelta(seconds=seconds) for seconds in (1, 5, 15, 60)))
+"""When a refused destination is tried again: some brokers close the connection with each refusal."""
+
+
+class Refusals:
+    """Which destinations are refused, why, and when each is tried again.
+
+    Args:
+        retry: Pauses between two attempts.
+    """
+
+    def __init__(self, retry: Backoff = RETRY) -> None:
+        self._retry = retry
+        self._counts: dict[int, int] = {}
+        self._due: dict[int, float] = {}
+        self._reasons: dict[int, str] = {}
+        self._final: dict[int, bool] = {}
+
+    def refused(
+        self, source: int, reason: str, now: float, chance: float, *, final: bool = True
+    ) -> timedelta:
+        """Note a refusal and return the pause before the next attempt.
+
+        Args:
+            source: The destination's place in the order.
+            reason: What the broker said.
+            now: Seconds of a clock that never goes back.
+            chance: A random number, 0 up to but not including 1, for jitter.
+            final: Asking again is to give the same answer.
+        """
+        count = self._counts.get(source, 0) + 1
+        pause = self._retry.wait(count, chance)
+        self._counts[source] = count
+        self._reasons[source] = reason
+        self._final[source] = final
+        self._due[source] = now + pause.total_seconds()
+        return pause
+
+    def accepted(self, source: int) -> bool:
+        """Note that a destination is consumed; say whether it had been refused."""
+        self._due.pop(source, None)
+        self._reasons.pop(source, None)
+        self._final.pop(source, None)
+        return self._counts.pop(source, None) is not None
+
+    def may_try(self, source: int, now: float) -> bool:
+        """Say whether a destination is to be opened now."""
+        return self._due.get(source, now) <= now
+
+    def due(self, now: float) -> tuple[int, ...]:
+        """Return the refused destinations that are to be tried again now, in their order."""
+        return tuple(sorted(source for source, when in self._due.items() if when <= now))
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next one is to be tried again; `None` if none is refused."""
+        return min(self._due.values(), default=None)
+
+    @property
+    def all_final(self) -> bool:
+        """Whether asking again is to give the same answer for each that is refused."""
+        return all(self._final.values())
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        """What the broker says of each one that is refused."""
+        return dict(self._reasons)
 
 
 class ActivationState(enum.StrEnum):
     """What an activation reports of itself. `CONNECTING` comes right after the start, always.
+
+    `UP` means that the broker has confirmed the subscriptions; with delivery suspended, that it is connected.
 
     Source: J119.
     """
@@ -41,12 +112,12 @@ class Outage:
         """A connection that was up is lost."""
         self._left_to_suspend = self._settings.max_suspend
 
-    def level(self) -> Level:
+    def level(self) -> LogLevel:
         """Return how loud to say that it is not connected. Source: J108."""
         first, self._reported = not self._reported, True
         if not self._settings.minimal_logging:
-            return Level.WARNING
-        return Level.ERROR if first else Level.DEBUG
+            return LogLevel.WARNING
+        return LogLevel.ERROR if first else LogLevel.DEBUG
 
     def pause(self, chance: float) -> tuple[ActivationState, timedelta]:
         """Return how long to wait before the next attempt, and the state meanwhile.

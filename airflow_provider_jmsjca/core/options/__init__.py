@@ -13,6 +13,7 @@ from airflow_provider_jmsjca.core.options.option import (
 )
 from airflow_provider_jmsjca.core.options.properties import format_options, masked_options, read_properties
 from airflow_provider_jmsjca.core.options.spelling import (
+    PARAMETER,
     check_keys,
     option_by_field,
     option_by_key,
@@ -25,6 +26,7 @@ from airflow_provider_jmsjca.core.options.values import duration_text, expected_
 __all__ = [
     "OPTIONS",
     "OPTIONS_BY_NAME",
+    "PARAMETER",
     "Family",
     "Level",
     "Option",

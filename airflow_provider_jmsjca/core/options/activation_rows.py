@@ -307,6 +307,16 @@ ACTIVATION = (
         acts=_ENGINE,
     ),
     Option(
+        name="use_store",
+        value_type=OptionType.BOOLEAN,
+        levels="A",
+        default=False,
+        meaning="Keep attempts in the store, and the ids of handled messages where duplicates are dropped: a "
+        "restart or a crash forgets neither.",
+        source="J131, I17",
+        acts=_ENGINE,
+    ),
+    Option(
         name="confirm",
         value_type=OptionType.BOOLEAN,
         levels="A",

@@ -36,6 +36,17 @@ CONNECTION = (
         acts="core.precedence, transports",
     ),
     Option(
+        name="share_login",
+        value_type=OptionType.BOOLEAN,
+        levels="FA",
+        default=False,
+        key=("JMSJCA.share_login",),
+        meaning="Log in with the connection's user and password also where the URL of an activation, or of a "
+        "call, names another host or gives TLS up.",
+        source="ours; J76, J77, J79",
+        acts="core.precedence",
+    ),
+    Option(
         name="options",
         value_type=OptionType.PROPERTIES,
         levels="CFA",
@@ -239,7 +250,7 @@ CONNECTION = (
         value_type=OptionType.TEXT,
         levels="CFA",
         key=("JMSJCA.sep",),
-        meaning="At the start of an Options text: the character that separates options on one line.",
+        meaning="In an Options text, with the character after it: what separates options beside line ends.",
         source="J101",
         acts="core.options.properties",
     ),

@@ -179,7 +179,8 @@ WBIA = (
         levels="A",
         default=False,
         wbia=("DuplicateEventElimination",),
-        meaning="Drop a message whose id is one of the last 32,768 that this listener has handled.",
+        meaning="Drop a message whose id is one of the last 32,768 that this listener has handled; with "
+        "use_store also over restarts.",
         source="I15, I17, I49",
         acts="engine.duplicates",
     ),

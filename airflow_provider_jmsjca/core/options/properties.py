@@ -10,6 +10,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 
 _SEPARATOR_KEY = "jmsjca.sep"
 _SEPARATOR_START = re.compile(r"[ \t\f\r\n]*JMSJCA\.sep[ \t\f]*[=:]", re.IGNORECASE)
+_SEPARATOR_ANYWHERE = re.compile(r"JMSJCA\.sep=", re.IGNORECASE)
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -26,8 +27,8 @@ def read_properties(text: str) -> dict[str, str]:
 
     One `key=value` a line. `:` or blanks also end a key; `#` and `!` begin a comment line; a backslash at
     the end continues the line; `\t \n \r \f \uXXXX` are escapes, any other escaped character is itself. A
-    key given twice has its last value. A text that begins with `JMSJCA.sep=` uses the next character in
-    place of line ends; a backslash escapes it.
+    key given twice has its last value. `JMSJCA.sep=`, wherever it stands, makes the next character a line end
+    in the whole text, also before it; a backslash escapes it.
 
     Raises:
         ConfigurationError: Every broken line, with its number.
@@ -49,7 +50,9 @@ def read_properties(text: str) -> dict[str, str]:
         if not key:
             faults.append(f"options, {unit} {number}: a value without a key, expected key=value")
         elif key.lower() == _SEPARATOR_KEY:
-            faults.append(f"options, {unit} {number}: {key} must be the first thing in the text")
+            faults.append(
+                f"options, {unit} {number}: {key}: expected JMSJCA.sep= and the separating character"
+            )
         else:
             options[key] = value
     if faults:
@@ -60,7 +63,8 @@ def read_properties(text: str) -> dict[str, str]:
 def format_options(options: Mapping[str, str]) -> str:
     """Return an Options text that reads back as these options, one a line, in their order."""
     return "\n".join(
-        f"{_escape(key, is_key=True)}={_escape(value, is_key=False)}" for key, value in options.items()
+        f"{_escape(key, is_key=True)}={_unlike_separator(_escape(value, is_key=False))}"
+        for key, value in options.items()
     )
 
 
@@ -74,7 +78,7 @@ def masked_options(text: str) -> str:
 
 
 def _split_by_separator(text: str) -> tuple[str, str]:
-    start = _SEPARATOR_START.match(text)
+    start = _SEPARATOR_START.match(text) or _SEPARATOR_ANYWHERE.search(text)
     if start is None:
         return text, "line"
     separator = text[start.end() : start.end() + 1]
@@ -86,7 +90,8 @@ def _split_by_separator(text: str) -> tuple[str, str]:
         )
     pieces: list[str] = []
     current: list[str] = []
-    rest = iter(text[start.end() + 1 :])
+    before = text[: start.start()]
+    rest = iter((before and before + separator) + text[start.end() + 1 :])
     for character in rest:
         if character == "\\":
             current += (character, next(rest, ""))
@@ -160,6 +165,10 @@ def _joined_surrogates(text: str) -> str:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
         raise _EscapeError("with half of a surrogate pair") from None
+
+
+def _unlike_separator(value: str) -> str:
+    return _SEPARATOR_ANYWHERE.sub(lambda found: found[0].replace("=", "\\="), value)
 
 
 def _escape(text: str, *, is_key: bool) -> str:

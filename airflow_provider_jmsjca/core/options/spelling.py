@@ -12,6 +12,8 @@ from airflow_provider_jmsjca.core.options.table import OPTIONS
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 _NAMESPACE = "jmsjca."
+PARAMETER = "parameter."
+"""What a field, or after `JMSJCA.` a key, begins with that is the value of a selector parameter."""
 SEPARATOR_KEY = "JMSJCA.sep"
 
 
@@ -54,6 +56,8 @@ def check_keys(keys: Iterable[str], place: str) -> list[str]:
     faults = []
     for key in keys:
         lowered = key.lower()
+        if lowered.startswith(_NAMESPACE + PARAMETER):
+            continue
         if lowered.startswith(_NAMESPACE) and lowered not in _BY_KEY:
             faults.append(
                 f"{place}: unknown option {key}{_hint(key, tuple(k for o in OPTIONS for k in o.key))}"

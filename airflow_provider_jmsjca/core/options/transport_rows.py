@@ -9,6 +9,16 @@ from airflow_provider_jmsjca.core.options.option import Option, OptionType
 _TRANSPORT = "transports"
 TRANSPORT = (
     Option(
+        name="tls",
+        value_type=OptionType.BOOLEAN,
+        levels="F",
+        default=False,
+        meaning="Connect with TLS where the host is no URL, as stomp+ssl:// does; the port is then 61614.",
+        source="ours",
+        acts="hooks.settings",
+        label="TLS",
+    ),
+    Option(
         name="connect_timeout",
         value_type=OptionType.DURATION,
         levels="CF",
@@ -46,6 +56,18 @@ TRANSPORT = (
         source="ours",
         acts=_TRANSPORT,
         label="Reply timeout (seconds)",
+    ),
+    Option(
+        name="max_frame_size",
+        value_type=OptionType.INTEGER,
+        levels="CF",
+        default=128 * 1024 * 1024,
+        minimum=64 * 1024,
+        bare=True,
+        key=("JMSJCA.max_frame_size",),
+        meaning="The most bytes a message may have, headers included; a larger one ends the connection.",
+        source="ours",
+        acts=_TRANSPORT,
     ),
     Option(
         name="virtual_host",

@@ -1,14 +1,34 @@
-"""The policy: which action a message's count asks for."""
+"""The policy: which action a message's count asks for, and the text that users write.
+
+A text is for example `5:1000; 10:5000; 50:move(queue:dlq.$)`:
+
+    handling  := [entry {separator entry}] {";"}
+    separator := ";" | ","
+    entry     := count ":" action
+    action    := milliseconds | "delete" | "move(" target {"," target} ")"
+               | "backoff(" initial "," multiplier "," maximum ["," jitter] ")"
+    target    := ("queue" | "topic" | "same") ":" (name | "jmsjca://?name=" name {"&" key "=" value})
+
+Blanks may stand around every part. A move reaches to the next semicolon, so its names may hold commas and
+parentheses; a comma in it separates targets only where `queue:`, `topic:` or `same:` follows. Everywhere
+else a comma separates entries, as clients of Java CAPS write them. JMSJCA knows no comma outside a move, so
+the one string that means something else here than there is a single target whose name holds `,queue:` or
+the like.
+"""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from airflow_provider_jmsjca.core.redelivery.actions import (
     BLANKS,
+    NEXT_TARGET,
     Action,
+    Backoff,
     Delay,
     Delete,
     Move,
@@ -16,8 +36,18 @@ from airflow_provider_jmsjca.core.redelivery.actions import (
     MoveTarget,
     order_faults,
 )
-from airflow_provider_jmsjca.core.redelivery.grammar import parse_actions
 from airflow_provider_jmsjca.errors import ConfigurationError
+
+_B = f"[{BLANKS}]*"
+_ENTRY = re.compile(rf"([0-9]+){_B}:{_B}(.*)", re.DOTALL)
+_MOVE_BEGINS = re.compile(rf"{_B}[0-9]+{_B}:{_B}move{_B}\(")
+_CALL = re.compile(rf"(move|backoff){_B}\((.*)\)", re.DOTALL)
+_TARGET = re.compile(rf"(queue|topic|same){_B}:{_B}(.*)", re.DOTALL)
+_WHOLE = re.compile(r"[0-9]+")
+_DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_MAX_DIGITS = 18
+_SHOWN = 60
+_BACKOFF_FORM = "backoff(initial,multiplier,maximum) or backoff(initial,multiplier,maximum,jitter)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +144,159 @@ class RedeliveryHandling:
 RedeliveryHandling.DEFAULT = RedeliveryHandling(
     (Delay(3, 25), Delay(5, 50), Delay(10, 100), Delay(20, 1000), Delay(50, 5000))
 )
+
+
+class _Faults:
+    """Collects every fault with its position, counted in characters from 1."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, str]] = []
+
+    def add(self, offset: int, sentence: str) -> None:
+        self.found.append((offset, sentence))
+
+    def add_all(self, offset: int, error: ConfigurationError) -> None:
+        for sentence in error.faults:
+            self.add(offset, sentence)
+
+    def sentences(self) -> Iterator[str]:
+        for offset, sentence in sorted(self.found):
+            yield f"redelivery handling, character {offset + 1}: {sentence}"
+
+
+def parse_actions(text: str) -> tuple[Action, ...]:
+    """Return the actions that a redelivery handling string asks for, in order of their counts.
+
+    Raises:
+        ConfigurationError: The string breaks the grammar; every fault is listed with its position.
+
+    Source: J133, J137-J139; C5-C11; the comma C14.
+    """
+    faults = _Faults()
+    actions: list[Action] = []
+    offsets: list[int] = []
+    for offset, entry in _entries(text):
+        if (action := _action(offset, entry, faults)) is not None:
+            actions.append(action)
+            offsets.append(offset)
+    for index, sentence in order_faults(tuple(actions)):
+        faults.add(offsets[index], sentence)
+    if faults.found:
+        raise ConfigurationError(faults.sentences())
+    return tuple(actions)
+
+
+def _entries(text: str) -> Iterator[tuple[int, str]]:
+    """Yield every entry, possibly empty, with its offset; empty ones at the end are left out."""
+    end = len(text.rstrip(BLANKS + ";"))
+    start = 0
+    while start < end:
+        stop = text.find(";", start, end)
+        stop = end if stop < 0 else stop
+        yield from _pieces(start, text[start:stop])
+        start = stop + 1
+
+
+def _pieces(offset: int, chunk: str) -> Iterator[tuple[int, str]]:
+    """Cut what stands between two semicolons at its commas, except inside parentheses and moves."""
+    start = depth = 0
+    within_move = _MOVE_BEGINS.match(chunk) is not None
+    for index, character in enumerate(chunk):
+        if character == "(":
+            depth += 1
+        elif character == ")":
+            depth -= 1
+        elif character == "," and depth <= 0 and not within_move:
+            yield _stripped(offset + start, chunk[start:index])
+            start = index + 1
+            within_move = _MOVE_BEGINS.match(chunk, start) is not None
+    yield _stripped(offset + start, chunk[start:])
+
+
+def _stripped(offset: int, text: str) -> tuple[int, str]:
+    left = text.lstrip(BLANKS)
+    return offset + len(text) - len(left), left.rstrip(BLANKS)
+
+
+def _action(offset: int, entry: str, faults: _Faults) -> Action | None:
+    found = _ENTRY.fullmatch(entry)
+    if not entry:
+        faults.add(offset, "an entry is missing; expected count:action, for example 5:1000")
+        return None
+    if found is None:
+        faults.add(offset, f"{_short(entry)} is no entry; expected count:action, for example 5:1000")
+        return None
+    at = _whole(offset, found[1], faults)
+    body, body_offset = found[2], offset + found.start(2)
+    call = _CALL.fullmatch(body)
+    try:
+        if body == "delete":
+            return Delete(at) if at is not None else None
+        if _WHOLE.fullmatch(body):
+            milliseconds = _whole(body_offset, body, faults)
+            return Delay(at, milliseconds) if at is not None and milliseconds is not None else None
+        if call is not None and call[1] == "move":
+            return _move(at, body_offset + call.start(2), call[2], faults)
+        if call is not None:
+            return _backoff(at, body_offset + call.start(2), call[2], faults)
+    except ConfigurationError as error:
+        faults.add_all(offset, error)
+        return None
+    faults.add(
+        body_offset,
+        f"{_short(body)} is no action; expected milliseconds, delete, move(queue:name) "
+        f"or backoff(initial,multiplier,maximum)",
+    )
+    return None
+
+
+def _move(at: int | None, offset: int, arguments: str, faults: _Faults) -> Move | None:
+    targets: list[MoveTarget | None] = []
+    start = 0
+    for stop, following in [
+        *(found.span() for found in NEXT_TARGET.finditer(arguments)),
+        (len(arguments), 0),
+    ]:
+        targets.append(_target(*_stripped(offset + start, arguments[start:stop]), faults))
+        start = following
+    sound = tuple(target for target in targets if target is not None)
+    if at is None or len(sound) < len(targets):
+        return None
+    return Move.to(at, sound)
+
+
+def _target(offset: int, text: str, faults: _Faults) -> MoveTarget | None:
+    found = _TARGET.fullmatch(text)
+    if found is None:
+        faults.add(offset, f"{_short(text)} is no target; expected queue:name, topic:name or same:name")
+        return None
+    try:
+        return MoveTarget.named(found[1], found[2])
+    except ConfigurationError as error:
+        faults.add_all(offset, error)
+        return None
+
+
+def _backoff(at: int | None, offset: int, arguments: str, faults: _Faults) -> Backoff | None:
+    forms = (_WHOLE, _DECIMAL, _WHOLE, _DECIMAL)
+    parts = [part.strip(BLANKS) for part in arguments.split(",")]
+    if len(parts) not in {3, 4} or not all(
+        form.fullmatch(part) and len(part) <= _MAX_DIGITS for form, part in zip(forms, parts, strict=False)
+    ):
+        faults.add(offset, f"{_short(arguments)} are no numbers for {_BACKOFF_FORM}")
+        return None
+    if at is None:
+        return None
+    jitter = float(parts[3]) if len(parts) == len(forms) else 0.0
+    return Backoff(at, int(parts[0]), float(parts[1]), int(parts[2]), jitter)
+
+
+def _whole(offset: int, digits: str, faults: _Faults) -> int | None:
+    if len(digits) > _MAX_DIGITS:
+        faults.add(offset, f"a number has {len(digits)} digits; expected at most {_MAX_DIGITS}")
+        return None
+    return int(digits)
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")

@@ -35,11 +35,29 @@ class MessageState:
 UNSEEN = MessageState()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InVain:
+    """Sightings of a message that led to nothing: neither to a hand-over nor to a move or a deletion.
+
+    Attributes:
+        deliveries: How many deliveries by the broker led to nothing: its own count holds them.
+        flagged: Whether the last of these sightings counted as a redelivery. If it didn't, the broker's flag
+            on the next one says no more than that this one was given back.
+    """
+
+    deliveries: int = 0
+    flagged: bool = False
+
+
+_NEVER = InVain()
+
+
 class RedeliveryTracker:
     """Counts sightings by message id, in memory, for one activation.
 
     Holds at most `limit` messages; the least recently seen is forgotten first, with all that was noted about
-    it. Nothing survives the process. Not safe to use from several threads at once: the caller serialises.
+    it. As many are remembered of which a sighting was taken back. Nothing survives the process. Not safe to
+    use from several threads at once: the caller serialises.
 
     Source: J129-J132.
     """
@@ -49,6 +67,7 @@ class RedeliveryTracker:
             raise ValueError(f"the limit is {limit}; expected at least 1")
         self._limit = limit
         self._states: OrderedDict[str, MessageState] = OrderedDict()
+        self._in_vain: OrderedDict[str, InVain] = OrderedDict()
 
     def seen(self, message_id: str) -> int:
         """Count a sighting with the redelivered flag.
@@ -97,9 +116,38 @@ class RedeliveryTracker:
             ),
         )
 
+    def take_back(self, message_id: str, *, counted: bool, delivered: bool, flagged: bool) -> None:
+        """Undo a sighting that led to nothing.
+
+        Args:
+            message_id: The message.
+            counted: The sighting had raised the count.
+            delivered: The broker's delivery led to nothing, too; otherwise it had led to a hand-over before.
+            flagged: The sighting counts as a redelivery.
+        """
+        state = self._states.get(message_id)
+        if state is not None and counted:
+            self._states[message_id] = replace(state, seen=max(state.seen - 1, 0))
+        if not delivered:
+            return
+        before = self.in_vain(message_id)
+        self._in_vain[message_id] = InVain(deliveries=before.deliveries + 1, flagged=flagged)
+        self._in_vain.move_to_end(message_id)
+        if len(self._in_vain) > self._limit:
+            self._in_vain.popitem(last=False)
+
+    def in_vain(self, message_id: str) -> InVain:
+        """Return which sightings of a message were taken back."""
+        return self._in_vain.get(message_id, _NEVER) if self._in_vain else _NEVER
+
+    def has_taken_back(self, message_id: str) -> bool:
+        """Say whether a sighting of a message was taken back."""
+        return message_id in self._in_vain
+
     def forget(self, message_id: str) -> None:
         """Drop all about a message, for when it is settled; unknown ids are ignored."""
         self._states.pop(message_id, None)
+        self._in_vain.pop(message_id, None)
 
     def __contains__(self, message_id: str) -> bool:
         return message_id in self._states

@@ -8,12 +8,12 @@ from __future__ import annotations
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector.evaluation import Compiler, Condition
 from airflow_provider_jmsjca.core.selector.parser import parse
-from airflow_provider_jmsjca.core.selector.substitution import substitute
+from airflow_provider_jmsjca.core.selector.substitution import Parameter, parameters_for, substitute
 from airflow_provider_jmsjca.core.selector.syntax import Node
 from airflow_provider_jmsjca.core.selector.writing import write
 from airflow_provider_jmsjca.errors import ConfigurationError
 
-__all__ = ["Selector", "substitute"]
+__all__ = ["Parameter", "Selector", "parameters_for", "substitute"]
 
 
 class Selector:

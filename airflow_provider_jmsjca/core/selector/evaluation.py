@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import Any, TypeAlias, assert_never
+from typing import Any, TypeAlias, TypeGuard, assert_never
 
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.selector.like import like
+from airflow_provider_jmsjca.core.message.property_reader import java_double, java_integer
+from airflow_provider_jmsjca.core.message.value_types import fits
 from airflow_provider_jmsjca.core.selector.syntax import (
     And,
+    Arithmetic,
     Between,
     Calculation,
     Compare,
@@ -24,15 +29,225 @@ from airflow_provider_jmsjca.core.selector.syntax import (
     Not,
     Or,
 )
-from airflow_provider_jmsjca.core.selector.values import (
-    Compared,
-    Truth,
-    calculation,
-    converting_comparison,
-    is_number,
-    strict_comparison,
-)
-from airflow_provider_jmsjca.core.value_types import fits
+
+_ANY_RUN = object()
+_ANY_ONE = object()
+
+
+def like(pattern: str, escape: str | None) -> Callable[[str], bool]:
+    """Return a function that tells whether a text matches: `%` is any run of characters, `_` any one.
+
+    The escape character takes their meaning from `%`, `_` and itself; before anything else it stands for
+    itself.
+
+    Source: JMS 2.0 section 3.8.1.2.
+    """
+    segments: list[list[object]] = [[]]
+    for part in _parts(pattern, escape):
+        if part is _ANY_RUN:
+            segments.append([])
+        else:
+            segments[-1].append(part)
+    if len(segments) == 1:
+        return _whole(segments[0])
+    return _anchored(segments[0], [segment for segment in segments[1:-1] if segment], segments[-1])
+
+
+def _parts(pattern: str, escape: str | None) -> Iterator[object]:
+    position = 0
+    while position < len(pattern):
+        character = pattern[position]
+        following = pattern[position + 1 : position + 2]
+        if character == escape and following and following in {"%", "_", escape}:
+            yield following
+            position += 1
+        elif character == "%":
+            yield _ANY_RUN
+        elif character == "_":
+            yield _ANY_ONE
+        else:
+            yield character
+        position += 1
+
+
+def _expression(segment: list[object]) -> str:
+    return "".join("." if part is _ANY_ONE else re.escape(str(part)) for part in segment)
+
+
+def _whole(segment: list[object]) -> Callable[[str], bool]:
+    if _ANY_ONE not in segment:
+        return "".join(map(str, segment)).__eq__
+    match = re.compile(_expression(segment), re.DOTALL).fullmatch
+    return lambda text: match(text) is not None
+
+
+def _anchored(head: list[object], middle: list[list[object]], tail: list[object]) -> Callable[[str], bool]:
+    starts = re.compile(_expression(head), re.DOTALL).match
+    finders = [re.compile(_expression(segment), re.DOTALL).search for segment in middle]
+    ends = re.compile(_expression(tail), re.DOTALL).fullmatch
+    shortest = len(head) + len(tail)
+    tail_length = len(tail)
+
+    def matches(text: str) -> bool:
+        if len(text) < shortest or starts(text) is None:
+            return False
+        stop = len(text) - tail_length
+        if ends(text, stop) is None:
+            return False
+        position = len(head)
+        # The leftmost place for each segment leaves the most room for the rest: no need to try again.
+        for find in finders:
+            found = find(text, position, stop)
+            if found is None:
+                return False
+            position = found.end()
+        return True
+
+    return matches
+
+
+Truth: TypeAlias = bool | None
+Compared: TypeAlias = Callable[[Any, Any], Truth]
+
+_OPERATORS: dict[Comparison, Callable[[Any, Any], bool]] = {
+    Comparison.EQUAL: operator.eq,
+    Comparison.NOT_EQUAL: operator.ne,
+    Comparison.LESS: operator.lt,
+    Comparison.LESS_OR_EQUAL: operator.le,
+    Comparison.GREATER: operator.gt,
+    Comparison.GREATER_OR_EQUAL: operator.ge,
+}
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Tell whether the value is a number (a boolean is none)."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def strict_comparison(comparison: Comparison) -> Compared:
+    """Return the comparison of JMS: unlike types make it unknown, and only numbers have an order.
+
+    Exact and approximate numbers compare with each other.
+
+    Source: JMS 2.0 section 3.8.1.2, which calls the comparison of unlike types false; unknown differs from
+    that only below NOT, where it keeps a message from matching because a property has an unexpected type.
+    """
+    operate = _OPERATORS[comparison]
+    equality = comparison in {Comparison.EQUAL, Comparison.NOT_EQUAL}
+
+    def compare(left: Any, right: Any) -> Truth:
+        if is_number(left) and is_number(right):
+            return operate(left, right)
+        same = (isinstance(left, str) and isinstance(right, str)) or (
+            isinstance(left, bool) and isinstance(right, bool)
+        )
+        return operate(left, right) if equality and same else None
+
+    return compare
+
+
+def converting_comparison(comparison: Comparison) -> Compared:
+    """Return the comparison of ActiveMQ for STOMP, whose properties are all strings.
+
+    A string beside a number is read as that number's type: as an integer beside an integer, as a double
+    beside a double; one that can't be read makes the comparison false (and `<>`, its opposite, true). Beside
+    a boolean the string `true`, in any case, is true and every other string false. Two strings have an order:
+    that of their UTF-16 units. A missing value makes it unknown.
+    """
+    if comparison is Comparison.NOT_EQUAL:
+        equal = converting_comparison(Comparison.EQUAL)
+
+        def compare_unequal(left: Any, right: Any) -> Truth:
+            truth = equal(left, right)
+            return None if truth is None else not truth
+
+        return compare_unequal
+    operate = _OPERATORS[comparison]
+
+    def compare(left: Any, right: Any) -> Truth:
+        if left is None or right is None:
+            return None
+        if isinstance(left, str):
+            if isinstance(right, str):
+                if comparison is Comparison.EQUAL:
+                    return bool(left == right)
+                return operate(_utf16(left), _utf16(right))
+            left = _converted(left, right)
+        elif isinstance(right, str):
+            right = _converted(right, left)
+        comparable = isinstance(left, (int, float)) and isinstance(right, (int, float))
+        if not comparable or isinstance(left, bool) != isinstance(right, bool):
+            return False
+        return operate(left, right)
+
+    return compare
+
+
+def _utf16(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def _converted(text: str, beside: object) -> bool | int | float | None:
+    if isinstance(beside, bool):
+        return text.lower() == "true"
+    if isinstance(beside, float):
+        return java_double(text)
+    if isinstance(beside, int):
+        return java_integer(text, 32 if fits(beside, 32) else 64)
+    return None
+
+
+def calculation(arithmetic: Arithmetic, *, real_division: bool) -> Callable[[Any, Any], int | float | None]:
+    """Return an arithmetic operator with Java's promotion: exact with exact stays exact.
+
+    The result is unknown with anything that is no number, for an exact division by zero, and where a Java
+    long can't hold an exact result (never a wrapped number). Approximate results follow IEEE 754: division by
+    zero gives an infinity or NaN.
+
+    Args:
+        arithmetic: Which operator.
+        real_division: Divide exact numbers as doubles, as ActiveMQ does; otherwise as Java, towards zero.
+
+    Source: JMS 2.0 section 3.8.1.2.
+    """
+    match arithmetic:
+        case Arithmetic.PLUS:
+            return _guarded(operator.add)
+        case Arithmetic.MINUS:
+            return _guarded(operator.sub)
+        case Arithmetic.TIMES:
+            return _guarded(operator.mul)
+        case Arithmetic.DIVIDED_BY:
+            return _guarded(_double_division if real_division else _java_division)
+
+
+def _guarded(operate: Callable[[Any, Any], int | float | None]) -> Callable[[Any, Any], int | float | None]:
+    def calculate(left: Any, right: Any) -> int | float | None:
+        if not (is_number(left) and is_number(right)):
+            return None
+        result = operate(left, right)
+        return None if isinstance(result, int) and not fits(result, 64) else result
+
+    return calculate
+
+
+def _java_division(left: float, right: float) -> int | float | None:
+    if isinstance(left, int) and isinstance(right, int):
+        if right == 0:
+            return None
+        quotient = abs(left) // abs(right)
+        return quotient if (left < 0) == (right < 0) else -quotient
+    return _double_division(left, right)
+
+
+def _double_division(left: float, right: float) -> float:
+    dividend, divisor = float(left), float(right)
+    if divisor:
+        return dividend / divisor
+    if math.isnan(dividend) or dividend == 0:
+        return math.nan
+    return math.copysign(math.inf, dividend) * math.copysign(1.0, divisor)
+
 
 Value: TypeAlias = Callable[[JmsMessage], Any]
 Condition: TypeAlias = Callable[[JmsMessage], Truth]

@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from airflow_provider_jmsjca.core.identifiers import is_identifier_part
-from airflow_provider_jmsjca.core.selector.parser import parse
+from airflow_provider_jmsjca.core.message.identifiers import is_identifier_part
+from airflow_provider_jmsjca.core.selector.parser import TokenKind, parse, tokenize
 from airflow_provider_jmsjca.core.selector.syntax import Or
-from airflow_provider_jmsjca.core.selector.tokens import TokenKind, tokenize
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 Parameter: TypeAlias = str | int | float | bool
@@ -58,6 +57,19 @@ def substitute(template: str, parameters: Mapping[str, Parameter]) -> str:
             output.append(_replacement(match[1], match, before, parameters, quoted=quoted))
     output.append(template[position:])
     return "".join(output)
+
+
+def parameters_for(template: str, values: Mapping[str, str]) -> dict[str, Parameter]:
+    """Return the configured values of the parameters that a template names, by the names it has for them.
+
+    Args:
+        template: The selector with parameters.
+        values: By names in lower case: case doesn't tell configured parameters apart.
+
+    Source: J181.
+    """
+    names = {match[1] for match in _PIECE.finditer(template) if match[1]}
+    return {name: values[name.lower()] for name in names if name.lower() in values}
 
 
 def _replacement(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from airflow_provider_jmsjca.core.java_numbers import java_float_text
+from airflow_provider_jmsjca.core.message.property_reader import java_float_text
 from airflow_provider_jmsjca.core.selector.syntax import (
     And,
     Between,

@@ -14,8 +14,8 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Protocol
 
+from airflow_provider_jmsjca.core.configuration.destination_options import broker_options
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.destination_options import broker_options
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,

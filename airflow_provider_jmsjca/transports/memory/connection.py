@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from queue import Empty, SimpleQueue
+from typing import TypeAlias
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
 from airflow_provider_jmsjca.core.selector import Selector
-from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError
+from airflow_provider_jmsjca.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    JmsError,
+    PermanentBrokerError,
+)
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import (
     BrokerInfo,
@@ -18,13 +27,299 @@ from airflow_provider_jmsjca.transports.base import (
     OnLost,
     OnReceived,
     Outgoing,
+    Received,
     Subscription,
 )
 from airflow_provider_jmsjca.transports.memory.broker import Broker
-from airflow_provider_jmsjca.transports.memory.callbacks import CallbackThread
-from airflow_provider_jmsjca.transports.memory.consumer import MemoryConsumer, Wants
-from airflow_provider_jmsjca.transports.memory.message_queue import MessageQueue
-from airflow_provider_jmsjca.transports.memory.unit import MemoryUnitOfWork
+from airflow_provider_jmsjca.transports.memory.message_queue import START, Entry, MessageQueue
+
+DEFAULT_PREFETCH = 100
+Wants: TypeAlias = Callable[[JmsMessage], bool]
+
+
+class MemoryDelivery:
+    """One hand-over of one message to one consumer: the token of a `Received`."""
+
+    __slots__ = ("entry", "generation", "unit")
+
+    def __init__(self, entry: Entry, generation: int) -> None:
+        self.entry = entry
+        self.generation = generation
+        self.unit: object = None
+
+
+class MemoryConsumer:
+    """A subscription in force; see `transports.base.Consumer`."""
+
+    def __init__(
+        self,
+        connection: MemoryConnection,
+        subscription: Subscription,
+        on_received: OnReceived,
+        *,
+        wants: Wants,
+        queue: MessageQueue,
+    ) -> None:
+        self.position = START
+        self.generation = 0
+        self._connection = connection
+        self._subscription = subscription
+        self._on_received = on_received
+        self._wants = wants
+        self._queue = queue
+        self._prefetch = DEFAULT_PREFETCH if subscription.prefetch is None else subscription.prefetch
+        self._unsettled: set[MemoryDelivery] = set()
+        self._in_units = 0
+        self._open = True
+
+    @property
+    def subscription(self) -> Subscription:
+        """What it receives."""
+        return self._subscription
+
+    @property
+    def settles_in_order(self) -> bool:
+        """Each message is settled by itself."""
+        return False
+
+    def acknowledge(self, received: Iterable[Received]) -> None:
+        """Settle at once; stale ones are ignored."""
+        with self._connection.guard():
+            for item in received:
+                self.settle(item)
+            self._dispatch()
+
+    def recover(self) -> None:
+        """Hand every unsettled message back, those in an open unit of work too."""
+        with self._connection.guard():
+            if self._open:
+                self._hand_back()
+                self._dispatch()
+
+    def close(self, *, delete_durable: bool = False) -> None:
+        """End the subscription; unsettled messages go back."""
+        with self._connection.server.lock:
+            if not self._open:
+                return
+            self.end()
+            if delete_durable and self._subscription.durable_name is not None:
+                self._connection.delete_durable(
+                    self._subscription.durable_name, self._subscription.destination
+                )
+
+    # --- For the queue ---------------------------------------------------------------------------------
+
+    def has_credit(self) -> bool:
+        """Whether the prefetch window has room; what a unit of work has acknowledged takes none."""
+        return len(self._unsettled) - self._in_units < self._prefetch
+
+    def wants(self, message: JmsMessage) -> bool:
+        """Whether the selector matches."""
+        return self._wants(message)
+
+    def take(self, entry: Entry) -> None:
+        """Receive a message from the queue."""
+        delivery = MemoryDelivery(entry, self.generation)
+        self._unsettled.add(delivery)
+        self._connection.callbacks.post(lambda: self._hand_over(delivery))
+
+    # --- For the connection and its units, under the broker's lock ------------------------------------
+
+    def enlist(self, received: Received, unit: object) -> bool:
+        """Let a unit of work have a delivery; `False` if it is stale.
+
+        Raises:
+            ConfigurationError: A unit has it already.
+        """
+        delivery = self._find(received)
+        if delivery is None:
+            return False
+        if delivery.unit is not None:
+            raise ConfigurationError("the message is part of a unit of work already")
+        delivery.unit = unit
+        self._in_units += 1
+        self._dispatch()
+        return True
+
+    def release(self, received: Received) -> None:
+        """Take a delivery out of its unit of work: it is unsettled again."""
+        delivery = self._find(received)
+        if delivery is not None and delivery.unit is not None:
+            delivery.unit = None
+            self._in_units -= 1
+
+    def settle(self, received: Received) -> None:
+        """Forget a message that was dealt with."""
+        delivery = self._find(received)
+        if delivery is None:
+            return
+        self._unsettled.remove(delivery)
+        if delivery.unit is not None:
+            self._in_units -= 1
+        self._queue.remove(delivery.entry)
+
+    def end(self) -> None:
+        """Leave the queue and give back what is unsettled."""
+        self._open = False
+        self._connection.forget(self)
+        self._queue.leave(self)
+        self._hand_back()
+        self._dispatch()
+        destination = self._subscription.destination
+        if destination.kind is DestinationKind.QUEUE:
+            self._connection.server.forget_idle(destination.name)
+        elif self._subscription.durable_name is None:
+            self._connection.server.unlisten(destination.name, self._queue)
+
+    def _find(self, received: Received) -> MemoryDelivery | None:
+        token = received.token
+        return token if isinstance(token, MemoryDelivery) and token in self._unsettled else None
+
+    def _hand_back(self) -> None:
+        self.generation += 1
+        deliveries, self._unsettled = self._unsettled, set()
+        self._in_units = 0
+        for delivery in deliveries:
+            self._queue.restore(delivery.entry)
+
+    def _dispatch(self) -> None:
+        self._queue.dispatch(self._connection.server.now_ms())
+
+    def _hand_over(self, delivery: MemoryDelivery) -> None:
+        with self._connection.server.lock:
+            if delivery.generation != self.generation:
+                return
+            # Only what the callback gets counts as delivered: the rest has left no trace anywhere.
+            redelivered = delivery.entry.deliveries > 0
+            delivery.entry.deliveries += 1
+            count = delivery.entry.deliveries
+        message = delivery.entry.message
+        received = Received(
+            self,
+            delivery,
+            delivery.generation,
+            lambda: replace(message, redelivered=redelivered, delivery_count=count),
+        )
+        self._on_received(received)
+
+
+class MemoryUnitOfWork:
+    """Sends and acknowledgements, carried out in one step; see `transports.base.UnitOfWork`."""
+
+    def __init__(self, connection: MemoryConnection) -> None:
+        self._connection = connection
+        self._sends: list[Outgoing] = []
+        self._received: list[tuple[MemoryConsumer, Received]] = []
+        self._done = False
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Add a message to send."""
+        with self._connection.guard():
+            self._refuse_if_done()
+            self._sends.append(outgoing)
+
+    def acknowledge(self, received: Received) -> None:
+        """Add a received message to settle; a stale one is ignored."""
+        with self._connection.guard():
+            self._refuse_if_done()
+            consumer = received.consumer
+            if isinstance(consumer, MemoryConsumer) and consumer.enlist(received, self):
+                self._received.append((consumer, received))
+
+    def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
+        """Send and settle all of it, or nothing."""
+        del meanwhile  # there is nothing to wait for
+        with self._connection.guard():
+            self._refuse_if_done()
+            try:
+                for item in self._sends:
+                    self._connection.server.check(item.destination)
+            except JmsError:
+                self.rollback()
+                raise
+            self._done = True
+            for consumer, received in self._received:
+                consumer.settle(received)
+            self._connection.server.accept(self._sends)
+
+    def rollback(self) -> None:
+        """Forget the sends; the acknowledged messages are unsettled again."""
+        with self._connection.server.lock:
+            self._refuse_if_done()
+            self._done = True
+            for consumer, received in self._received:
+                consumer.release(received)
+
+    def _refuse_if_done(self) -> None:
+        if self._done:
+            raise PermanentBrokerError("this unit of work has been committed or rolled back already")
+
+
+_log = logging.getLogger(__name__)
+_IDLE_SECONDS = 5.0
+
+
+class CallbackThread:
+    """Runs callbacks one after the other, in the order given, never in the caller's stack.
+
+    Args:
+        name: Of the thread.
+        on_failure: Called with what a callback raised.
+    """
+
+    def __init__(self, name: str, on_failure: Callable[[Exception], None]) -> None:
+        self._name = name
+        self._on_failure = on_failure
+        self._lock = threading.Lock()
+        self._pending: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Run it soon; dropped after `stop`."""
+        with self._lock:
+            if self._stopped:
+                return
+            self._pending.put(callback)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """Drop what is pending and wait for the running callback, unless it is the caller itself.
+
+        Args:
+            timeout: Longest wait in seconds.
+        """
+        with self._lock:
+            self._stopped = True
+            thread = self._thread
+            self._pending.put(_nothing)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                callback = self._pending.get(timeout=_IDLE_SECONDS)
+            except Empty:
+                with self._lock:
+                    if self._pending.empty():
+                        self._thread = None
+                        return
+                continue
+            if self._stopped:
+                return
+            try:
+                callback()
+            except Exception as error:  # noqa: BLE001  # outermost edge of the thread, logged
+                _log.exception("A callback of %s raised", self._name)
+                self._on_failure(error)
+
+
+def _nothing() -> None:
+    """Wake the thread."""
+
 
 CAPABILITIES = Capabilities(
     atomic_commit=True,
@@ -80,6 +375,11 @@ class MemoryConnection:
     def state(self) -> ConnectionState:
         """Where in its life it is."""
         return self._state
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What it logged in with."""
+        return self._settings.secrets
 
     def guard(self) -> _Guard:
         """Return a context that holds the broker's lock and refuses a connection that is not up."""

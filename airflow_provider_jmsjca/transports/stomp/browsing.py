@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConnectionLostError
+from airflow_provider_jmsjca.errors import ConnectionLostError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Subscription
 from airflow_provider_jmsjca.transports.stomp.decoding import Decoder
-from airflow_provider_jmsjca.transports.stomp.destination_options import consumer_headers
-from airflow_provider_jmsjca.transports.stomp.frames import BROWSER, Frame, encode
+from airflow_provider_jmsjca.transports.stomp.dialects.destinations import consumer_headers
+from airflow_provider_jmsjca.transports.stomp.link.link import Link
+from airflow_provider_jmsjca.transports.stomp.wire.frames import BROWSER, Frame, encode
 
-if TYPE_CHECKING:
-    from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+_log = logging.getLogger(__name__)
 
 
 def browse(
-    connection: StompConnection, destination: Destination, selector: str | None, timeout: float
+    link: Link, destination: Destination, selector: str | None, timeout: float
 ) -> Iterator[JmsMessage]:
     """Yield the messages on a queue; the broker's page size may bound how many.
+
+    One that can't be decoded is logged and yielded as what can be kept of it, a bytes message.
 
     Raises:
         CapabilityError: The broker can't.
@@ -30,23 +32,23 @@ def browse(
     # ActiveMQ marks as redelivered whatever it has sent to a browser: with a wider window also messages
     # that nobody looked at.
     subscription = Subscription(destination=destination, selector=selector, prefetch=1)
-    connection.capabilities.require(connection.broker, "browse", purpose="browsing a queue")
-    return _frames(connection, subscription, timeout)
+    link.dialect.capabilities.require(link.broker, "browse", purpose="browsing a queue")
+    return _frames(link, subscription, timeout)
 
 
-def _frames(connection: StompConnection, subscription: Subscription, timeout: float) -> Iterator[JmsMessage]:
+def _frames(link: Link, subscription: Subscription, timeout: float) -> Iterator[JmsMessage]:
     frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
-    decoder = Decoder(connection.dialect, subscription)
-    identifier = connection.new_subscription_id()
-    headers = consumer_headers(connection.dialect, subscription.destination)
-    headers |= connection.dialect.subscribe(subscription, None)
+    decoder = Decoder(link.dialect, subscription)
+    identifier = link.new_subscription_id()
+    headers = consumer_headers(link.dialect, subscription.destination)
+    headers |= link.dialect.subscribe(subscription, None)
     headers |= {"id": identifier, "ack": "auto", "browser": "true"}
-    receipts = connection.replies.receipts(blame=True)
-    key = connection.routes.add(identifier, lambda frame, _: frames.put(frame))
-    connection.on_lost(lambda _: frames.put(None))
+    receipts = link.replies.receipts(blame=True)
+    key = link.routes.add(identifier, lambda frame, _: frames.put(frame))
+    link.on_lost(lambda _: frames.put(None))
     try:
-        connection.wire.append(encode("SUBSCRIBE", [*headers.items(), ("receipt", receipts.ask())]))
-        connection.wait(receipts)
+        link.wire.append(encode("SUBSCRIBE", [*headers.items(), ("receipt", receipts.ask())]))
+        link.wait(receipts)
         while True:
             try:
                 frame = frames.get(timeout=timeout)
@@ -56,8 +58,13 @@ def _frames(connection: StompConnection, subscription: Subscription, timeout: fl
                 raise ConnectionLostError("the connection was lost while browsing")
             if frame.first(BROWSER) == b"end":
                 return
-            yield decoder.decode(frame, again=False)
+            try:
+                message = decoder.decode(frame, again=False)
+            except PoisonMessageError as error:
+                _log.warning("A message on %s can't be decoded: %s", subscription.destination, error)
+                message = decoder.salvage(frame)
+            yield message
     finally:
-        connection.routes.remove(key)
-        if connection.is_up:
-            connection.wire.write(encode("UNSUBSCRIBE", [("id", identifier)]))
+        link.routes.remove(key)
+        if link.is_up:
+            link.wire.write(encode("UNSUBSCRIBE", [("id", identifier)]))

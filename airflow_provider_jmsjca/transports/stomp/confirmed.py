@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.errors import (
@@ -17,12 +16,10 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
 )
 from airflow_provider_jmsjca.transports.base import Outgoing, Received
-from airflow_provider_jmsjca.transports.stomp.acknowledging import Claim
-from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
+from airflow_provider_jmsjca.transports.stomp.consumer import Claim, StompConsumer
+from airflow_provider_jmsjca.transports.stomp.link.link import Link
+from airflow_provider_jmsjca.transports.stomp.sending import send_confirmed
 from airflow_provider_jmsjca.transports.stomp.units import Unit, consumer_of, in_doubt
-
-if TYPE_CHECKING:
-    from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 
 
 class ConfirmedUnit(Unit):
@@ -34,14 +31,14 @@ class ConfirmedUnit(Unit):
     redelivered batch may be cut differently, and a wrong id would make the broker drop a good message.
     """
 
-    def __init__(self, connection: StompConnection) -> None:
-        super().__init__(connection)
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
         self._outgoing: list[Outgoing] = []
         self._frames: list[bytes] = []
 
     def send(self, outgoing: Outgoing) -> None:
         """Add a message to send; it leaves with the commit."""
-        frame = self._connection.encode(outgoing)  # a message that can't be sent is refused here
+        frame = self._link.encode(outgoing)  # a message that can't be sent is refused here
         with self._lock:
             self._check_open()
             self._outgoing.append(outgoing)
@@ -61,7 +58,8 @@ class ConfirmedUnit(Unit):
         self._close()
         try:
             groups = [(each, each.sorted(received)) for each, received in self._by_consumer().items()]
-            self._connection.send_confirmed(self._outgoing, self._identified())
+            if self._outgoing:
+                send_confirmed(self._link, self._outgoing, self._identified())
             self._acknowledge(groups)
         except (ConfigurationError, PermanentBrokerError):
             self._release()
@@ -89,17 +87,17 @@ class ConfirmedUnit(Unit):
         for consumer, group in groups:
             if consumer.settles_in_order:
                 consumer.settled(group[:-1])  # the frame of the last one says so
-        receipts = self._connection.replies.receipts()
+        receipts = self._link.replies.receipts()
         for number, (consumer, received) in enumerate(frames, 1):
             is_last = number == len(frames)
             header = b"receipt:%b\n" % receipts.ask().encode() if is_last else b""
             if consumer.settle(received, header) and is_last:
-                self._connection.wait(receipts)
+                self._link.wait(receipts)
                 return
-        self._connection.synchronize()
+        self._link.synchronize()
 
     def _identified(self) -> list[bytes]:
-        if not self._connection.capabilities.deduplicating_send or len(self._received) != 1:
+        if not self._link.dialect.capabilities.deduplicating_send or len(self._received) != 1:
             return self._frames
         origin = self._origin(self._received[0])
         if origin is None:
@@ -107,7 +105,7 @@ class ConfirmedUnit(Unit):
         return [
             frame
             if outgoing.deduplication_id is not None
-            else self._connection.encode(
+            else self._link.encode(
                 replace(outgoing, deduplication_id=f"{origin}>{outgoing.destination}#{position}")
             )
             for position, (outgoing, frame) in enumerate(zip(self._outgoing, self._frames, strict=True))
@@ -120,12 +118,13 @@ class ConfirmedUnit(Unit):
         """
         subscription = received.consumer.subscription
         is_topic = subscription.destination.kind is DestinationKind.TOPIC
-        number = received.message.message_id
+        message = received.readable
+        number = None if message is None else message.message_id
         if number is None or (is_topic and subscription.durable_name is None):
             return None
         if not is_topic:
             return f"{number}>{subscription.destination}"
-        return f"{number}>{subscription.destination}>{self._connection.client_id}>{subscription.durable_name}"
+        return f"{number}>{subscription.destination}>{self._link.client_id}>{subscription.durable_name}"
 
     def rollback(self) -> None:
         """Undo the sends; acknowledged messages are unsettled again and still in the caller's hands."""

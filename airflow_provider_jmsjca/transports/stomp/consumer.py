@@ -3,32 +3,52 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError
 from airflow_provider_jmsjca.transports.base import OnReceived, Received, Subscription
-from airflow_provider_jmsjca.transports.stomp.acknowledging import (
-    Claim,
-    ack,
-    bytes_of,
-    may_accumulate,
-    nack,
-)
 from airflow_provider_jmsjca.transports.stomp.decoding import Decoder, ReceivedFrame
-from airflow_provider_jmsjca.transports.stomp.destination_options import consumer_headers
+from airflow_provider_jmsjca.transports.stomp.dialects.destinations import consumer_headers
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
-from airflow_provider_jmsjca.transports.stomp.frames import Frame, encode
-from airflow_provider_jmsjca.transports.stomp.unsettled import Unsettled
-
-if TYPE_CHECKING:
-    from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from airflow_provider_jmsjca.transports.stomp.link.link import Link
+from airflow_provider_jmsjca.transports.stomp.spill import LARGE, MEMORY
+from airflow_provider_jmsjca.transports.stomp.unsettled import Unsettled, bytes_of
+from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, encode
 
 _MOST_UNSENT: Final = 100
-_MOST_LATE: Final = 100
-"""On a connection. A broker that pages in 200 messages at a time stalls if all are unacknowledged."""
+
+
+class Claim(enum.Enum):
+    """What became of a message that a unit of work asked for."""
+
+    NONE = enum.auto()  # it isn't there to be had
+    DONE = enum.auto()  # reserved, and acknowledged if that goes message by message
+    LATE = enum.auto()  # reserved; the unit acknowledges it together with its COMMIT
+
+
+def subscribe(link: Link, subscription: Subscription, on_received: OnReceived) -> StompConsumer:
+    """Start receiving; errors are those of `Connection.consume`."""
+    link.prepare_for(subscription)
+    consumer = StompConsumer(link, subscription, on_received)
+    consumer.start()
+    return consumer
+
+
+def delete_subscription(link: Link, name: str, destination: Destination) -> None:
+    """Delete an idle durable subscription and the messages it holds; see `Connection.delete_durable`."""
+    receipts = link.replies.receipts(blame=True)
+    subscription = Subscription(destination=destination, durable_name=name)
+    link.dialect.check(subscription, link.broker, link.client_id)
+    for command, headers in link.dialect.delete_durable(subscription, link.client_id):
+        if command == "SUBSCRIBE":
+            link.routes.expect(headers["id"])
+        link.wire.append(encode(command, [*headers.items(), ("receipt", receipts.ask())]))
+    link.wait(receipts)
 
 
 class StompConsumer:
@@ -41,32 +61,30 @@ class StompConsumer:
     it searches once for each frame, a fifth.
     """
 
-    def __init__(
-        self, connection: StompConnection, subscription: Subscription, on_received: OnReceived
-    ) -> None:
-        self._connection = connection
-        self._dialect = connection.dialect
-        self._wire = connection.wire
+    def __init__(self, link: Link, subscription: Subscription, on_received: OnReceived) -> None:
+        self._link = link
+        self._dialect = link.dialect
+        self._wire = link.wire
         self._subscription = subscription
-        self._options = consumer_headers(connection.dialect, subscription.destination)
+        self._options = consumer_headers(link.dialect, subscription.destination)
         self._on_received = on_received
-        self._decoder = Decoder(connection.dialect, subscription)
-        self._acknowledgement = connection.dialect.acknowledgement
+        self._decoder = Decoder(link.dialect, subscription)
+        self._acknowledgement = link.dialect.acknowledgement
         self._lock = threading.Lock()
         self._key = b""
         self._identifier = ""
         self._closed = False
         self._handing_back = False
         self._unsettled = Unsettled(self)
-        self._in_order = may_accumulate(connection, subscription)
+        self._in_order = _may_accumulate(link, subscription)
         self._unsent = 0
         # A broker that waits for acknowledgements before it sends more must not wait in vain.
-        self._most_unsent = max(1, min(_MOST_UNSENT, connection.dialect.prefetch(subscription) // 4))
+        self._most_unsent = max(1, min(_MOST_UNSENT, link.dialect.prefetch(subscription) // 4))
         # Were all of the prefetch waiting for a commit, nothing more would come for the unit.
-        self._most_late = connection.dialect.prefetch(subscription) - 1
+        self._most_late = link.dialect.prefetch(subscription) - 1
         self._late = 0
         self._waiting: deque[tuple[Frame, bool]] = deque()
-        self._limit = None if connection.dialect.counts_messages else subscription.prefetch
+        self._limit = None if link.dialect.counts_messages else subscription.prefetch
 
     @property
     def subscription(self) -> Subscription:
@@ -85,19 +103,19 @@ class StompConsumer:
 
     def start(self) -> None:
         """Subscribe, and wait until the broker has agreed."""
-        receipts = self._connection.replies.receipts(blame=True)
+        receipts = self._link.replies.receipts(blame=True)
         with self._lock:
             self._wire.append(self._subscribe(receipts.ask()))
         try:
-            self._connection.wait(receipts)
+            self._link.wait(receipts)
         except BaseException:
-            self._connection.routes.remove(self._key)
+            self._link.routes.remove(self._key)
             raise
 
     def _subscribe(self, receipt: str) -> bytes:
-        headers = self._options | self._dialect.subscribe(self._subscription, self._connection.client_id)
-        self._identifier = headers.setdefault("id", self._connection.new_subscription_id())
-        self._key = self._connection.routes.add(self._identifier, self.on_frame)
+        headers = self._options | self._dialect.subscribe(self._subscription, self._link.client_id)
+        self._identifier = headers.setdefault("id", self._link.new_subscription_id())
+        self._key = self._link.routes.add(self._identifier, self.on_frame)
         headers |= {"ack": "client" if self._in_order else "client-individual", "receipt": receipt}
         return encode("SUBSCRIBE", headers.items())
 
@@ -112,6 +130,8 @@ class StompConsumer:
         token = self._acknowledgement(frame)
         if token is None:
             raise ConnectionLostError("the broker sent a message without an ack header")
+        if len(frame.body) + len(frame.head) >= LARGE:
+            frame = MEMORY.hold(frame)
         with self._lock:
             if key != self._key:  # of a generation before this
                 return
@@ -175,6 +195,7 @@ class StompConsumer:
 
     def _are_many(self, more: int) -> bool:
         """Say whether so many acknowledgements are on their way, with these, that they must leave now."""
+        self._link.note_acknowledgement()
         self._unsent += more
         if self._unsent < self._most_unsent:
             return False
@@ -194,9 +215,10 @@ class StompConsumer:
         with self._lock:
             if not self._unsettled.reserve(received, headers):
                 return Claim.NONE
+            self._link.note_acknowledgement()
             if headers is None or self._in_order:
                 return Claim.DONE
-            if self._late < self._most_late and self._connection.late.take(_MOST_LATE):
+            if self._late < self._most_late and self._link.take_late():
                 self._late += 1
                 return Claim.LATE
             self._wire.append_lazily(ack(received.token, headers))
@@ -209,7 +231,7 @@ class StompConsumer:
         """Note that so many messages don't wait for their unit's COMMIT any more."""
         with self._lock:
             self._late -= count
-        self._connection.late.give_back(count)
+        self._link.give_back_late(count)
 
     def acknowledge_early(self) -> None:
         """Let units acknowledge at once from now on, and so ask whether that went well.
@@ -271,6 +293,7 @@ class StompConsumer:
                 self._unsettled.cover([bytes_of(received.token)])
             if not self._unsettled.take(received, reserved=True):
                 return False
+            self._link.note_acknowledgement()
             full = self._wire.append(ack(received.token, headers))
             full |= self._acknowledge_up_to(*self._unsettled.catch_up())
         if full:
@@ -293,7 +316,7 @@ class StompConsumer:
         """Hand every unsettled message of this consumer back: the broker delivers them again."""
         if self._closed:
             return
-        if not self._connection.is_up:
+        if not self._link.is_up:
             raise ConnectionLostError("the connection is gone, and the messages with it: they come again")
         recovery = self._dialect.recovery(self._subscription)
         match recovery:
@@ -325,35 +348,33 @@ class StompConsumer:
         try:
             yield
         except JmsError as error:
-            self._connection.give_up(
-                ConnectionLostError(f"closed, for handing messages back failed: {error}")
-            )
+            self._link.give_up(ConnectionLostError(f"closed, for handing messages back failed: {error}"))
             raise
 
     def _resubscribe(self) -> None:
-        receipts = self._connection.replies.receipts(blame=True)
+        receipts = self._link.replies.receipts(blame=True)
         with self._lock:
             self._forget()
-            self._connection.routes.remove(self._key)
+            self._link.routes.remove(self._key)
             self._wire.append(self._unsubscribe())
             self._wire.append(self._subscribe(receipts.ask()))
-        self._connection.wait(receipts)
+        self._link.wait(receipts)
 
     def _subscribe_again(self) -> None:
-        receipts = self._connection.replies.receipts(blame=True)
+        receipts = self._link.replies.receipts(blame=True)
         with self._lock:
             # What was on its way when the subscription ended is unsettled, and not known yet (`Orphans`).
             self._in_order &= self._dialect.cumulative is Cumulative.SUBSCRIPTION
-            self._connection.routes.remove(self._key)
+            self._link.routes.remove(self._key)
             self._handing_back = False
             self._wire.append(self._subscribe(receipts.ask()))
-        self._connection.wait(receipts)
+        self._link.wait(receipts)
 
     def _disconnect(self) -> None:
         with self._lock:
             held = self._forget()
         if held:
-            self._connection.give_up(
+            self._link.give_up(
                 ConnectionLostError("closed to hand messages back: no gentler way is known for this server")
             )
 
@@ -364,30 +385,61 @@ class StompConsumer:
                 return
             self._closed = True
         try:
-            if self._connection.is_up:
+            if self._link.is_up:
                 self._hand_back()
         finally:
-            self._connection.routes.remove(self._key)
+            self._link.routes.remove(self._key)
             with self._lock:
                 self._forget()
         if delete_durable and self._subscription.durable_name is not None:
-            self._connection.delete_durable(self._subscription.durable_name, self._subscription.destination)
+            delete_subscription(self._link, self._subscription.durable_name, self._subscription.destination)
 
     def _hand_back(self) -> None:
-        receipts = self._connection.replies.receipts(blame=True)
+        receipts = self._link.replies.receipts(blame=True)
         with self._lock:
             # At once: an acknowledgement that follows the end of its subscription settles nothing.
             held = self._forget()
             self._handing_back = True
             self._wire.append(self._unsubscribe(receipts.ask()))
-        self._connection.wait(receipts)
+        self._link.wait(receipts)
         with self._lock:
             held += self._forget()
         recovery = self._dialect.recovery(self._subscription)
         if recovery is Recovery.DISCONNECT and held:
-            self._connection.give_up(
+            self._link.give_up(
                 ConnectionLostError("closed to hand messages back: no gentler way is known for this server")
             )
         if recovery is Recovery.HAND_BACK or (recovery is Recovery.NEGATIVE_ACKNOWLEDGE and held):
             tokens = [self._acknowledgement(frame) for frame in held]
-            self._connection.orphans.hand_back([token for token in tokens if token is not None])
+            self._link.orphans.hand_back([token for token in tokens if token is not None])
+
+
+def _may_accumulate(link: Link, subscription: Subscription) -> bool:
+    """Say whether one frame may acknowledge many of a new consumer's messages."""
+    if not subscription.in_order:
+        return False
+    match link.dialect.cumulative:
+        case Cumulative.UNUSED:
+            return False
+        case Cumulative.SUBSCRIPTION:
+            return True
+        case Cumulative.CONNECTION:
+            recovery = link.dialect.recovery(subscription)
+            return (
+                subscription.alone
+                and recovery is not Recovery.NEGATIVE_ACKNOWLEDGE
+                and link.routes.take_alone()
+            )
+        case _ as other:
+            assert_never(other)
+
+
+def ack(token: object, headers: bytes = b"") -> bytes:
+    """Return an ACK frame."""
+    # The id goes back as it came, escapes and all.
+    return b"ACK\nid:%b\n%b\n\0" % (bytes_of(token), headers)
+
+
+def nack(token: bytes, headers: bytes = b"") -> bytes:
+    """Return a NACK frame."""
+    return b"NACK\nid:%b\n%b\n\0" % (token, headers)

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from airflow_provider_jmsjca.core.configuration.destination_options import broker_options
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.transports.base import Consumer, Received, Subscription
+from airflow_provider_jmsjca.errors import PoisonMessageError
+from airflow_provider_jmsjca.transports.base import (
+    ABOUT_US,
+    Consumer,
+    Received,
+    Subscription,
+    poisoned_by,
+)
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
-from airflow_provider_jmsjca.transports.stomp.frames import Frame
-from airflow_provider_jmsjca.transports.stomp.likeness import Likeness
+from airflow_provider_jmsjca.transports.stomp.dialects.java_bodies import TRANSFORMATION, with_map
+from airflow_provider_jmsjca.transports.stomp.dialects.templates import Templates
+from airflow_provider_jmsjca.transports.stomp.dialects.values import BODILESS, BODY_KIND
+from airflow_provider_jmsjca.transports.stomp.spill import SpilledFrame
+from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
 
 
 class Decoder:
@@ -19,12 +30,15 @@ class Decoder:
         subscription: What the frames come for.
     """
 
-    __slots__ = ("_dialect", "_likeness", "_subscription")
+    __slots__ = ("_bodiless", "_dialect", "_maps", "_subscription", "_templates")
 
     def __init__(self, dialect: Dialect, subscription: Subscription) -> None:
         self._dialect = dialect
         self._subscription = subscription
-        self._likeness = Likeness(dialect)
+        self._templates = Templates(dialect)
+        options = broker_options(subscription.destination)
+        self._bodiless = options.get(BODILESS)
+        self._maps = TRANSFORMATION in options
 
     def decode(self, frame: Frame, *, again: bool) -> JmsMessage:
         """Return the message.
@@ -34,19 +48,35 @@ class Decoder:
             again: It was handed out before, which the broker doesn't know: the message counts as redelivered.
 
         Raises:
-            PoisonMessageError: It can't be decoded.
+            PoisonMessageError: It can't be decoded. Nothing else is raised, whatever the frame holds.
         """
-        alike = self._likeness.match(frame)
-        if alike is None:
-            headers = frame.headers()
-            message = self._dialect.decode(frame, headers, self._subscription)
-            self._likeness.learn(frame, headers, message)
-        else:
-            message = self._dialect.decode_alike(frame, *alike)
+        if frame.fault is not None:
+            raise PoisonMessageError(f"the message isn't as it was sent: {frame.fault}")
+        try:
+            message = self._decode(frame)
+        except ABOUT_US:
+            raise
+        except Exception as error:
+            raise poisoned_by(error) from error
         return replace(message, redelivered=True) if again else message
 
+    def _decode(self, frame: Frame) -> JmsMessage:
+        unsaid = self._bodiless is not None and not frame.body
+        alike = None if unsaid else self._templates.match(frame)
+        if alike is not None:
+            message = self._dialect.decode_alike(frame, *alike)
+        else:
+            headers = frame.headers()
+            # An empty bytes message has a content-length: nothing was left out of it.
+            if unsaid and "content-length" not in headers:
+                headers.setdefault(BODY_KIND, self._bodiless or "")
+            message = self._dialect.decode(frame, headers, self._subscription)
+            if not unsaid:
+                self._templates.learn(frame, headers, message)
+        return with_map(message) if self._maps else message
+
     def salvage(self, frame: Frame) -> JmsMessage:
-        """Return what can be kept of a message that can't be decoded."""
+        """Return what can be kept of a message that can't be decoded; raises nothing, whatever it holds."""
         return self._dialect.salvage(frame, self._subscription)
 
 
@@ -81,13 +111,23 @@ class ReceivedFrame(Received):
 
         Raises:
             PoisonMessageError: It can't be decoded.
+            ConnectionLostError: It was large, was kept on disk, and can't be read back.
         """
         message = self._message
         if message is None:
+            if isinstance(self._frame, SpilledFrame):
+                # Not kept here: whoever looks ahead would have all of them in memory.
+                return self._decoder.decode(self._frame.loaded(), again=self._again)
             message = self._message = self._decoder.decode(self._frame, again=self._again)
         return message
 
     @property
+    def is_on_disk(self) -> bool:
+        """Whether it is kept on disk, for memory is used up."""
+        return isinstance(self._frame, SpilledFrame)
+
+    @property
     def salvaged(self) -> JmsMessage | None:
         """A bytes message with the body as it came."""
-        return self._decoder.salvage(self._frame)
+        frame = self._frame
+        return self._decoder.salvage(frame.loaded() if isinstance(frame, SpilledFrame) else frame)

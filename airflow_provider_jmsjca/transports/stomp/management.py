@@ -10,16 +10,15 @@ from __future__ import annotations
 import json
 import queue
 import uuid
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConnectionLostError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import Received, Subscription
-from airflow_provider_jmsjca.transports.stomp.frames import encode
-
-if TYPE_CHECKING:
-    from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from airflow_provider_jmsjca.transports.stomp.consumer import subscribe
+from airflow_provider_jmsjca.transports.stomp.link.link import Link
+from airflow_provider_jmsjca.transports.stomp.wire.frames import encode
 
 _ADDRESS: Final = "activemq.management"
 _NAMED_AT_MOST: Final = 1000
@@ -35,20 +34,20 @@ class QueueControl:
     """Asks about one queue. Use it as a context manager.
 
     Args:
-        connection: To Artemis.
+        link: To Artemis.
         name: The queue's name.
         timeout: Seconds to wait for each answer.
     """
 
-    def __init__(self, connection: StompConnection, name: str, timeout: float) -> None:
-        self._connection = connection
+    def __init__(self, link: Link, name: str, timeout: float) -> None:
+        self._link = link
         self._resource = f"queue.{name}"
         self._timeout = timeout
         self._answers: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
         self._reply_to = f"jmsjca.replies.{uuid.uuid4().hex}"
-        connection.on_lost(lambda _: self._answers.put(None))
-        self._consumer = connection.consume(
-            Subscription(destination=Destination.queue(self._reply_to)), self._answers.put
+        link.on_lost(lambda _: self._answers.put(None))
+        self._consumer = subscribe(
+            link, Subscription(destination=Destination.queue(self._reply_to)), self._answers.put
         )
 
     def __enter__(self) -> Self:
@@ -57,7 +56,7 @@ class QueueControl:
 
     def __exit__(self, *_: object) -> None:
         """Stop listening for answers."""
-        if self._connection.is_up:
+        if self._link.is_up:
             self._consumer.close()
 
     def attribute(self, name: str) -> int:
@@ -77,7 +76,7 @@ class QueueControl:
             **what,
         }
         # Without a content-length, or the broker takes it for bytes and closes the connection.
-        self._connection.wire.write(encode("SEND", headers.items(), body))
+        self._link.wire.write(encode("SEND", headers.items(), body))
         try:
             received = self._answers.get(timeout=self._timeout)
         except queue.Empty:
@@ -86,17 +85,17 @@ class QueueControl:
             raise PermanentBrokerError(
                 f"the connection was closed over a question to {_ADDRESS} (it needs the permission 'manage')"
             )
-        message = received.message
+        message = received.readable  # an operation without a result answers without a body
         self._consumer.acknowledge((received,))
-        text = message.body if isinstance(message.body, str) else ""
-        if message.properties.get("_AMQ_OperationSucceeded") != "true":
+        text = message.body if message is not None and isinstance(message.body, str) else ""
+        if message is None or message.properties.get("_AMQ_OperationSucceeded") != "true":
             kind = _UnknownQueueError if _UNKNOWN in text else PermanentBrokerError
             raise kind(f"{_ADDRESS} refused {self._resource}: {text}")
         answer = json.loads(text) if text else []
         return answer[0] if answer else None
 
 
-def backlog(connection: StompConnection, destination: Destination, timeout: float) -> Backlog:
+def backlog(link: Link, destination: Destination, timeout: float) -> Backlog:
     """Return what a queue holds; nothing if there is no such queue.
 
     Raises:
@@ -104,8 +103,8 @@ def backlog(connection: StompConnection, destination: Destination, timeout: floa
         PermanentBrokerError: The user may not ask.
         ConnectionLostError: There was no answer in time.
     """
-    connection.capabilities.require(connection.broker, "backlog", purpose="asking what a queue holds")
-    with QueueControl(connection, destination.name, timeout) as control:
+    link.dialect.capabilities.require(link.broker, "backlog", purpose="asking what a queue holds")
+    with QueueControl(link, destination.name, timeout) as control:
         try:
             # An attribute of a queue that isn't there is refused without saying so.
             there = int(control.call("countMessages"))

@@ -14,9 +14,10 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
 )
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, TlsSettings, Transport
-from airflow_provider_jmsjca.transports.stomp.channel import open_channel
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
-from airflow_provider_jmsjca.transports.stomp.refusals import NoAnswerError
+from airflow_provider_jmsjca.transports.stomp.link.link import Link
+from airflow_provider_jmsjca.transports.stomp.link.refusals import NoAnswerError
+from airflow_provider_jmsjca.transports.stomp.wire.channel import open_channel
 
 PLAIN: Final = "stomp"
 TLS: Final = "stomp+ssl"
@@ -47,7 +48,7 @@ class StompTransport:
         for host, port in settings.hosts:
             address = (host, port or DEFAULT_PORTS[settings.scheme])
             try:
-                return _open(settings, address)
+                return StompConnection(_open(settings, address))
             except (AuthenticationError, ConfigurationError):
                 raise
             except (TransientBrokerError, PermanentBrokerError) as error:
@@ -62,7 +63,7 @@ class StompTransport:
         )
 
 
-def _open(settings: ConnectionSettings, address: tuple[str, int]) -> StompConnection:
+def _open(settings: ConnectionSettings, address: tuple[str, int]) -> Link:
     deadline = monotonic() + settings.connect_timeout.total_seconds()
     try:
         try:
@@ -75,19 +76,19 @@ def _open(settings: ConnectionSettings, address: tuple[str, int]) -> StompConnec
         raise AuthenticationError(f"{settings.scheme}://{address[0]}:{address[1]}: {error}") from error
 
 
-def _attempt(settings: ConnectionSettings, address: tuple[str, int], deadline: float) -> StompConnection:
+def _attempt(settings: ConnectionSettings, address: tuple[str, int], deadline: float) -> Link:
     tls = (settings.tls or TlsSettings()) if settings.scheme == TLS else None
     try:
         channel = open_channel(*address, tls, deadline)
         try:
-            connection = StompConnection(settings, address, channel, lambda: _open(settings, address))
+            link = Link(settings, address, channel, lambda: _open(settings, address))
         except BaseException:
             channel.close()
             raise
-        connection.open(deadline)
+        link.open(deadline)
     except OSError as error:  # of file descriptors, mostly
         raise TransientBrokerError(f"this process can't have another connection: {error}") from error
-    return connection
+    return link
 
 
 def _check(settings: ConnectionSettings) -> None:

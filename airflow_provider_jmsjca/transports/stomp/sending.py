@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from airflow_provider_jmsjca.errors import (
     ConnectionLostError,
@@ -19,11 +19,9 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
 )
 from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.units import TransactionUnit
-from airflow_provider_jmsjca.transports.stomp.wire import FLUSH_SIZE
-
-if TYPE_CHECKING:
-    from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from airflow_provider_jmsjca.transports.stomp.wire.wire import FLUSH_SIZE
 
 _log = logging.getLogger(__name__)
 
@@ -47,15 +45,15 @@ class _Way(Protocol):
         """Give back what it took for itself."""
 
 
-def send(connection: StompConnection, outgoing: Iterable[Outgoing]) -> int:
+def send(link: Link, outgoing: Iterable[Outgoing]) -> int:
     """Send messages, and return how many; errors are those of `Connection.send`.
 
     They go in parts: of one with a message that can't be encoded nothing is sent, of those before it all.
     """
-    if not connection.is_up:
+    if not link.is_up:
         raise ConnectionLostError("the connection is gone; nothing was sent")
-    singly = _Singly(connection)
-    way: _Way = _InTransactions(connection) if connection.dialect.bulk_transactions else singly
+    singly = _Singly(link)
+    way: _Way = _InTransactions(link) if link.dialect.bulk_transactions else singly
     sent = 0
     with contextlib.closing(way):
         try:
@@ -91,9 +89,9 @@ def _parts(outgoing: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
         yield part
 
 
-def send_confirmed(connection: StompConnection, messages: list[Outgoing], frames: list[bytes]) -> None:
+def send_confirmed(link: Link, messages: list[Outgoing], frames: list[bytes]) -> None:
     """Send messages that are encoded already, each with a receipt, pipelined; wait for all."""
-    singly = _Singly(connection)
+    singly = _Singly(link)
     singly.send(messages, 0, frames)
     singly.finish()
 
@@ -111,24 +109,24 @@ def _pieces(frames: list[bytes]) -> Iterator[slice]:
 class _Singly:
     """Each message is confirmed by itself."""
 
-    def __init__(self, connection: StompConnection) -> None:
-        self._connection = connection
-        self._receipts = connection.replies.receipts(blame=not connection.dialect.errors_name_frames)
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._receipts = link.replies.receipts(blame=not link.dialect.errors_name_frames)
         self._asked: dict[str, tuple[int, Outgoing]] = {}
         self._largest = 0
 
     def send(self, messages: list[Outgoing], before: int, frames: list[bytes] | None = None) -> None:
         """Send with receipts, after the part before the last one is confirmed."""
-        connection, receipts = self._connection, self._receipts
+        link, receipts = self._link, self._receipts
         if frames is None:
-            frames = [connection.encode(one) for one in messages]
-        wire = connection.wire
+            frames = [link.encode(one) for one in messages]
+        wire = link.wire
 
         def put() -> None:
-            connection.wait(receipts, _MOST_MESSAGES)
+            link.wait(receipts, _MOST_MESSAGES)
             self._asked = {key: value for key, value in self._asked.items() if receipts.is_open(key)}
             self._largest = max(self._largest, *map(len, frames))
-            connection.limits.sending(self._largest)
+            link.limits.sending(self._largest)
             try:
                 for piece in _pieces(frames):
                     asked = receipts.ask_for(len(frames[piece]))
@@ -141,7 +139,7 @@ class _Singly:
                     wire.append(b"".join(with_receipts))
                     wire.flush()
             except ConnectionLostError:
-                connection.wait(receipts)  # raises what the broker said last, if it did
+                link.wait(receipts)  # raises what the broker said last, if it did
                 raise
 
         self._explained(put)
@@ -149,7 +147,7 @@ class _Singly:
     def finish(self) -> None:
         """Wait for all receipts."""
         if self._asked:
-            self._explained(lambda: self._connection.wait(self._receipts))
+            self._explained(lambda: self._link.wait(self._receipts))
             self._asked.clear()
 
     def close(self) -> None:
@@ -165,7 +163,7 @@ class _Singly:
             raise PermanentBrokerError(f"{name} was refused: {error}") from error
         except ConnectionLostError as error:
             self._asked.clear()
-            refusal = self._connection.limits.passed(self._largest)
+            refusal = self._link.limits.passed(self._largest)
             if refusal is not None:
                 raise PermanentBrokerError(f"a message was refused: {refusal}") from error
             raise InDoubtError(f"the connection was lost while sending: {error}") from error
@@ -176,12 +174,12 @@ class _Bulk:
     """The messages of one transaction.
 
     Attributes:
-        connection: What it travels on.
+        link: What it travels on.
         before: How many were sent before these.
         decided: COMMIT is on its way.
     """
 
-    connection: StompConnection
+    link: Link
     unit: TransactionUnit
     messages: list[Outgoing]
     before: int
@@ -189,7 +187,7 @@ class _Bulk:
 
     def refusal(self) -> PermanentBrokerError | None:
         """Return why the broker has closed the connection, if it was for one of these messages."""
-        return self.connection.limits.passed(self.unit.largest)
+        return self.link.limits.passed(self.unit.largest)
 
 
 class _InTransactions:
@@ -200,8 +198,8 @@ class _InTransactions:
     and whatever fails, what is there is a beginning without gaps.
     """
 
-    def __init__(self, connection: StompConnection) -> None:
-        self._connections = [connection]
+    def __init__(self, link: Link) -> None:
+        self._links = [link]
         self._bulks: deque[_Bulk] = deque()
         self._transactions = 0
 
@@ -210,16 +208,16 @@ class _InTransactions:
         self._transactions += 1
         if self._transactions == _SECOND_CONNECTION_FROM:
             self._connect()
-        connection = self._connections[self._transactions % len(self._connections)]
-        if not connection.is_up:  # a second one on which nothing was under way: nothing is in doubt
-            connection = self._connections[0]
-        unit = TransactionUnit(connection)
+        link = self._links[self._transactions % len(self._links)]
+        if not link.is_up:  # a second one on which nothing was under way: nothing is in doubt
+            link = self._links[0]
+        unit = TransactionUnit(link)
         try:
             frames = unit.encode(messages)
         except BaseException:
             unit.abandon()
             raise
-        bulk = _Bulk(connection, unit, messages, before)
+        bulk = _Bulk(link, unit, messages, before)
         self._bulks.append(bulk)
         if self._bulks[0].decided:
             self._advance()  # concludes the last but one
@@ -235,7 +233,7 @@ class _InTransactions:
 
     def _connect(self) -> None:
         """Open the second connection; without it the first one does all."""
-        first = self._connections[0]
+        first = self._links[0]
         try:
             second = first.another()
         except JmsError as error:
@@ -244,7 +242,7 @@ class _InTransactions:
             )
             return
         if second is not None:
-            self._connections.append(second)
+            self._links.append(second)
 
     def finish(self) -> None:
         """Commit what isn't yet."""
@@ -253,8 +251,8 @@ class _InTransactions:
 
     def close(self) -> None:
         """Close the second connection."""
-        for connection in self._connections[1:]:
-            connection.close()
+        for link in self._links[1:]:
+            link.close()
 
     def _advance(self) -> None:
         """Take the oldest transaction one step on."""
@@ -277,7 +275,7 @@ class _InTransactions:
         try:
             step()
         except PermanentBrokerError as error:
-            if not bulk.connection.is_up:
+            if not bulk.link.is_up:
                 raise self._lost(bulk, error) from error
             self._once_more()
         except (ConnectionLostError, InDoubtError) as error:
@@ -289,13 +287,13 @@ class _InTransactions:
     def _lost(self, bulk: _Bulk, error: JmsError) -> JmsError:
         """Give up, and return what to say of it: the connection of this bulk is lost."""
         oldest = self._bulks[0]
-        if oldest.decided and oldest.connection is not bulk.connection:
+        if oldest.decided and oldest.link is not bulk.link:
             with contextlib.suppress(JmsError):  # then it stays there, in doubt
                 self._conclude()
         bulks = self._give_up()
         for each in bulks:
             # What is decided was taken in before its COMMIT: it isn't to blame.
-            asked = each.connection is bulk.connection and not each.decided
+            asked = each.link is bulk.link and not each.decided
             refusal = each.refusal() if asked else None
             if refusal is not None:
                 first = bulks[0].before + 1
@@ -321,7 +319,7 @@ class _InTransactions:
         """Send one by one what the broker refused as a whole, up to the message that it refuses."""
         for bulk in self._give_up():
             for position, one in enumerate(bulk.messages):
-                singly = _Singly(self._connections[0])
+                singly = _Singly(self._links[0])
                 singly.send([one], bulk.before + position)
                 singly.finish()
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
@@ -19,14 +20,10 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
 )
 from airflow_provider_jmsjca.transports.base import Outgoing, Received
-from airflow_provider_jmsjca.transports.stomp.acknowledging import Claim
-from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
-from airflow_provider_jmsjca.transports.stomp.frames import encode
-from airflow_provider_jmsjca.transports.stomp.late import LateAcknowledgements
-from airflow_provider_jmsjca.transports.stomp.replies import Receipts
-
-if TYPE_CHECKING:
-    from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from airflow_provider_jmsjca.transports.stomp.consumer import Claim, StompConsumer, ack
+from airflow_provider_jmsjca.transports.stomp.link.link import Link
+from airflow_provider_jmsjca.transports.stomp.link.replies import Receipts
+from airflow_provider_jmsjca.transports.stomp.wire.frames import encode
 
 _log = logging.getLogger(__name__)
 
@@ -37,15 +34,15 @@ _JOINED: Final = 50
 class Unit:
     """What units of every kind have: what they settle, and whether they are over."""
 
-    def __init__(self, connection: StompConnection) -> None:
-        self._connection = connection
-        self._wire = connection.wire
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._wire = link.wire
         self._lock = threading.Lock()
         self._over = False
         self._received: list[Received] = []
 
     def _check_open(self) -> None:
-        if not self._connection.is_up:
+        if not self._link.is_up:
             raise ConnectionLostError(
                 "the connection was lost before the commit began; nothing of this unit of work happened"
             )
@@ -83,11 +80,11 @@ class TransactionUnit(Unit):
     there is nothing else, there is nothing to make sure of before.
     """
 
-    def __init__(self, connection: StompConnection) -> None:
-        super().__init__(connection)
-        begun = connection.transactions.take()
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        begun = link.take_transaction()
         self._was_begun = begun is not None
-        self._identifier = connection.new_transaction_id() if begun is None else begun
+        self._identifier = link.new_transaction_id() if begun is None else begun
         self._header = b"transaction:%b\n" % self._identifier.encode()
         self._begun = False
         self._to_check = False
@@ -95,7 +92,8 @@ class TransactionUnit(Unit):
         self._fault: JmsError | None = None
         self._consumers: set[StompConsumer] = set()
         self._early: set[StompConsumer] = set()
-        self._late = LateAcknowledgements()
+        self._late: list[Received] = []
+        self._late_counts: Counter[StompConsumer] = Counter()
         self._acknowledgements = b""
         self._reply: Receipts | None = None
 
@@ -111,12 +109,12 @@ class TransactionUnit(Unit):
 
     def encode(self, messages: Iterable[Outgoing]) -> list[bytes]:
         """Return the frames of messages to send."""
-        encode, header = self._connection.encode, self._header
+        encode, header = self._link.encode, self._header
         return [encode(one, header) for one in messages]
 
     def send(self, outgoing: Outgoing) -> None:
         """Add a message to send."""
-        frame = self._connection.encode(outgoing, self._header)
+        frame = self._link.encode(outgoing, self._header)
         self._announce(len(frame))
         self._put(frame)
 
@@ -130,7 +128,7 @@ class TransactionUnit(Unit):
         """Say how large a frame is about to leave: the broker may close the connection over it."""
         if size > self._largest:
             self._largest = size
-            self._connection.limits.sending(size)
+            self._link.limits.sending(size)
 
     def _put(self, data: bytes) -> None:
         """Leave frames in the buffer, and send it when it is full: nobody sees them before COMMIT."""
@@ -158,7 +156,8 @@ class TransactionUnit(Unit):
             self._received.append(received)
             self._consumers.add(consumer)
             if claim is Claim.LATE:
-                self._late.add(received, consumer)
+                self._late.append(received)
+                self._late_counts[consumer] += 1
             elif not consumer.settles_in_order:
                 self._early.add(consumer)
                 self._to_check = True
@@ -166,7 +165,7 @@ class TransactionUnit(Unit):
     def _begin(self) -> None:
         if not self._begun:
             self._begun = True
-            self._connection.watch(self)
+            self._link.watch(self)
             if not self._was_begun:
                 self._wire.append(encode("BEGIN", [("transaction", self._identifier)]))
 
@@ -196,11 +195,11 @@ class TransactionUnit(Unit):
             self._acknowledgements = b"".join(
                 [
                     *(consumer.acknowledgement_of(self._header) for consumer in self._consumers),
-                    self._late.frames(self._header),
+                    *self._late_acknowledgements(),
                 ]
             )
             if self._to_check:
-                self._reply = self._connection.ask()
+                self._reply = self._link.ask()
 
     def decide(self) -> None:
         """Wait for the answer, and say COMMIT."""
@@ -208,13 +207,13 @@ class TransactionUnit(Unit):
             return
         with self._undone_if_refused():
             if self._reply is not None:
-                self._connection.wait(self._reply)
+                self._link.wait(self._reply)
                 if self._fault is not None:
                     self._give_up_if_forgotten(self._fault)
                     raise PermanentBrokerError(f"the broker refused a part of the unit: {self._fault}")
         self._fault = None
-        self._early |= self._late.consumers  # COMMIT makes the broker forget their messages
-        self._reply = self._connection.replies.receipts()
+        self._early |= set(self._late_counts)  # COMMIT makes the broker forget their messages
+        self._reply = self._link.replies.receipts()
         commit = encode("COMMIT", [("transaction", self._identifier), ("receipt", self._reply.ask())])
         try:
             self._wire.append(self._acknowledgements + commit)
@@ -224,13 +223,13 @@ class TransactionUnit(Unit):
             self._wire.flush()
 
     def _tells_of_forgotten(self, error: JmsError) -> bool:
-        return self._connection.dialect.forgotten in str(error)
+        return self._link.dialect.forgotten in str(error)
 
     def _give_up_if_forgotten(self, fault: JmsError) -> None:
         """Close a connection whose broker has forgotten a message: it comes again over another."""
         if self._received and self._tells_of_forgotten(fault):
             loss = ConnectionLostError(f"closed, for a message can't be settled over it any more: {fault}")
-            self._connection.give_up(loss)
+            self._link.give_up(loss)
             raise loss
 
     def conclude(self) -> None:
@@ -238,8 +237,8 @@ class TransactionUnit(Unit):
         if self._reply is None:
             return
         try:
-            self._connection.wait(self._reply)
-            self._connection.unwatch(self)
+            self._link.wait(self._reply)
+            self._link.unwatch(self)
             if self._fault is not None:
                 self._give_up_if_forgotten(self._fault)
                 _log.warning("Committed all the same: %s", self._fault)
@@ -247,11 +246,11 @@ class TransactionUnit(Unit):
             self._undone()  # the broker knows it no more, and would put ABORT down to other units
             raise
         except ConnectionLostError as error:
-            self._connection.unwatch(self)
+            self._link.unwatch(self)
             raise in_doubt(error) from error
         for consumer in self._consumers:
             consumer.settled(each for each in self._received if each.consumer is consumer)
-        self._late.end()
+        self._give_back_late()
 
     @contextlib.contextmanager
     def _undone_if_refused(self) -> Iterator[None]:
@@ -261,13 +260,13 @@ class TransactionUnit(Unit):
             self.abandon()
             raise
         except ConnectionLostError as error:
-            self._connection.unwatch(self)
+            self._link.unwatch(self)
             self._explain(error)
             raise
 
     def _explain(self, error: ConnectionLostError) -> None:
         """Raise what is to blame for a lost connection, if it is a message of this unit."""
-        refusal = self._connection.limits.passed(self._largest) if self._largest else None
+        refusal = self._link.limits.passed(self._largest) if self._largest else None
         if refusal is not None:
             raise refusal from error
 
@@ -281,22 +280,34 @@ class TransactionUnit(Unit):
         if not self._begun:
             self._give_back()
             return
-        if self._connection.is_up:
+        if self._link.is_up:
             self._wire.write(encode("ABORT", [("transaction", self._identifier)]))
         self._undone()
 
     def _undone(self) -> None:
         self._begun = self._was_begun = False
-        self._connection.unwatch(self)
+        self._link.unwatch(self)
         for consumer in self._early:
             consumer.acknowledge_early()
         self._release()
-        self._late.end()
+        self._give_back_late()
+
+    def _late_acknowledgements(self) -> Iterator[bytes]:
+        """Yield the acknowledgements that waited for COMMIT; none of what the broker has back already."""
+        for each in self._late:
+            if not each.is_stale:
+                yield ack(each.token, self._header)
+
+    def _give_back_late(self) -> None:
+        """Give back the room that late acknowledgements took at their consumers."""
+        counts, self._late_counts = self._late_counts, Counter()
+        for consumer, count in counts.items():
+            consumer.late_is_over(count)
 
     def _give_back(self) -> None:
         if self._was_begun:
             self._was_begun = False
-            self._connection.transactions.give_back(self._identifier)
+            self._link.give_back_transaction(self._identifier)
 
 
 def in_doubt(error: ConnectionLostError) -> InDoubtError:

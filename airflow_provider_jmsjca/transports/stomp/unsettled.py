@@ -9,8 +9,7 @@ from typing import Final
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Consumer, Received
-from airflow_provider_jmsjca.transports.stomp.acknowledging import bytes_of
-from airflow_provider_jmsjca.transports.stomp.frames import Frame
+from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
 
 _OUT_OF_ORDER: Final = (
     "a unit of work settles a message while one before it is unsettled; the subscription promised to settle "
@@ -185,3 +184,8 @@ class Unsettled:
     def _waiting(self) -> Iterator[bytes]:
         """Yield what isn't acknowledged early."""
         return itertools.filterfalse(self._early.__contains__, self.frames)
+
+
+def bytes_of(token: object) -> bytes:
+    """Return a token as it stands on the wire."""
+    return token if isinstance(token, bytes) else b""

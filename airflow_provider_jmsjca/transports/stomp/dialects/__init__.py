@@ -1,4 +1,8 @@
-"""One dialect per broker, chosen from the `server` header of CONNECTED."""
+"""One dialect per broker, chosen from the `server` header of CONNECTED.
+
+A dialect has no state: it turns messages into frames and back, and says how its broker settles and recovers.
+It stands on the frames of `wire`, and knows neither links nor consumers.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.stomp.dialects.activemq import ActiveMqDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
@@ -14,14 +19,33 @@ from airflow_provider_jmsjca.transports.stomp.dialects.generic import GenericDia
 from airflow_provider_jmsjca.transports.stomp.dialects.rabbitmq import RabbitMqDialect
 
 GENERIC: Final = GenericDialect()
-BY_SERVER: Final[Mapping[str, Dialect]] = MappingProxyType(
-    {
-        "ActiveMQ": ActiveMqDialect(),
-        "ActiveMQ-Artemis": ArtemisDialect(),
-        "RabbitMQ": RabbitMqDialect(),
-    }
-)
+_known: Final[dict[str, Dialect]] = {
+    "ActiveMQ": ActiveMqDialect(),
+    "ActiveMQ-Artemis": ArtemisDialect(),
+    "RabbitMQ": RabbitMqDialect(),
+}
+BY_SERVER: Final[Mapping[str, Dialect]] = MappingProxyType(_known)
+_OURS: Final = frozenset(_known)
 _SERVER: Final = re.compile(r"(?P<name>[^/\s]*)(?:/(?P<version>\S*))?")
+
+
+def register(server: str, dialect: Dialect) -> None:
+    """Use a dialect of your own for a server, in this process and from the next connection on.
+
+    Args:
+        server: What the server calls itself in the `server` header of CONNECTED, up to the slash.
+        dialect: An object; all connections to such servers share it.
+
+    Raises:
+        ConfigurationError: That server has a dialect of this package, or the name can't stand in the header.
+    """
+    if server in _OURS:
+        raise ConfigurationError(f"server {server!r} has a dialect of this package, which stays")
+    if not server or not _SERVER.fullmatch(server) or "/" in server:
+        raise ConfigurationError(
+            f"server {server!r}: expected the name in the server header of CONNECTED, up to the slash"
+        )
+    _known[server] = dialect
 
 
 def recognise(server: str) -> tuple[Dialect, str, str]:

@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from airflow_provider_jmsjca.core import modified_utf8
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
+from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue, modified_utf8
+from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Capabilities, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.headers import RENAMED, RESERVED, Command, Headers
+from airflow_provider_jmsjca.transports.stomp.dialects.java_bodies import MAPS_AS_XML, TRANSFORMATION
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
 from airflow_provider_jmsjca.transports.stomp.dialects.values import (
+    BODILESS,
+    BODILESS_KINDS,
     BODY_KIND,
     BYTES,
-    EMPTY,
     TEXT,
     bytes_of,
-    marked_kind,
+    no_body,
     text_of,
 )
-from airflow_provider_jmsjca.transports.stomp.frames import Frame, escape
+from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, escape
 
 LONGEST_PROPERTY: Final = 10_000
 LONGEST_HEADER_LINE: Final = 10 * 1024
@@ -41,7 +43,13 @@ _UNSEEN: Final = ("JMSXGroupID", "JMSXGroupSeq")
 class ActiveMqDialect(Dialect):
     """ActiveMQ Classic: real transactions, selectors, browsing; types and empty bodies get lost.
 
-    A Java map, stream or object message arrives as an empty message and can't be told from one.
+    A Java map, stream or object message arrives without its body, and so do a Java message that has none and
+    text that is empty or null: nothing tells them apart. All of them are undecodable, unless this package
+    sent them, for the body of the first three would be lost. An empty bytes message has its content-length.
+
+    Maps come whole to a destination with the option `transformation`. It isn't the default: an object of a
+    class that the broker doesn't trust then ends the connection, each time it is its turn, and text that
+    looks like such a map can't be told from one.
     """
 
     product: ClassVar[str] = "activemq"
@@ -80,7 +88,7 @@ class ActiveMqDialect(Dialect):
     }
     hidden: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser"} | _SCHEDULING
     unread: ClassVar[frozenset[str]] = Dialect.unread | _SCHEDULING
-    taken: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser", "transformation"}
+    taken: ClassVar[frozenset[str]] = RESERVED | {"amq-msg-type", "browser", TRANSFORMATION}
     consumer_options: ClassVar[frozenset[str]] = frozenset(
         {
             "activemq.dispatchAsync",
@@ -89,8 +97,14 @@ class ActiveMqDialect(Dialect):
             "activemq.noLocal",
             "activemq.priority",
             "activemq.retroactive",
+            TRANSFORMATION,
         }
     )
+    reading_options: ClassVar[frozenset[str]] = frozenset({BODILESS})
+    choices: ClassVar[Mapping[str, frozenset[str]]] = {
+        BODILESS: BODILESS_KINDS,
+        TRANSFORMATION: frozenset({MAPS_AS_XML}),
+    }
     no_local: ClassVar[frozenset[str]] = frozenset({"activemq.noLocal"})
 
     def process(self, session: str) -> str | None:
@@ -108,8 +122,8 @@ class ActiveMqDialect(Dialect):
             "destination": self.destination(subscription.destination),
             "activemq.prefetchSize": str(max(1, self.prefetch(subscription))),  # with 0 nothing ever comes
         }
-        if subscription.selector:
-            headers["selector"] = subscription.selector
+        if subscription.selector and (selector := Selector.parse(subscription.selector).portable):
+            headers["selector"] = selector
         if subscription.durable_name is not None:
             headers["activemq.subscriptionName"] = subscription.durable_name
         return headers
@@ -181,11 +195,15 @@ class ActiveMqDialect(Dialect):
             )
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Take what has a content-length for bytes unless it says text, a body without for text."""
+        """Take what has a content-length for bytes unless it says text, a body without for text.
+
+        Raises:
+            PoisonMessageError: It isn't Unicode, or there is neither a body nor our mark that there is none.
+        """
         if headers.get("amq-msg-type") == "text":
             return TEXT, modified_utf8.decode(frame.body)
         if "content-length" in headers:
             return BYTES, frame.body
-        if frame.body or marked_kind(headers) is TEXT:
+        if frame.body:
             return TEXT, modified_utf8.decode(frame.body)
-        return EMPTY, None
+        return no_body(headers, self.product)

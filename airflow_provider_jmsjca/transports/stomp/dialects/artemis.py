@@ -8,12 +8,15 @@ from typing import ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage
-from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
+from airflow_provider_jmsjca.core.selector import Selector
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.headers import RESERVED, Command, Headers
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
 from airflow_provider_jmsjca.transports.stomp.dialects.values import (
+    BODILESS,
+    BODILESS_KINDS,
     BODY_KIND,
     BYTES,
     EMPTY,
@@ -21,9 +24,10 @@ from airflow_provider_jmsjca.transports.stomp.dialects.values import (
     bytes_of,
     decode_text,
     marked_kind,
+    no_body,
     text_of,
 )
-from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame
+from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, Frame
 
 DEFAULT_WINDOW: Final = 1024 * 1024
 BYTES_PER_MESSAGE: Final = 1500
@@ -57,7 +61,9 @@ _FEW_CHARACTERS: Final = 20_000
 class ArtemisDialect(Dialect):
     """Artemis: its ACK ignores transactions and its NACK destroys the message, so it gets neither.
 
-    A Java map or stream message arrives as a few bytes, an object message as an empty one, unmarked.
+    A Java map or stream message arrives as a few bytes, which aren't its body, and an object message without
+    its body; so do a Java message that has none and text that is empty or null. All of them are undecodable,
+    unless this package sent them.
     Text that holds NUL travels as bytes with our marker: it comes back as text to this package, and as a
     bytes message to Java.
     """
@@ -84,6 +90,8 @@ class ArtemisDialect(Dialect):
     }
     taken: ClassVar[frozenset[str]] = _HIDDEN
     consumer_options: ClassVar[frozenset[str]] = frozenset({"no-local"})
+    reading_options: ClassVar[frozenset[str]] = frozenset({BODILESS})
+    choices: ClassVar[Mapping[str, frozenset[str]]] = {BODILESS: BODILESS_KINDS}
 
     def check(self, subscription: Subscription, broker: BrokerInfo, client_id: str | None) -> None:
         """Refuse selectors on names that match nothing."""
@@ -97,7 +105,7 @@ class ArtemisDialect(Dialect):
         headers = {
             "destination": subscription.destination.name,
             "subscription-type": _ROUTING[subscription.destination.kind],
-            "consumer-window-size": str(_window(subscription.prefetch)),
+            "consumer-window-size": str(max(_window(subscription.prefetch), subscription.prefetch_bytes)),
         }
         if subscription.selector:
             headers["selector"] = _selector(subscription.selector)
@@ -181,7 +189,11 @@ class ArtemisDialect(Dialect):
         return "JMSXGroupID" if header == "_AMQ_GROUP_ID" else super().property_name(header)
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Tell bytes from text by where the broker puts content-length: early for bytes, last for text."""
+        """Tell bytes from text by where the broker puts content-length: early for bytes, last for text.
+
+        Raises:
+            PoisonMessageError: The text isn't UTF-8, or the broker may have left out the body.
+        """
         kind = marked_kind(headers)
         if kind is EMPTY:
             return EMPTY, None
@@ -191,8 +203,13 @@ class ArtemisDialect(Dialect):
             return BYTES, frame.body
         at = frame.head.find(b"\ncontent-length:")
         if at < 0:
-            return (TEXT, decode_text(frame.body)) if frame.body else (EMPTY, None)
+            return (TEXT, decode_text(frame.body)) if frame.body else no_body(headers, self.product)
         if frame.head.find(b"\n", at + 1) < 0:
+            if frame.body.startswith(b"\0"):
+                raise PoisonMessageError(
+                    "it begins with NUL, as what Artemis makes over STOMP of a Java map or stream message, "
+                    "whose body it leaves out; send text or bytes"
+                )
             return TEXT, decode_text(frame.body)
         return BYTES, frame.body
 
@@ -218,7 +235,12 @@ def _window(prefetch: int | None) -> int:
 
 
 def _selector(selector: str) -> str:
-    """Return the selector in the broker's words; numbers compare only with the prefix."""
+    """Return the selector in the broker's words; numbers compare only with the prefix.
+
+    Raises:
+        ConfigurationError: It is no selector.
+        CapabilityError: It asks for what matches nothing there.
+    """
     faults: list[str] = []
 
     def translate(match: re.Match[str]) -> str:
@@ -229,7 +251,7 @@ def _selector(selector: str) -> str:
             faults.append(f"a selector on {name} matches nothing on artemis over STOMP")
         return _SELECTOR_NAMES.get(name, name)
 
-    translated = _OUTSIDE_QUOTES.sub(translate, selector)
+    translated = _OUTSIDE_QUOTES.sub(translate, Selector.parse(selector).portable)
     if faults:
         raise CapabilityError(faults)
     return f"convert_string_expressions:{translated}"

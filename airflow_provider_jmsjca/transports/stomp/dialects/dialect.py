@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import (
@@ -18,11 +19,15 @@ from airflow_provider_jmsjca.core.message import (
     PropertyValue,
     unchecked_message,
 )
-from airflow_provider_jmsjca.core.message_checks import HIGHEST_PRIORITY
-from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
+from airflow_provider_jmsjca.core.message.checks import HIGHEST_PRIORITY, HIGHEST_RECEIVED_PRIORITY
+from airflow_provider_jmsjca.errors import (
+    CapabilityError,
+    ConfigurationError,
+    JmsError,
+    PoisonMessageError,
+)
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
-from airflow_provider_jmsjca.transports.stomp import frames
-from airflow_provider_jmsjca.transports.stomp.dialects.address import address_of, destination_of
+from airflow_provider_jmsjca.transports.stomp.dialects.destinations import address_of, destination_of
 from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
     NO_PROPERTIES,
     RENAMED,
@@ -32,12 +37,14 @@ from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
     header_value,
 )
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
+from airflow_provider_jmsjca.transports.stomp.dialects.templates import Template
 from airflow_provider_jmsjca.transports.stomp.dialects.values import number, whole
-from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame, unescape
-from airflow_provider_jmsjca.transports.stomp.likeness import Template
+from airflow_provider_jmsjca.transports.stomp.wire import frames
+from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, Frame, unescape
 
 _CONTENT_LENGTH: Final = "content-length"
 _LOWEST_NUMBER: Final = 0
+_T = TypeVar("_T")
 
 
 class Dialect(ABC):
@@ -67,6 +74,8 @@ class Dialect(ABC):
         taken: Names that no property can have on the wire; such properties travel under another name.
         consumer_options: Options of a destination that are headers of SUBSCRIBE. Source: J91.
         producer_options: Options of a queue that are headers of SEND. Source: J91.
+        reading_options: Options of a destination that say how what comes from there is read. Source: J91.
+        choices: The values that an option can have, where not any.
         no_local: Which consumer options keep a connection's own messages from it.
     """
 
@@ -91,10 +100,21 @@ class Dialect(ABC):
     taken: ClassVar[frozenset[str]] = RESERVED
     consumer_options: ClassVar[frozenset[str]] = frozenset()
     producer_options: ClassVar[frozenset[str]] = frozenset()
+    reading_options: ClassVar[frozenset[str]] = frozenset()
+    choices: ClassVar[Mapping[str, frozenset[str]]] = MappingProxyType({})
     no_local: ClassVar[frozenset[str]] = frozenset()
 
     def process(self, session: str) -> str | None:
         """Return which process of the broker a session id of CONNECTED belongs to, if that can be told."""
+        del session
+        return None
+
+    def proof(self, session: str) -> str | None:
+        """Return what each MESSAGE has in its head that no producer knows, besides ids of ours.
+
+        Args:
+            session: As CONNECTED gave it.
+        """
         del session
         return None
 
@@ -291,12 +311,12 @@ class Dialect(ABC):
             self.decode_properties(headers),
             self.message_id(headers),
             get("correlation-id"),
-            None if reply_to is None else Destination.from_header(reply_to),
+            None if reply_to is None else _reply_to(reply_to),
             get("type"),
             self.origin(headers, subscription),
             number(headers, "timestamp", None),
             self.expiration(headers),
-            number(headers, "priority", DEFAULT_PRIORITY) if "priority" in headers else DEFAULT_PRIORITY,
+            _priority(headers) if "priority" in headers else DEFAULT_PRIORITY,
             get("persistent") == "true",
             get("redelivered") == "true",
             self.delivery_count(headers),
@@ -341,22 +361,42 @@ class Dialect(ABC):
         )
 
     def salvage(self, frame: Frame, subscription: Subscription) -> JmsMessage:
-        """Return what can be kept of a message that can't be decoded: its body as it came, its headers."""
-        try:
-            headers = frame.headers()
-        except PoisonMessageError:
-            headers = {}
-        return JmsMessage(
+        """Return what can be kept of a message that can't be decoded: its body as it came, its headers.
+
+        A header that can't be read is kept as a property of its name. Raises nothing, whatever it holds.
+        """
+        headers = _readable_headers(frame)
+        unread: dict[str, str] = {}
+
+        def kept(read: Callable[[], _T], otherwise: _T, name: str) -> _T:
+            try:
+                return read()
+            except (JmsError, ValueError):
+                if name in headers:
+                    unread[name] = headers[name]
+                return otherwise
+
+        reply_to = headers.get("reply-to")
+        message = JmsMessage(
             body_kind=BodyKind.BYTES,
             body=frame.body,
-            properties={k.removeprefix(RENAMED): v for k, v in headers.items() if k not in self.hidden},
-            message_id=self.message_id(headers),
+            message_id=kept(lambda: self.message_id(headers), None, self.identifier),
             correlation_id=headers.get("correlation-id"),
+            reply_to=kept(lambda: None if reply_to is None else _reply_to(reply_to), None, "reply-to"),
             type=headers.get("type"),
-            destination=self.origin(headers, subscription),
+            destination=kept(
+                lambda: self.origin(headers, subscription), subscription.destination, "destination"
+            ),
+            timestamp=kept(lambda: number(headers, "timestamp", None), None, "timestamp"),
+            expiration=kept(lambda: self.expiration(headers), 0, "expires"),
+            priority=kept(lambda: _priority(headers), DEFAULT_PRIORITY, "priority"),
             persistent=headers.get("persistent") == "true",
             redelivered=headers.get("redelivered") == "true",
         )
+        shown = {
+            self.property_name(name): value for name, value in headers.items() if name not in self.hidden
+        }
+        return replace(message, properties=MappingProxyType(unread | shown))
 
     def decode_properties(self, headers: Mapping[str, str]) -> Mapping[str, PropertyValue]:
         """Return the properties among the headers, under their JMS names where the broker changed them."""
@@ -395,3 +435,35 @@ class Dialect(ABC):
     def origin(self, headers: Mapping[str, str], subscription: Subscription) -> Destination:
         """Return where the message was sent to."""
         return destination_of(headers.get("destination", "")) or subscription.destination
+
+
+def _reply_to(text: str) -> Destination:
+    try:
+        return Destination.from_header(text)
+    except ConfigurationError as error:
+        raise PoisonMessageError(f"the header 'reply-to' names no destination: {text[:80]!r}") from error
+
+
+def _priority(headers: Mapping[str, str]) -> int:
+    found = number(headers, "priority", DEFAULT_PRIORITY)
+    if found > HIGHEST_RECEIVED_PRIORITY:
+        raise PoisonMessageError(
+            f"the header 'priority' holds {found}: more than {HIGHEST_RECEIVED_PRIORITY}"
+        )
+    return found
+
+
+def _readable_headers(frame: Frame) -> dict[str, str]:
+    """Return the headers, as they came where they can't be decoded; the first of equal ones counts."""
+    headers: dict[str, str] = {}
+    for line in frame.head.split(b"\n")[1:]:
+        name, _, value = line.decode(errors="backslashreplace").partition(":")
+        headers.setdefault(_unescaped(name), _unescaped(value))
+    return headers
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return unescape(text)
+    except PoisonMessageError:
+        return text

@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.values import (
     marked_kind,
     text_of,
 )
-from airflow_provider_jmsjca.transports.stomp.frames import Frame
+from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
 
 
 class GenericDialect(Dialect):

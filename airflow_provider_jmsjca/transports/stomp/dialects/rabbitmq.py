@@ -9,6 +9,7 @@ from typing import ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
+from airflow_provider_jmsjca.errors import PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
@@ -17,6 +18,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
     Command,
     Headers,
 )
+from airflow_provider_jmsjca.transports.stomp.dialects.java_bodies import is_of_rabbitmq_client
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
 from airflow_provider_jmsjca.transports.stomp.dialects.values import (
     BODY_KIND,
@@ -29,9 +31,10 @@ from airflow_provider_jmsjca.transports.stomp.dialects.values import (
     number,
     text_of,
 )
-from airflow_provider_jmsjca.transports.stomp.frames import ACK, Frame, unescape
+from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, Frame, unescape
 
 _SWALLOWED: Final = "There is no current subscription with tag"
+_LEAST_SESSION: Final = 16
 EXPIRATION: Final = "JMS_JMSJCA_Expiration"
 _CONTENT_TYPE: Final = "content-type"
 _ASCII: Final = "text/plain"
@@ -109,6 +112,10 @@ class RabbitMqDialect(Dialect):
     consumer_options: ClassVar[frozenset[str]] = _QUEUE_ARGUMENTS
     producer_options: ClassVar[frozenset[str]] = _QUEUE_ARGUMENTS
 
+    def proof(self, session: str) -> str | None:
+        """Return the session id, which is in all ids: that of a durable subscription is its name."""
+        return f"@@{session}@@" if len(session) >= _LEAST_SESSION else None
+
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE."""
         headers = {
@@ -177,7 +184,7 @@ class RabbitMqDialect(Dialect):
         kind = message.body_kind
         text = "" if kind is BYTES else text_of(message)
         body = bytes_of(message) if kind is BYTES else text.encode()
-        if kind is EMPTY or _CONTENT_TYPE in message.properties:
+        if kind is EMPTY or _CONTENT_TYPE in message.properties or is_of_rabbitmq_client(body):
             headers.append((BODY_KIND, kind))
         elif kind is TEXT:
             headers.append((_CONTENT_TYPE, _ASCII if text.isascii() else _TEXT))
@@ -185,7 +192,11 @@ class RabbitMqDialect(Dialect):
         return body
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Believe our own marker first, then the content type."""
+        """Believe our own marker first, then the content type.
+
+        Raises:
+            PoisonMessageError: The text isn't UTF-8, or RabbitMQ's client for Java serialized the message.
+        """
         kind = marked_kind(headers) if BODY_KIND in headers else None
         if kind is EMPTY:
             return EMPTY, None
@@ -194,13 +205,18 @@ class RabbitMqDialect(Dialect):
             kind = TEXT if said in _OURS or said.lower().startswith(_TEXTUAL) else BYTES
         if kind is TEXT:
             return TEXT, decode_text(frame.body)
+        if BODY_KIND not in headers and is_of_rabbitmq_client(frame.body):
+            raise PoisonMessageError(
+                "RabbitMQ's JMS client serialized it for Java; let it send to an AMQP destination, "
+                'new RMQDestination("orders", "", "orders", "orders"), and it sends plain text or bytes'
+            )
         return BYTES, frame.body
 
     def decode_properties(self, headers: Mapping[str, str]) -> Mapping[str, PropertyValue]:
         """Return the properties without the content type that this package set itself."""
         properties = super().decode_properties(headers)
         said = properties.get(_CONTENT_TYPE)
-        if said not in _OURS or (said == _ASCII and BODY_KIND in headers):  # that is a property of the user's
+        if said not in _OURS or BODY_KIND in headers:  # beside the marker it is a property of the user's
             return properties
         return {name: value for name, value in properties.items() if name != _CONTENT_TYPE} or NO_PROPERTIES
 
@@ -215,5 +231,7 @@ class RabbitMqDialect(Dialect):
 
 
 def _durable(name: str, client_id: str | None) -> dict[str, str]:
-    scoped = name if client_id is None else f"{client_id}.{name}"
+    # Dots of the client id are escaped: `a` + `b.c` and `a.b` + `c` are two subscriptions.
+    scope = None if client_id is None else client_id.replace("%", "%25").replace(".", "%2E")
+    scoped = name if scope is None else f"{scope}.{name}"
     return {"id": scoped, "durable": "true", "auto-delete": "false"}

@@ -16,6 +16,11 @@ BYTES: Final = BodyKind.BYTES
 EMPTY: Final = BodyKind.EMPTY
 """Names for what is asked of each message: to look up a member of an enum takes ten times as long."""
 
+BODILESS: Final = "bodiless"
+"""Option of a destination that says what a message without a body is, where the broker tells nobody."""
+BODILESS_KINDS: Final[frozenset[str]] = frozenset({TEXT, EMPTY})
+
+_LARGEST: Final = 2**63 - 1
 _KINDS: Final[Mapping[str, BodyKind]] = {str(kind): kind for kind in BodyKind}
 
 
@@ -34,15 +39,18 @@ def number(headers: Mapping[str, str], name: str, default: int | None) -> int | 
 
 
 def whole(name: str, text: str) -> int:
-    """Return the number that a header is.
+    """Return the number that a header is: one that a Java `long` holds and that isn't negative.
 
     Raises:
         PoisonMessageError: It is none.
     """
     try:
-        return int(text)
+        found = int(text)
     except ValueError:
-        raise PoisonMessageError(f"the header {name!r} is no number: {text[:40]!r}") from None
+        found = -1
+    if 0 <= found <= _LARGEST:
+        return found
+    raise PoisonMessageError(f"the header {name!r} is no number from 0 to 2^63-1: {text[:40]!r}")
 
 
 def decode_text(data: bytes) -> str:
@@ -55,6 +63,24 @@ def decode_text(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise PoisonMessageError(f"the text is not UTF-8: byte {error.start} is no part of it") from error
+
+
+def no_body(headers: Mapping[str, str], product: str) -> tuple[BodyKind, str | None]:
+    """Return what a message without a body is, if its sender was this package.
+
+    Raises:
+        PoisonMessageError: It was not. The broker may have left out the body; nothing says whether it did.
+    """
+    kind = marked_kind(headers)
+    if kind is TEXT:
+        return TEXT, ""
+    if kind is EMPTY:
+        return EMPTY, None
+    raise PoisonMessageError(
+        f"it came without a body: {product} leaves out that of a Java map, stream or object message over "
+        "STOMP, and nothing tells these from an empty text or a message without body; send text or bytes, or "
+        f"give the destination the option {BODILESS}=text or {BODILESS}=empty if no such Java message comes"
+    )
 
 
 def text_of(message: JmsMessage) -> str:

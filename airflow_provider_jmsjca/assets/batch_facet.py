@@ -1,0 +1,46 @@
+"""What OpenLineage is told of a batch. Imported only where the provider `openlineage` is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+from airflow.providers.openlineage.extractors.base import OperatorLineage
+from openlineage.client.facet_v2 import RunFacet
+
+BATCH_FACET = "jms_batch"
+
+
+@attrs.define
+class JmsBatchRunFacet(RunFacet):
+    """Which batch a run collected, and what became of it.
+
+    Attributes:
+        batchId: The id that rows in tables carry in their column `batch_id`.
+        manifest: URI of the batch's manifest; `None` for an empty batch.
+        rows: Messages in the batch.
+        stored: Rows by table.
+        rejected: Messages that the job turned away.
+        adopted: Ids of unfinished batches that the run took over.
+    """
+
+    batchId: str  # noqa: N815  # OpenLineage's spelling
+    manifest: str | None = None
+    rows: int = 0
+    stored: dict[str, int] = attrs.field(factory=dict)
+    rejected: int = 0
+    adopted: list[str] = attrs.field(factory=list)
+
+
+def batch_lineage(report: Mapping[str, Any]) -> OperatorLineage[Any, Any]:
+    """Return the facet for a task's report. What the task read and wrote comes from hook lineage besides."""
+    facet = JmsBatchRunFacet(
+        batchId=report["batch_id"],
+        manifest=report["manifest"],
+        rows=report["rows"],
+        stored=dict(report.get("stored", {})),
+        rejected=report.get("rejected", 0),
+        adopted=[each["batch_id"] for each in report.get("adopted", ())],
+    )
+    return OperatorLineage(run_facets={BATCH_FACET: facet})

@@ -1,0 +1,135 @@
+"""What the commands of `airflow jms limbo` do, and `airflow jms store run`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from airflow.cli.simple_table import AirflowConsole
+from rich.markup import escape
+
+from airflow_provider_jmsjca.cli.commands import one_line_errors
+from airflow_provider_jmsjca.engine.limbo import LimboSender
+from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.store import installed_store
+from airflow_provider_jmsjca.store.base import (
+    Limbo,
+    LimboMessage,
+    LimboSelection,
+    LimboState,
+)
+
+_EVERY_SECONDS = 1
+
+
+@one_line_errors
+def list_command(args: argparse.Namespace) -> None:
+    """Print messages in limbo, one a line."""
+    with contextlib.closing(installed_store()) as store:
+        found = store.limbo.page(_selection(args), limit=args.limit, after=args.after)
+    AirflowConsole().print_as(data=found, output=args.output, mapper=lambda each: _row(each, args.output))
+
+
+@one_line_errors
+def show_command(args: argparse.Namespace) -> None:
+    """Print one message with its content, as JSON."""
+    with contextlib.closing(installed_store()) as store:
+        found = store.limbo.page(LimboSelection(numbers=frozenset({args.number})))
+        message = store.limbo.contents([args.number]).get(args.number)
+    if not found or message is None:
+        raise ConfigurationError(f"no message {args.number} is in limbo; see airflow jms limbo list")
+    if isinstance(message, ConfigurationError):
+        raise message
+    shown = {**_row(found[0], "json"), "message": message.to_json()}
+    sys.stdout.write(json.dumps(shown, indent=2, ensure_ascii=False) + "\n")
+
+
+@one_line_errors
+def revive_command(args: argparse.Namespace) -> None:
+    """Let failed messages be sent again."""
+    _change(args, "revived", lambda limbo, chosen, now: limbo.revive(chosen, now))
+
+
+@one_line_errors
+def release_command(args: argparse.Namespace) -> None:
+    """Let waiting messages be sent now."""
+    _change(args, "released", lambda limbo, chosen, now: limbo.release(chosen, now))
+
+
+@one_line_errors
+def purge_command(args: argparse.Namespace) -> None:
+    """Drop messages from limbo."""
+    _change(args, "purged", lambda limbo, chosen, now: limbo.purge(chosen, now))
+
+
+@one_line_errors
+def run_command(args: argparse.Namespace) -> None:
+    """Send what is due in limbo, each second, until SIGTERM or Ctrl-C; with `--once` once."""
+    # As `airflow connections get` does it: without, connections in Airflow's database aren't found.
+    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    with contextlib.closing(installed_store()) as store:
+        sender = LimboSender(store.limbo, lambda name: JmsHook(name).get_conn())
+        while not stopped.is_set():
+            try:
+                done = sender.send_due()
+            except TransientStoreError as error:
+                if args.once:
+                    raise
+                sys.stderr.write(f"error: {error}; it is tried again\n")
+            else:
+                if done.sent or done.failed or args.once:
+                    sys.stdout.write(f"{done.sent} messages sent, {done.failed} failed\n")
+                    sys.stdout.flush()
+            if args.once:
+                break
+            stopped.wait(_EVERY_SECONDS)
+
+
+def _selection(args: argparse.Namespace) -> LimboSelection:
+    return LimboSelection(
+        numbers=frozenset(args.numbers) if args.numbers else None,
+        state=None if args.state is None else LimboState(args.state),
+        activation=args.activation,
+        jms_conn_id=args.conn_id,
+        destination=args.destination,
+    )
+
+
+def _change(
+    args: argparse.Namespace, done: str, change: Callable[[Limbo, LimboSelection, datetime], int]
+) -> None:
+    chosen = _selection(args)
+    if chosen == LimboSelection() and not args.all:
+        raise ConfigurationError(
+            "which messages? give their numbers, a filter such as --destination, or --all"
+        )
+    with contextlib.closing(installed_store()) as store:
+        count = change(store.limbo, chosen, datetime.now(UTC))
+    sys.stdout.write(f"{count} messages {done}\n")
+
+
+def _row(message: LimboMessage, output: str) -> dict[str, str]:
+    texts = {
+        "number": str(message.number),
+        "state": str(message.state),
+        "destination": message.destination,
+        "conn_id": message.jms_conn_id,
+        "activation": message.activation,
+        "put_at": message.put_at.isoformat(timespec="seconds"),
+        "due_at": message.due_at.isoformat(timespec="seconds"),
+        "tries": str(message.tries),
+        "exception": ": ".join(filter(None, (message.exception_class, message.exception_message))),
+    }
+    # Tables are printed as rich's markup.
+    return {name: escape(text) if output == "table" else text for name, text in texts.items()}

@@ -1,0 +1,124 @@
+"""What the commands of `airflow jms spool` do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from airflow.cli.simple_table import AirflowConsole
+from rich.markup import escape
+
+from airflow_provider_jmsjca.cli.commands import MARKED_UP, one_line_errors
+from airflow_provider_jmsjca.hooks.spool import spool_path
+from airflow_provider_jmsjca.spool.batch_id import TaskKey
+from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
+from airflow_provider_jmsjca.spool.splits import lineage
+from airflow_provider_jmsjca.spool.upkeep import BatchState, adopt, batches, prune, verify
+
+
+@one_line_errors
+def list_command(args: argparse.Namespace) -> None:
+    """Print the batches, one line each; with `--state` only those in one of these states."""
+    wanted = args.state or ()
+    found = batches(spool_path(args.spool_path))
+    _print(args, (_row(batch) for batch in found if not wanted or batch.state in wanted))
+
+
+@one_line_errors
+def show_command(args: argparse.Namespace) -> None:
+    """Print all that is known of one batch, the tables it was stored in included."""
+    [batch] = batches(spool_path(args.spool_path), [args.batch])
+    key = TaskKey.parse(batch.batch_id)
+    said = {
+        **_row(batch),
+        "bytes": str(batch.bytes),
+        "folder": str(batch.folder),
+        "activation": batch.activation or "",
+        "segments": str(batch.segments),
+        "attempts": str(batch.attempts),
+        **{f"stored in {table}": str(rows) for table, rows in batch.stored},
+        **({} if key is None else {"dag": key.dag_id, "run": key.run_id, "task": key.task_id}),
+        "fault": verify(batch) or "",
+    }
+    if os.path.lexists(batch.folder / MANIFEST):
+        parts = lineage(Manifest.read(batch.folder / MANIFEST))
+        said |= {f"part, rows {rows}": became for rows, became in parts}
+    _print(args, ({"name": name, "value": value} for name, value in said.items()))
+
+
+@one_line_errors
+def verify_command(args: argparse.Namespace) -> None:
+    """Read all files of the batches and print what is wrong; leave with exit code 1 if anything is."""
+    spool = spool_path(args.spool_path)
+    checked = [(batch, verify(batch)) for batch in batches(spool, args.batches)]
+    _print(
+        args,
+        (
+            {"batch": batch.batch_id, "state": str(batch.state), "fault": fault or "none"}
+            for batch, fault in checked
+        ),
+    )
+    if any(fault for _, fault in checked):
+        raise SystemExit(1)
+
+
+@one_line_errors
+def prune_command(args: argparse.Namespace) -> None:
+    """Remove the messages of batches that nobody needs, and print which; with `--dry-run` only print."""
+    removed = prune(
+        spool_path(args.spool_path),
+        older_than=timedelta(days=args.older_than),
+        collected=args.collected,
+        forget=None if args.forget is None else timedelta(days=args.forget),
+        dry_run=args.dry_run,
+    )
+    _print(
+        args,
+        (
+            {
+                "batch": each.batch_id,
+                "left": "nothing" if each.whole else "its report",
+                "bytes": str(each.bytes),
+                "done": "no, a dry run" if args.dry_run else "yes",
+            }
+            for each in removed
+        ),
+    )
+
+
+@one_line_errors
+def adopt_command(args: argparse.Namespace) -> None:
+    """Finish batches that their runs left, and print the URI of each manifest."""
+    spool = spool_path(args.spool_path)
+    for name in args.batches:
+        manifest = adopt(spool, name)
+        if manifest is None:
+            sys.stderr.write(f"note: {name}: no message was acknowledged for it; it is removed\n")
+        else:
+            sys.stdout.write(f"{manifest.uri}\n")
+
+
+def _row(batch: BatchState) -> dict[str, str]:
+    changed = datetime.fromtimestamp(batch.changed, UTC).isoformat(timespec="seconds")
+    return {
+        "batch": batch.batch_id,
+        "state": str(batch.state),
+        "messages": "" if batch.rows is None else str(batch.rows),
+        "rejected": str(batch.rejected),
+        "dead_lettered": str(batch.dead_lettered),
+        "source": batch.source or "",
+        "changed": changed,
+    }
+
+
+def _print(args: argparse.Namespace, rows: Iterable[Mapping[str, str]]) -> None:
+    AirflowConsole().print_as(
+        data=list(rows),
+        output=args.output,
+        mapper=lambda row: {
+            name: escape(text) if args.output in MARKED_UP else text for name, text in row.items()
+        },
+    )

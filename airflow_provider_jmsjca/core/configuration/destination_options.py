@@ -1,0 +1,83 @@
+"""Options of one destination: `jmsjca://?name=queue://orders&key=value`, or those of an administered object.
+
+`prefetch` (`JMSJCA.prefetch`) is ours. Whatever doesn't begin with `JMSJCA.` is for the broker, which says
+itself what it knows; everything else about consuming belongs into an activation spec or a connection, and is
+refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.masking import is_secret
+from airflow_provider_jmsjca.core.options import check_keys, option_by_key, read_value
+from airflow_provider_jmsjca.core.query import write_named
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+_PREFETCH = "prefetch"
+
+
+def check_options(options: Mapping[str, str], place: str) -> list[str]:
+    """Return a fault for every option that can't be one of a destination.
+
+    Source: J91.
+    """
+    faults = check_keys(options, place)
+    for key, given in options.items():
+        option = option_by_key(key)
+        if option is None:
+            if is_secret(key):
+                faults.append(
+                    f"{place}: {key} is a secret, and destinations are shown wherever they are used; "
+                    "expected it on the connection"
+                )
+            continue
+        if option.name != _PREFETCH:
+            faults.append(
+                f"{place}: {key} is no option of a destination, expected it in the activation spec or on the "
+                f"connection; a destination takes {_PREFETCH} and the options of its broker"
+            )
+            continue
+        try:
+            read_value(option, given, key)
+        except ConfigurationError as error:
+            faults.extend(f"{place}: {fault}" for fault in error.faults)
+    return faults
+
+
+def prefetch_of(destination: Destination) -> int | None:
+    """Return the prefetch that a destination says; `None` if it says none.
+
+    Source: J91.
+    """
+    for key, given in destination.options:
+        option = option_by_key(key)
+        if option is not None and option.name == _PREFETCH:
+            value = read_value(option, given, key)
+            return value if isinstance(value, int) else None
+    return None
+
+
+def broker_options(destination: Destination) -> dict[str, str]:
+    """Return what a destination says to its broker.
+
+    Source: J91.
+    """
+    return {key: given for key, given in destination.options if option_by_key(key) is None}
+
+
+def reference_text(destination: Destination) -> str:
+    """Return the text that reads back as this destination with its options.
+
+    Source: J91.
+    """
+    if not destination.options:
+        return str(destination)
+    return write_named(str(destination), destination.options)
+
+
+def with_options(destination: Destination, options: Mapping[str, str]) -> Destination:
+    """Return the destination with these options in place of its own."""
+    return replace(destination, options=tuple(options.items()))

@@ -1,0 +1,335 @@
+"""What each level of configuration says, read into options that know where they came from."""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from airflow_provider_jmsjca.core.options import (
+    OPTIONS_BY_NAME,
+    PARAMETER,
+    Level,
+    Option,
+    OptionValue,
+    option_by_field,
+    option_by_key,
+    read_properties,
+    read_value,
+    shown,
+    unknown_field,
+)
+from airflow_provider_jmsjca.core.url import ConnectionUrl, is_connection_url
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+_NAMESPACE = "jmsjca."
+_ENVIRONMENT_PREFIX = "JMSJCA_"
+_OTHER_ENTRIES = ("destination.",)
+"""Entries of `[jmsjca]` that are no options: administered destinations."""
+_PARAMETER_VARIABLE = "JMSJCA_PARAMETER_"
+_ADDRESS = ("connection_url", "options")
+_CREDENTIALS = ("username", "password")
+
+
+class Place(enum.IntEnum):
+    """Where in a level a value stands; a later place wins. Source: J113, J143."""
+
+    DEFAULT = 0
+    FIELD = 1
+    ENVIRONMENT = 2
+    OPTIONS = 3
+    URL = 4
+
+
+_PLACE_WORDS = {
+    Place.DEFAULT: "default",
+    Place.FIELD: "field",
+    Place.ENVIRONMENT: "environment variable",
+    Place.OPTIONS: "Options",
+    Place.URL: "URL",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a value came from.
+
+    Attributes:
+        level: `None` for a default.
+        source: What the user calls the level's place: `[jmsjca]`, `connection 'orders'`.
+        spelling: The name it was given under.
+    """
+
+    level: Level | None
+    source: str
+    place: Place
+    spelling: str
+
+    def __str__(self) -> str:
+        if self.place is Place.DEFAULT:
+            return "default"
+        if self.place is Place.FIELD:
+            return f"{self.source}: {self.spelling}"
+        return f"{self.source}: {_PLACE_WORDS[self.place]}, {self.spelling}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """What one level says, unread: fields under any of their spellings.
+
+    Attributes:
+        source: What to call it in errors and in `explain`; empty: the level's own name.
+        fields: `connection_url` and `options` among them. Empty values count as not given.
+        environment: Values from environment variables, by the variable's name (connector only).
+    """
+
+    level: Level
+    source: str = ""
+    fields: Mapping[str, object] = field(default_factory=dict, repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.source or self.level.label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedValue:
+    """A value in its option's type, and where it came from."""
+
+    option: Option
+    value: OptionValue
+    origin: Origin
+
+    def __repr__(self) -> str:
+        return f"ResolvedValue({self.option.name}={shown(self.option, self.value)} from {self.origin})"
+
+
+def call_layer(username: str | None, password: str | None) -> Layer:
+    """Return the layer of a call such as createConnection(username, password).
+
+    A user name that is a connection URL is used as one: the user and password then come from its query.
+
+    Source: J75, J76, J78-J80.
+    """
+    fields: dict[str, object] = {"password": password}
+    fields["connection_url" if username and is_connection_url(username) else "username"] = username
+    return Layer(level=Level.CALL, source="call", fields=fields)
+
+
+def connector_layer(section: Mapping[str, str], environment: Mapping[str, str] | None = None) -> Layer:
+    """Return the layer of the whole installation.
+
+    Args:
+        section: The entries of `[jmsjca]`; `destination.*` are not options and left out.
+        environment: All environment variables: `JMSJCA_NOXA=true` stands for JMSJCA's system property
+            `JMSJCA.NoXA` and beats the entry. Variables that are near to no option are left alone. Only
+            `JMSJCA_PARAMETER_REGION` is the selector parameter `region`: whoever may write a selector, be it
+            into a connection, must not read other variables by it.
+
+    Raises:
+        ConfigurationError: Variables that look like a misspelt option.
+
+    Source: J32-J37, J97-J100, J181.
+    """
+    taken: dict[str, str] = {}
+    faults: list[str] = []
+    for name, value in (environment or {}).items():
+        if not name.startswith(_ENVIRONMENT_PREFIX):
+            continue
+        squeezed = _squeezed(name.removeprefix(_ENVIRONMENT_PREFIX))
+        if name.startswith(_PARAMETER_VARIABLE) or squeezed in _BY_ENVIRONMENT:
+            taken[name] = value
+        elif close := difflib.get_close_matches(squeezed, _BY_ENVIRONMENT, n=1, cutoff=0.85):
+            expected = _ENVIRONMENT_PREFIX + _BY_ENVIRONMENT[close[0]].name.upper()
+            faults.append(f"environment variable {name}: unknown option (did you mean {expected}?)")
+    if faults:
+        raise ConfigurationError(faults)
+    fields = {name: value for name, value in section.items() if not name.startswith(_OTHER_ENTRIES)}
+    return Layer(level=Level.CONNECTOR, source="[jmsjca]", fields=fields, environment=taken)
+
+
+def _squeezed(name: str) -> str:
+    return name.replace("_", "").replace(".", "").lower()
+
+
+def _environment_names() -> dict[str, Option]:
+    found: dict[str, Option] = {}
+    for option in OPTIONS_BY_NAME.values():
+        if option.allowed_at(Level.CONNECTOR):
+            for name in (option.name, *option.jmsjca, *(key.removeprefix("JMSJCA.") for key in option.key)):
+                found[_squeezed(name)] = option
+    return found
+
+
+_BY_ENVIRONMENT = _environment_names()
+
+
+@dataclass(slots=True)
+class ReadLayer:
+    """A layer with its values read."""
+
+    layer: Layer
+    url: ConnectionUrl | None = None
+    values: list[ResolvedValue] = field(default_factory=list)
+    broker: dict[str, tuple[str, Origin]] = field(default_factory=dict, repr=False)
+    parameters: dict[str, tuple[str, Origin]] = field(default_factory=dict, repr=False)
+
+
+def read_layer(layer: Layer, faults: list[str]) -> ReadLayer:
+    """Return the layer with its values read; what can't be read is added to the faults."""
+    read = ReadLayer(layer)
+    address: dict[str, tuple[object, str, Place]] = {}
+    level, title = layer.level, layer.title
+    for spelling, given in layer.fields.items():
+        if given is not None:
+            _read_field(read, spelling, given, address, faults)
+    for variable, given in layer.environment.items():
+        if variable.startswith(_PARAMETER_VARIABLE):
+            origin = Origin(level=level, source=title, place=Place.ENVIRONMENT, spelling=variable)
+            _read_parameter(read, origin, variable.removeprefix(_PARAMETER_VARIABLE), given, faults)
+            continue
+        option = _BY_ENVIRONMENT[_squeezed(variable.removeprefix(_ENVIRONMENT_PREFIX))]
+        if option.name in _ADDRESS:
+            address[option.name] = (given, variable, Place.ENVIRONMENT)
+        else:
+            _add(
+                read,
+                option,
+                given,
+                Origin(level=level, source=title, place=Place.ENVIRONMENT, spelling=variable),
+                faults,
+            )
+    if "options" in address:
+        _read_options(read, address["options"], faults)
+    if "connection_url" in address:
+        _read_url(read, address["connection_url"], faults)
+    return read
+
+
+def _read_field(
+    read: ReadLayer,
+    spelling: str,
+    given: object,
+    address: dict[str, tuple[object, str, Place]],
+    faults: list[str],
+) -> None:
+    level, title = read.layer.level, read.layer.title
+    if spelling[: len(_NAMESPACE)].lower() == _NAMESPACE:
+        _read_key(read, spelling, given, Place.OPTIONS, faults)
+        return
+    if spelling[: len(PARAMETER)].lower() == PARAMETER:
+        origin = Origin(level=level, source=title, place=Place.FIELD, spelling=spelling)
+        _read_parameter(read, origin, spelling[len(PARAMETER) :], given, faults)
+        return
+    option = option_by_field(spelling)
+    if option is None:
+        faults.append(f"{title}: {unknown_field(spelling, level)}")
+    elif option.name not in _ADDRESS:
+        origin = Origin(level=level, source=title, place=Place.FIELD, spelling=spelling)
+        _add(read, option, given, origin, faults)
+    elif given != "":
+        address[option.name] = (given, spelling, Place.FIELD)
+
+
+def _read_options(read: ReadLayer, entry: tuple[object, str, Place], faults: list[str]) -> None:
+    given, spelling, _ = entry
+    try:
+        text = read_value(OPTIONS_BY_NAME["options"], given, spelling)
+        options = read_properties(text) if isinstance(text, str) else {}
+    except ConfigurationError as error:
+        faults.extend(f"{read.layer.title}: {fault}" for fault in error.faults)
+        return
+    for key, value in options.items():
+        _read_key(read, key, value, Place.OPTIONS, faults)
+
+
+def _read_url(read: ReadLayer, entry: tuple[object, str, Place], faults: list[str]) -> None:
+    given, spelling, place = entry
+    title, level = read.layer.title, read.layer.level
+    try:
+        url = given if isinstance(given, ConnectionUrl) else ConnectionUrl.parse(given)  # type: ignore[arg-type]  # parse refuses what is not text
+    except ConfigurationError as error:
+        faults.extend(f"{title}: {fault}" for fault in error.faults)
+        return
+    read.url = url
+    if url.lookup is None:
+        origin = Origin(level=level, source=title, place=place, spelling=spelling)
+        read.values.append(
+            ResolvedValue(option=OPTIONS_BY_NAME["connection_url"], value=str(url), origin=origin)
+        )
+    credentials = {"username": url.username, "password": url.password}
+    for key, value in url.query.items():
+        if key in _CREDENTIALS:
+            credentials[key] = value
+        else:
+            _read_key(read, key, value, Place.URL, faults)
+    for key, part in credentials.items():
+        if part:
+            _credential(read, OPTIONS_BY_NAME[key], part, faults)
+
+
+def _credential(read: ReadLayer, option: Option, value: str, faults: list[str]) -> None:
+    """Take a credential from the URL. Two that differ on one level are refused: neither is plainly meant."""
+    for standing in read.values:
+        if standing.option is option and standing.value != value:
+            faults.append(
+                f"{read.layer.title}: {option.name} differs between the field and the connection URL, "
+                "expected it in one place"
+            )
+            return
+    origin = Origin(level=read.layer.level, source=read.layer.title, place=Place.URL, spelling=option.name)
+    read.values.append(ResolvedValue(option=option, value=value, origin=origin))
+
+
+def _read_key(read: ReadLayer, key: str, given: object, place: Place, faults: list[str]) -> None:
+    option = option_by_key(key)
+    origin = Origin(level=read.layer.level, source=read.layer.title, place=place, spelling=key)
+    if key[: len(_NAMESPACE + PARAMETER)].lower() == _NAMESPACE + PARAMETER:
+        _read_parameter(read, origin, key[len(_NAMESPACE + PARAMETER) :], given, faults)
+        return
+    if option is not None:
+        _add(read, option, given, origin, faults)
+    elif key[: len(_NAMESPACE)].lower() == _NAMESPACE:
+        faults.append(f"{read.layer.title}: {unknown_field(key, read.layer.level)}")
+    else:
+        read.broker[key] = (str(given), origin)
+
+
+def _read_parameter(read: ReadLayer, origin: Origin, name: str, given: object, faults: list[str]) -> None:
+    """Take the value of a selector parameter; case doesn't tell two names apart. Source: J181."""
+    standing = read.parameters.get(name.lower())
+    if not name:
+        faults.append(f"{origin}: the parameter has no name, expected one such as {origin.spelling}region")
+    elif not isinstance(given, str | int | float):
+        faults.append(f"{origin}: got {type(given).__name__}, expected text, a number or a truth value")
+    elif standing is not None and standing[1].place == origin.place:
+        faults.append(f"{origin}: is {standing[1].spelling} already, in another case; expected one of them")
+    elif standing is None or standing[1].place < origin.place:
+        value = str(given).upper() if isinstance(given, bool) else str(given)
+        read.parameters[name.lower()] = value, origin
+
+
+def _add(read: ReadLayer, option: Option, given: object, origin: Origin, faults: list[str]) -> None:
+    # A URL or Options text may describe its transport wherever it may stand.
+    if not option.allowed_at(read.layer.level) and not (option.bare and origin.place >= Place.OPTIONS):
+        levels = ", ".join(
+            level.label for level in Level if level is not Level.CALL and option.allowed_at(level)
+        )
+        faults.append(f"{origin}: not an option of the {read.layer.level.label} level, expected at: {levels}")
+        return
+    if option.name == "separator":
+        faults.append(f"{origin}: it has a meaning only in an Options text")
+        return
+    if isinstance(given, str) and not given.strip() and not option.blank_counts:
+        return
+    try:
+        value = read_value(option, given, origin.spelling)
+    except ConfigurationError as error:
+        faults.extend(f"{origin.source}: {fault}" for fault in error.faults)
+        return
+    if value is None and not option.unlimited:
+        return
+    read.values.append(ResolvedValue(option=option, value=value, origin=origin))

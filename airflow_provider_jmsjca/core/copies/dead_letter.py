@@ -1,0 +1,597 @@
+"""What is sent when a message is moved, and how a dead letter is read back.
+
+A move sends a copy: a new message with the same body, headers and properties, which also says where it came
+from and why. If that can't be sent, the message is redirected: the same message, nothing added.
+
+Source: J149-J168, P15.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.masking import blotted, is_secret, masked_text
+from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage, PropertyValue
+from airflow_provider_jmsjca.core.redelivery import MessageState
+from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, PoisonMessageError
+
+_ESCAPED_ON_THE_WIRE = frozenset("\\:\r\n")
+_LAST_OF_BMP = 0xFFFF
+
+
+def shortened(text: str, limit: int | None) -> str:
+    """Return the text fit for a property: encodable, and with its middle left out if it is too long.
+
+    Brokers limit the bytes of a header line, so every character counts as what it takes on the wire.
+
+    Args:
+        text: Any text. What can't be encoded is replaced.
+        limit: The longest property that passes; `None` for no limit.
+    """
+    sound = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    if limit is None or sum(map(_wire_length, sound)) <= limit:
+        return sound
+    marker = f"\n... about {len(sound) - limit} of {len(sound)} characters left out ...\n"
+    room = limit - sum(map(_wire_length, marker))
+    if room <= 0:
+        return sound[: _fitting(iter(sound), limit)]
+    head = _fitting(iter(sound), room // 2)
+    tail = _fitting(reversed(sound), room - room // 2)
+    return sound[:head] + marker + sound[len(sound) - tail :]
+
+
+def _fitting(characters: Iterator[str], room: int) -> int:
+    count = 0
+    for character in characters:
+        room -= _wire_length(character)
+        if room < 0:
+            break
+        count += 1
+    return count
+
+
+def _wire_length(character: str) -> int:
+    if ord(character) > _LAST_OF_BMP:
+        return 6  # Java clients and brokers write two surrogates of three bytes each
+    return len(character.encode("utf-8")) + (character in _ESCAPED_ON_THE_WIRE)
+
+
+TIMESTAMP = "JMSJCATimestamp"
+# Brokers that limit a value limit the headers as a whole too, and the message's own come first.
+_LONGEST_TEXT = 10_000
+KEPT_JMSX = "_JMSJCA_"
+
+_COUNT = "RedeliveryCount"
+_NAME = "OriginalDestinationName"
+_TYPE = "OriginalDestinationType"
+_SUBSCRIBER = "SubscriberName"
+_CONTEXT = "ContextName"
+_MESSAGE_ID = "OriginalJMSMessageID"
+_CORRELATION_ID = "OriginalJMSCorrelationID"
+_CLIENT_ID = "OriginalClientID"
+_SENT = "OriginalTimestamp"
+_EXPIRATION = "OriginalJMSExpiration"
+_EXCEPTION_CLASS = "ExceptionClass"
+_EXCEPTION_MESSAGE = "ExceptionMessage"
+_EXCEPTION_TRACE = "ExceptionStackTrace"
+_ROLLBACK_DATA = "UserRollbackData"
+_SUFFIXES = frozenset({
+    _COUNT, _NAME, _TYPE, _SUBSCRIBER, _CONTEXT, _MESSAGE_ID, _CORRELATION_ID, _CLIENT_ID, _SENT, _EXPIRATION,
+    _EXCEPTION_CLASS, _EXCEPTION_MESSAGE, _EXCEPTION_TRACE,
+})  # fmt: skip
+
+_LEFT_OUT = "LeftOut"
+_PIECE = re.compile(r"[^\n]{1,1000}(?!\S)|[^\n]{1,1000}")
+
+# What passes everywhere: ActiveMQ takes 10,240 bytes for a name and its value, and 1,000 headers; Artemis
+# 101,700 bytes for all of them beside a large body, two for each character.
+_LONGEST_VALUE = 9_000
+_LONGEST_NAME = 500
+_LONGEST_ID = 2_000
+_MOST_PROPERTIES = 900
+_FEW_PROPERTIES, _FEW_CHARACTERS = 100, 10_000
+_LONGEST_REASON = 1_000
+
+_KINDS = {DestinationKind.QUEUE: "javax.jms.Queue", DestinationKind.TOPIC: "javax.jms.Topic"}
+_SET_ON_RECEIPT = frozenset({"JMSXDeliveryCount", "JMSXRcvTimestamp", "JMSXState", "JMSXConsumerTXID"})
+
+
+class PropertyPrefix(enum.StrEnum):
+    """With what the added properties begin; both are read.
+
+    Source: J154-J165 and J166.
+    """
+
+    DOCUMENTED = "JMS_Sun_JMSJCA_"
+    LATER = "_JMSJCA_"
+
+    def rollback_data(self, key: str) -> str:
+        """Return the property that holds one piece of user rollback data; the later form has no dot."""
+        return f"{self}{_ROLLBACK_DATA}{'.' if self is PropertyPrefix.DOCUMENTED else ''}{key}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumedFrom:
+    """Where a moved message was received.
+
+    Attributes:
+        destination: As the activation names it.
+        subscription_name: Of a durable subscription; `None` otherwise.
+        context_name: The activation's context name, if any.
+        client_id: The activation's client id, if any.
+    """
+
+    destination: Destination
+    subscription_name: str | None = None
+    context_name: str | None = None
+    client_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A dead letter read back.
+
+    Attributes:
+        message: As it was received before the move: destination, id, timestamp and JMSX properties too.
+        origin: Where it was received.
+        state: Its count, last exception and user rollback data at the time.
+    """
+
+    message: JmsMessage
+    origin: ConsumedFrom
+    state: MessageState
+
+
+def copy_of(
+    message: JmsMessage,
+    origin: ConsumedFrom,
+    state: MessageState,
+    *,
+    prefix: PropertyPrefix = PropertyPrefix.DOCUMENTED,
+    max_property_characters: int | None = None,
+) -> JmsMessage:
+    """Return the message to send when `message` is moved.
+
+    Kept: the body, correlation id, reply-to, type, priority, persistence and all properties. JMSX properties
+    are kept under `_JMSJCA_JMSX...`, the timestamp as `JMSJCATimestamp`, the expiry as a property
+    `OriginalJMSExpiration`: a copy that expires would be gone as soon as it is there. What an earlier move
+    had added is replaced.
+
+    Args:
+        message: As received.
+        origin: Where it was received.
+        state: Its count, last exception and user rollback data.
+        prefix: How the added properties are spelled.
+        max_property_characters: The longest value the broker passes (`Capabilities`). An exception's text
+            that is longer, or longer than 10,000, loses its middle; a marker says how much. `None`: no limit.
+
+    Raises:
+        PermanentBrokerError: A property that isn't ours to shorten is too long for the broker.
+
+    Source: J149-J168.
+    """
+    added = _added(message, origin, state, prefix, max_property_characters)
+    names = {name: KEPT_JMSX + name if name.startswith("JMSX") else name for name in message.properties}
+    properties: dict[str, PropertyValue] = {
+        names[name]: value for name, value in message.properties.items() if not _is_added(name)
+    }
+    properties |= added
+    _check_lengths(properties, max_property_characters)
+    types = {
+        names[name]: kind
+        for name, kind in message.property_types.items()
+        if name in names and names[name] in properties and names[name] not in added
+    }
+    return replace(
+        _unsent(message), properties=MappingProxyType(properties), property_types=MappingProxyType(types)
+    )
+
+
+def redirect_of(message: JmsMessage) -> JmsMessage:
+    """Return `message` to be sent on as it is: nothing renamed, and nothing added but when it was to expire.
+
+    Only what the broker sets anew for everything it delivers is left to the broker. An expiry becomes the
+    property `JMS_Sun_JMSJCA_OriginalJMSExpiration`, as in a copy.
+
+    Source: J94, J149, J151, J167.
+    """
+    kept = {name: value for name, value in message.properties.items() if name not in _SET_ON_RECEIPT}
+    if message.expiration:
+        kept[f"{PropertyPrefix.DOCUMENTED}{_EXPIRATION}"] = message.expiration
+    return replace(_unsent(message), properties=MappingProxyType(kept))
+
+
+WAYS: Final = 4
+"""How many ways `letters` returns."""
+
+
+def letters(
+    message: JmsMessage,
+    origin: ConsumedFrom,
+    state: MessageState,
+    *,
+    prefix: PropertyPrefix = PropertyPrefix.DOCUMENTED,
+    max_property_characters: int | None = None,
+    redirect: bool = False,
+    secrets: Iterable[str] = (),
+) -> tuple[Callable[[], JmsMessage], ...]:
+    """Return the ways to make the message that is sent when `message` is moved, the most faithful first.
+
+    1. All of it (`copy_of`, or `redirect_of` if it is redirected).
+    2. What is too long shortened, what no broker takes left out.
+    3. Of the properties only a few and short ones.
+    4. The body, and why it was moved.
+
+    From the second on `JMS_Sun_JMSJCA_LeftOut` says what is missing.
+
+    Args:
+        message: As for `copy_of`, and the other arguments too.
+        origin: As for `copy_of`.
+        state: As for `copy_of`.
+        prefix: As for `copy_of`.
+        max_property_characters: As for `copy_of`.
+        redirect: Begin with the message as it is.
+        secrets: Blotted out of the exception, whatever stands around them.
+    """
+    if state.failure is not None:
+        state = replace(state, failure=_blotted(state.failure, tuple(secrets)))
+
+    def whole() -> JmsMessage:
+        if redirect:
+            return redirect_of(message)
+        limit = max_property_characters
+        return copy_of(message, origin, state, prefix=prefix, max_property_characters=limit)
+
+    def reduced(most: int, characters: int | None) -> JmsMessage:
+        return _reduced(
+            message, _added(message, origin, state, prefix, _LONGEST_VALUE), prefix, most, characters
+        )
+
+    def bare() -> JmsMessage:
+        short = replace(
+            message, properties=MappingProxyType({}), correlation_id=None, reply_to=None, type=None
+        )
+        why = replace(state, rollback_data=MappingProxyType({}))
+        letter = _reduced(short, _added(message, origin, why, prefix, _LONGEST_REASON), prefix, 0, None)
+        note = "everything but the body, and why it was moved"
+        kept = {name: value for name, value in letter.properties.items() if _is_added(name)}
+        cut = {
+            name: shortened(value, _LONGEST_REASON) if isinstance(value, str) else value
+            for name, value in kept.items()
+        }
+        return replace(letter, properties=MappingProxyType(cut | {f"{prefix}{_LEFT_OUT}": note}))
+
+    return (
+        whole,
+        lambda: reduced(_MOST_PROPERTIES, None),
+        lambda: reduced(_FEW_PROPERTIES, _FEW_CHARACTERS),
+        bare,
+    )
+
+
+def send_first(
+    ways: Iterable[Callable[[], JmsMessage]], send: Callable[[JmsMessage], object]
+) -> Exception | None:
+    """Send a message in the first of several ways that is taken.
+
+    Args:
+        ways: Make the message; see `letters`.
+        send: Refuses a message before any of it has left.
+
+    Returns:
+        Why it could not be sent in the first of them; `None` if it was.
+
+    Raises:
+        ConfigurationError: None is taken; this is what was said of the first.
+        PermanentBrokerError: The same.
+    """
+    refusal: Exception | None = None
+    for make in ways:
+        try:
+            send(make())
+        except (ConfigurationError, PermanentBrokerError) as error:
+            refusal = refusal or error
+        else:
+            return refusal
+    raise refusal or AssertionError("there is no way to make it")
+
+
+def original_of(message: JmsMessage) -> DeadLetter | None:
+    """Read a dead letter back, whichever prefix it was written with.
+
+    Returns:
+        `None` for a message that was never moved, or was redirected.
+
+    Raises:
+        PoisonMessageError: An added property doesn't hold what it should.
+    """
+    found = _read(message.properties)
+    name, kind = found.get(_NAME), found.get(_TYPE)
+    if name is None or kind is None:
+        return None
+    if not name:
+        raise PoisonMessageError(f"dead letter property {_NAME} is empty")
+    destination = Destination(_destination_kind(str(kind)), str(name))
+    timestamp = _number(found, _SENT, message.properties.get(TIMESTAMP))
+    names = {
+        name: name.removeprefix(KEPT_JMSX) if name.startswith(f"{KEPT_JMSX}JMSX") else name
+        for name in message.properties
+        if not _is_added(name)
+    }
+    original = replace(
+        message,
+        properties=MappingProxyType({names[name]: message.properties[name] for name in names}),
+        property_types=MappingProxyType(
+            {names[name]: kind for name, kind in message.property_types.items() if name in names}
+        ),
+        destination=destination,
+        message_id=_text(found, _MESSAGE_ID),
+        correlation_id=_text(found, _CORRELATION_ID) or message.correlation_id,
+        timestamp=timestamp,
+        expiration=_number(found, _EXPIRATION, message.expiration) or 0,
+        redelivered=False,
+        delivery_count=None,
+    )
+    origin = ConsumedFrom(
+        destination=destination,
+        subscription_name=_text(found, _SUBSCRIBER),
+        context_name=_text(found, _CONTEXT),
+        client_id=_text(found, _CLIENT_ID),
+    )
+    state = MessageState(
+        seen=_number(found, _COUNT, None) or 0,
+        rollback_data=MappingProxyType(_rollback_data(message.properties)),
+        failure=_failure(found),
+    )
+    return DeadLetter(message=original, origin=origin, state=state)
+
+
+def _unsent(message: JmsMessage) -> JmsMessage:
+    return replace(
+        message,
+        message_id=None,
+        destination=None,
+        timestamp=None,
+        expiration=0,
+        redelivered=False,
+        delivery_count=None,
+    )
+
+
+def _reduced(
+    message: JmsMessage,
+    added: Mapping[str, PropertyValue],
+    prefix: PropertyPrefix,
+    most: int,
+    characters: int | None,
+) -> JmsMessage:
+    """Return a copy that a broker with narrow limits takes, and that says what it lacks.
+
+    Args:
+        message: As received.
+        added: The properties to add.
+        prefix: How they are spelled.
+        most: How many of its own properties to keep.
+        characters: How many characters these may have together, with their names; `None` for no limit.
+    """
+    note = f"{prefix}{_LEFT_OUT}"
+    short: list[str] = []
+    gone: list[str] = []
+    room = _Room(most, characters)
+    kept: dict[str, PropertyValue] = {}
+    for name, value in message.properties.items():
+        if _is_added(name) or name == note or value is None:
+            continue
+        given = _fit(name, value, short)
+        if _is_sound(name, _LONGEST_NAME) and room.take(len(name) + len(str(given))):
+            kept[KEPT_JMSX + name if name.startswith("JMSX") else name] = given
+        else:
+            gone.append(name)
+    kept |= {
+        name: _fit(name, value, short) for name, value in added.items() if _is_sound(name, _LONGEST_NAME)
+    }
+    headers = _changed_headers(message)
+    gone += headers
+    told = [f"shortened: {_listed(short)}"] if short else []
+    told += [f"left out: {_listed(gone)}"] if gone else []
+    told += [str(message.properties[note])] if note in message.properties else []
+    kept[note] = shortened("; ".join(told) or "nothing of the message", _LONGEST_REASON)
+    types = {
+        name: kind
+        for name, kind in message.property_types.items()
+        if name in kept and name not in added and name not in short
+    }
+    return replace(
+        _unsent(message), properties=MappingProxyType(kept), property_types=MappingProxyType(types), **headers
+    )
+
+
+class _Room:
+    """How much may be kept.
+
+    Args:
+        most: So many properties.
+        characters: So many characters; `None` for any number.
+    """
+
+    def __init__(self, most: int, characters: int | None) -> None:
+        self._most = most
+        self._characters = characters
+
+    def take(self, size: int) -> bool:
+        """Keep a property of that many characters, if there is room for it."""
+        if not self._most or (self._characters is not None and size > self._characters):
+            return False
+        self._most -= 1
+        if self._characters is not None:
+            self._characters -= size
+        return True
+
+
+def _fit(name: str, value: PropertyValue, short: list[str]) -> PropertyValue:
+    """Return a value that no broker finds too long; `short` hears of what was shortened."""
+    if not isinstance(value, str):
+        return value
+    cut = shortened(value, _LONGEST_VALUE)
+    if cut != value:
+        short.append(name)
+    return cut
+
+
+def _changed_headers(message: JmsMessage) -> dict[str, Any]:
+    """Return what of headers and body can't be sent as it is, with what is sent in its place."""
+    changed: dict[str, Any] = {
+        header: None
+        for header in ("correlation_id", "type")
+        if not _is_sound(getattr(message, header) or "-", _LONGEST_ID)
+    }
+    if message.reply_to is not None and not _is_sound(message.reply_to.name, _LONGEST_ID):
+        changed["reply_to"] = None
+    body = message.body
+    if isinstance(body, str) and not _is_sound(body, None):
+        changed |= {"body_kind": BodyKind.BYTES, "body": body.encode("utf-8", "surrogatepass")}
+    return changed
+
+
+def _is_sound(text: str, longest: int | None) -> bool:
+    """Say whether text can stand in a header, or in a body if it may be of any length."""
+    if longest is not None and (not text or "\0" in text or len(text) > longest):
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(repr(name[:60]) for name in names[:10])
+    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10} more"  # noqa: PLR2004 - as above
+
+
+def _added(
+    message: JmsMessage, origin: ConsumedFrom, state: MessageState, prefix: PropertyPrefix, limit: int | None
+) -> dict[str, PropertyValue]:
+    values: dict[str, PropertyValue] = {
+        _COUNT: state.seen,
+        _NAME: origin.destination.name,
+        _TYPE: _KINDS[origin.destination.kind],
+        _SUBSCRIBER: origin.subscription_name,
+        _CONTEXT: origin.context_name,
+        _MESSAGE_ID: message.message_id,
+        _CORRELATION_ID: message.correlation_id,
+        _CLIENT_ID: origin.client_id,
+        _SENT: message.timestamp,
+        _EXPIRATION: message.expiration or _read(message.properties).get(_EXPIRATION),
+    }
+    if state.failure is not None:
+        limit = None if limit is None else min(limit, _LONGEST_TEXT)
+        values[_EXCEPTION_CLASS] = shortened(state.failure.class_name, limit)
+        values[_EXCEPTION_MESSAGE] = shortened(_masked(state.failure.message), limit)
+        # A Spark row that doesn't fit has a reason but no stack.
+        values[_EXCEPTION_TRACE] = shortened(_masked(state.failure.stack_trace), limit) or None
+    added: dict[str, PropertyValue] = {
+        f"{prefix}{suffix}": value for suffix, value in values.items() if value is not None
+    }
+    added |= {prefix.rollback_data(key): value for key, value in state.rollback_data.items()}
+    if message.timestamp is not None:
+        added[TIMESTAMP] = message.timestamp
+    return added
+
+
+def _blotted(failure: Failure, secrets: Iterable[str]) -> Failure:
+    return replace(
+        failure,
+        message=blotted(failure.message, secrets),
+        stack_trace=blotted(failure.stack_trace, secrets),
+    )
+
+
+def _masked(text: str) -> str:
+    """Return an exception's text with the passwords of URLs and of `name=value` in it blotted out.
+
+    Line by line, and a long line in pieces: what a handler raises may be megabytes without a blank.
+    """
+    if not is_secret(text) and "@" not in text:
+        return text
+    return _PIECE.sub(lambda piece: masked_text(piece[0]), text)
+
+
+def _is_added(name: str) -> bool:
+    return name == TIMESTAMP or any(
+        name.removeprefix(prefix) in _SUFFIXES or name.startswith(prefix + _ROLLBACK_DATA)
+        for prefix in PropertyPrefix
+        if name.startswith(prefix)
+    )
+
+
+def _check_lengths(properties: Mapping[str, PropertyValue], limit: int | None) -> None:
+    if limit is None:
+        return
+    too_long = [
+        f"property {name!r} has {len(value)} characters, and the broker passes at most {limit}"
+        for name, value in properties.items()
+        if isinstance(value, str) and len(value) > limit
+    ]
+    if too_long:
+        raise PermanentBrokerError(f"the message can't be copied: {'; '.join(too_long)}")
+
+
+def _read(properties: Mapping[str, PropertyValue]) -> dict[str, PropertyValue]:
+    return {
+        suffix: properties[prefix + suffix]
+        for prefix in PropertyPrefix  # the later prefix, written by the newer software, wins
+        for suffix in _SUFFIXES
+        if properties.get(prefix + suffix) is not None
+    }
+
+
+def _rollback_data(properties: Mapping[str, PropertyValue]) -> dict[str, str]:
+    return {
+        name.removeprefix(prefix + _ROLLBACK_DATA).removeprefix("."): str(value)
+        for prefix in PropertyPrefix
+        for name, value in properties.items()
+        if name.startswith(prefix + _ROLLBACK_DATA)
+    }
+
+
+def _failure(found: Mapping[str, PropertyValue]) -> Failure | None:
+    name = _text(found, _EXCEPTION_CLASS)
+    if name is None:
+        return None
+    return Failure(
+        class_names=(name,),
+        message=_text(found, _EXCEPTION_MESSAGE) or "",
+        stack_trace=_text(found, _EXCEPTION_TRACE) or "",
+    )
+
+
+def _text(found: Mapping[str, PropertyValue], suffix: str) -> str | None:
+    value = found.get(suffix)
+    return None if value is None else str(value)
+
+
+def _number(found: Mapping[str, PropertyValue], suffix: str, otherwise: PropertyValue) -> int | None:
+    value = found.get(suffix, otherwise)
+    if value is None:
+        return None
+    try:
+        return int(value)
+    except (ValueError, OverflowError) as error:
+        raise PoisonMessageError(f"dead letter property {suffix} holds {value!r}, not a number") from error
+
+
+def _destination_kind(java_name: str) -> DestinationKind:
+    try:
+        return DestinationKind(java_name.rpartition(".")[2].lower())
+    except ValueError as error:
+        raise PoisonMessageError(
+            f"dead letter property {_TYPE} holds {java_name!r}, not javax.jms.Queue or javax.jms.Topic"
+        ) from error

@@ -1,0 +1,48 @@
+"""A message that stands in the in-progress queue while it is handled: how its copy says where it is from.
+
+Source: I9-I14.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from airflow_provider_jmsjca.core.copies.parking import parked_copy
+from airflow_provider_jmsjca.core.message import JmsMessage
+
+RUN = "_JMSJCA_InProgressRun"
+SOURCE = "_JMSJCA_InProgressFrom"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFrom:
+    """What an in-progress message says of itself.
+
+    Attributes:
+        run: Which run of an activation put it there; empty if nothing says so.
+        source: The destination it was received from, as text; empty if nothing says so.
+    """
+
+    run: str = ""
+    source: str = ""
+
+
+def staged_copy(message: JmsMessage, staged: StagedFrom) -> JmsMessage:
+    """Return what is sent to the in-progress queue; it keeps the message's own id."""
+    copy = parked_copy(message, 0)
+    return replace(
+        copy, properties=MappingProxyType({**copy.properties, RUN: staged.run, SOURCE: staged.source})
+    )
+
+
+def unstaged(message: JmsMessage) -> tuple[JmsMessage, StagedFrom]:
+    """Return a message of the in-progress queue as it was in its own, and what it says of itself."""
+    properties = dict(message.properties)
+    staged = StagedFrom(run=str(properties.pop(RUN, "")), source=str(properties.pop(SOURCE, "")))
+    return replace(message, properties=MappingProxyType(properties)), staged
+
+
+def run_selector(run: str) -> str:
+    """Return the selector of the messages that a run put there."""
+    return f"{RUN} = '{run}'"

@@ -1,0 +1,76 @@
+"""A message that was moved from a durable subscription to a queue: how its copy says what it was.
+
+Whoever takes it from the queue sees the message as it was published: with its own id, timestamp and topic, by
+which a duplicate can be told too.
+
+Source: J204-J211.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+from airflow_provider_jmsjca.core.copies.dead_letter import redirect_of
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
+from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
+
+TOPIC = "_JMSJCA_PublishedJMSDestination"
+MESSAGE_ID = "_JMSJCA_PublishedJMSMessageID"
+TIMESTAMP = "_JMSJCA_PublishedJMSTimestamp"
+
+
+def balanced_copy(message: JmsMessage, topic: Destination) -> JmsMessage:
+    """Return what is sent to the queue: body, headers and properties as they are, its origin beside them.
+
+    The expiry too: the message has not reached anybody yet.
+
+    Args:
+        message: As received from the topic.
+        topic: Where it was published, for a message that doesn't say.
+    """
+    copy = redirect_of(replace(message, expiration=0))
+    return with_origin(replace(copy, expiration=message.expiration), message, topic)
+
+
+def with_origin(copy: JmsMessage, message: JmsMessage, otherwise: Destination) -> JmsMessage:
+    """Return `copy` with the destination, id and timestamp of `message` beside its own.
+
+    Args:
+        copy: What is to be sent.
+        message: As received.
+        otherwise: Its destination, if it doesn't say.
+    """
+    origin: dict[str, PropertyValue] = {
+        TOPIC: str(message.destination or otherwise),
+        MESSAGE_ID: message.message_id,
+        TIMESTAMP: message.timestamp,
+    }
+    properties = {name: value for name, value in copy.properties.items() if name not in origin}
+    properties |= {name: value for name, value in origin.items() if value is not None}
+    return replace(copy, properties=MappingProxyType(properties))
+
+
+def published(message: JmsMessage) -> JmsMessage:
+    """Return a message received from the queue as it was published; any other message unchanged.
+
+    Raises:
+        PoisonMessageError: What the copy says of its origin can't be read.
+    """
+    if TOPIC not in message.properties:
+        return message
+    properties = dict(message.properties)
+    topic, own_id, sent = (properties.pop(name, None) for name in (TOPIC, MESSAGE_ID, TIMESTAMP))
+    try:
+        return replace(
+            message,
+            properties=MappingProxyType(properties),
+            destination=Destination.parse(str(topic)),
+            message_id=message.message_id if own_id is None else str(own_id),
+            timestamp=message.timestamp if sent is None else int(sent),
+        )
+    except (ConfigurationError, ValueError, OverflowError) as error:
+        raise PoisonMessageError(
+            f"properties {TOPIC}, {TIMESTAMP} hold {topic!r}, {sent!r}: expected a destination and a number"
+        ) from error

@@ -1,0 +1,82 @@
+"""`@task.jms_sensor`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.bases.decorator import (
+    DecoratedOperator,
+    TaskDecorator,
+    determine_kwargs,
+    task_decorator_factory,
+)
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.sensors.jms import JmsSensor
+
+
+class JmsSensorDecoratedOperator(DecoratedOperator, JmsSensor):
+    """A sensor around a decorated function; see `jms_sensor_task`."""
+
+    template_fields: Sequence[str] = (*DecoratedOperator.template_fields, *JmsSensor.template_fields)
+    custom_operator_name = "@task.jms_sensor"
+
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., Any],
+        op_args: Collection[Any] | None = None,
+        op_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            # The message is the first argument, and not the DAG's author's to give.
+            python_callable=functools.partial(python_callable, None),
+            op_args=op_args,
+            op_kwargs=op_kwargs,
+            predicate=python_callable,
+            **kwargs,
+        )
+        self.python_callable = python_callable
+        self._keywords: Mapping[str, Any] = {}
+
+    def _look(self, context: Context) -> Any:
+        given = {**context, **self.op_kwargs}
+        self._keywords = determine_kwargs(self.python_callable, (None, *self.op_args), given)
+        return super()._look(context)
+
+    def _wants(self, message: JmsMessage) -> object:
+        return self.python_callable(message, *self.op_args, **self._keywords)
+
+
+def jms_sensor_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
+    """Make a sensor of a function that says of a message whether it is the one to wait for.
+
+    The function's first argument is the `JmsMessage`; the others come from the call in the DAG or from the
+    task's context. What it refuses stays on the queue::
+
+        @task.jms_sensor(destination="queue://orders", peek=False, deferrable=True)
+        def large_order(message, least=1_000):
+            return int(message.properties["amount"]) >= least
+
+    The task returns what `JmsSensor` returns.
+
+    Args:
+        python_callable: The function.
+        **kwargs: The arguments of `JmsSensor`, but for `predicate`, which the function is.
+
+    Raises:
+        ConfigurationError: A `predicate` is given.
+    """
+    if "predicate" in kwargs:
+        raise ConfigurationError("@task.jms_sensor: got predicate; expected none, the function itself is it")
+    return task_decorator_factory(
+        python_callable=python_callable,
+        multiple_outputs=False,
+        decorated_operator_class=JmsSensorDecoratedOperator,
+        **kwargs,
+    )

@@ -1,0 +1,290 @@
+"""Consumes what a spec says with a function: on one connection, on each member, or a shared subscription.
+
+| what happens | what becomes of the message |
+|---|---|
+| the handler returns | committed, with what it sent |
+| it raises, or asks for a rollback | rolled back: what it sent is not sent; delivered again, attempt + 1 |
+| it takes longer than the transaction timeout | rolled back as soon as it returns |
+| it doesn't return before the deadline of a stop | left alone, rolled back, goes back to the broker |
+| the connection is lost | comes again over the next one; what the handler had sent is not sent |
+| the process is killed | comes again, to this or another process |
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Final, Self
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.configuration.administered import destination_named
+from airflow_provider_jmsjca.core.configuration.layers import Layer
+from airflow_provider_jmsjca.core.delivery import ActivationState
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.options import Level
+from airflow_provider_jmsjca.core.precedence import resolve
+from airflow_provider_jmsjca.engine.activations.base import (
+    STOP_WITHIN,
+    TICK_SECONDS,
+    ActivationBase,
+    ActivationGroup,
+    Seconds,
+    duration,
+)
+from airflow_provider_jmsjca.engine.activations.every_member import EveryMemberActivation, every_member
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.shared_subscription import (
+    LoadBalancedActivation,
+    load_balancing,
+)
+from airflow_provider_jmsjca.engine.delivering.settings import Subscribes, listener_settings
+from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
+from airflow_provider_jmsjca.engine.delivering.threaded.calls import Handler
+from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
+from airflow_provider_jmsjca.store.base import Store
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.transports.settings import to_connection_settings
+
+_OF_THE_CONNECTION: Final = ("connection_url", "username", "password")
+
+
+class Activation(ActivationGroup):
+    """Consumes what a spec says, and hands each message to a function.
+
+    For example::
+
+        with Activation(spec, handler, connection="stomp://localhost:61613") as activation:
+            ...  # it consumes; at the end of the block it is stopped
+
+    Or `activation.run(idle_for=60)`, which returns the counts. Which kind it is the spec says: a listener on
+    each member (`distributed_destination_connection`), a share of a distributed durable subscription
+    (`subscription_name`), or one on one connection. All have the same methods.
+
+    Guarantee: a message is settled only after its handler has returned, or when the redelivery handling says
+    so in so many words; until then whatever dies brings it back. A crash between a handler's return and the
+    broker's confirmation delivers it once more. Counts of attempts last as long as this object (J131), with
+    `use_store` as long as the store keeps them.
+
+    Every method may be called from any thread, but not from a signal handler.
+
+    Args:
+        spec: What to consume and how; fields in a mapping make one.
+        handler: Called with each `Delivery`, in a thread of its own.
+        connection: Where the broker is: a URL, options in its query, or settings. A URL stands below the
+            spec, as an Airflow connection does: the spec's `connection_url`, `username` and `password` come
+            before it. `None`: the spec's.
+        instance: What tells this process from others of the activation, for `generate_unique_client_id`.
+        confirm: Wait for the broker after each message; also a field of the spec.
+        park: Leave delays above 5 seconds to the broker, where it can; also a field of the spec.
+        subscribes: Says of each message whether it is wanted; the others move to the spec's
+            `unsubscribed_destination`. It must be quick: other messages wait for it.
+        find: Returns the destination that a text names, where the handler sends by name.
+        store: Keeps attempts and ids over restarts, for a spec with `use_store`; close it afterwards.
+        start_within: Seconds that the beginning of a `with` block waits until it consumes.
+        stop_within: Seconds that running handlers get at the end of a `with` block.
+
+    Attributes:
+        spec: The spec in force.
+        client_id: JMS client id that the broker knows it by (W30), with members before their name is added;
+            `None`: none.
+
+    Raises:
+        ConfigurationError: Nothing says where the broker is; settings are given, and the spec says it too; or
+            the spec asks for what a listener doesn't do.
+
+    Source: J9, J10, J12, J13, J41, J49, J81-J84, J116-J122, W15, W24-W27, W30, W31, W33, W46.
+    """
+
+    def __init__(
+        self,
+        spec: ActivationSpec | Mapping[str, object],
+        handler: Handler,
+        *,
+        connection: str | ConnectionSettings | None = None,
+        instance: str = "",
+        confirm: bool = False,
+        park: bool = False,
+        subscribes: Subscribes | None = None,
+        find: Callable[[str], Destination] = destination_named,
+        store: Store | None = None,
+        start_within: Seconds = 30.0,
+        stop_within: Seconds = STOP_WITHIN,
+    ) -> None:
+        if not isinstance(spec, ActivationSpec):
+            spec = ActivationSpec(**spec)
+        self._start_within = duration("start_within", start_within).total_seconds()
+        self._stop_within = duration("stop_within", stop_within)
+        self.spec, settings = _resolved(spec, connection)
+        self.client_id = self.spec.client_id_for(factory_client_id=settings.client_id, instance=instance)
+        self._whole = activation_of(
+            self.spec,
+            replace(settings, client_id=self.client_id),
+            handler,
+            confirm=confirm,
+            park=park,
+            subscribes=subscribes,
+            find=find,
+            store=store,
+        )
+        self.member_names, self.watchable = self._whole.member_names, self._whole.watchable
+        super().__init__(self._whole.settings, (self._whole,), time.monotonic, self._whole.consuming)
+
+    def __enter__(self) -> Self:
+        """Start, and wait until it consumes; of several members until one does and all have been tried.
+
+        Raises:
+            PermanentBrokerError: The broker refuses.
+            ConfigurationError: The settings can't work on this broker.
+            TransientBrokerError: It doesn't consume after `start_within`; it is stopped.
+        """
+        self.start()
+        deadline = time.monotonic() + self._start_within
+        while not self.ready:
+            if self.await_end(TICK_SECONDS) or time.monotonic() >= deadline:
+                state = self.state
+                self.stop(0 if self.running else self._stop_within)
+                raise self.fault or TransientBrokerError(
+                    f"{self.settings.name}: doesn't consume after {self._start_within:g} s (it is {state}); "
+                    f"the log says why: {'; '.join(self.statistics().refused) or self.stop_reason}"
+                )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop it, and raise what it stopped for meanwhile, unless something else is raised already."""
+        self.stop(self._stop_within, reason="the block ends")
+        if error is None and self.fault is not None:
+            raise self.fault
+
+    @property
+    def ready(self) -> bool:
+        """Whether it consumes; see `ActivationBase.ready`."""
+        return self._whole.ready
+
+    @property
+    def state(self) -> ActivationState:
+        """Up, Down, Connecting or Disconnecting; of several members Up if one is. Source: J119."""
+        return self._whole.state
+
+    @property
+    def server_type(self) -> str:
+        """Which product the broker is; empty while there was no connection. Source: J115."""
+        return self._whole.server_type
+
+    @property
+    def server(self) -> tuple[str, str]:
+        """Host and port of the connection; empty while there was none. Source: J120."""
+        return self._whole.server
+
+    @property
+    def counts(self) -> Counts:
+        """What became of messages since the last start."""
+        return self._whole.counts
+
+    @property
+    def down(self) -> tuple[str, ...]:
+        """The members that aren't up; empty where there are none."""
+        return self._whole.down
+
+    def statistics(self) -> Statistics:
+        """Return a snapshot; see `ActivationBase.statistics`. Source: J117, J121."""
+        return self._whole.statistics()
+
+    def attributes(self) -> dict[str, object]:
+        """Return what JMSJCA's MBean shows of an activation, under its names. Source: J117."""
+        return self._whole.attributes()
+
+    def begin(
+        self, limit: int | None = None, *, stop_within: timedelta = timedelta(seconds=STOP_WITHIN)
+    ) -> None:
+        """Do what `start` does, within bounds; see `ActivationBase.begin`."""
+        self._whole.begin(limit, stop_within=stop_within)
+
+    def quiet_since(self) -> float | None:
+        """Since when there was nothing to do, on the clock; `None` while there is, or while not connected."""
+        return self._whole.quiet_since()
+
+    def _report_besides(self) -> Mapping[str, object]:
+        return {**super()._report_besides(), **self._whole._report_besides()}  # noqa: SLF001  # of the same base
+
+
+def activation_of(
+    spec: ActivationSpec,
+    connection: ConnectionSettings,
+    handler: Handler,
+    *,
+    confirm: bool = False,
+    park: bool = False,
+    subscribes: Subscribes | None = None,
+    find: Callable[[str], Destination] = destination_named,
+    store: Store | None = None,
+) -> ActivationBase:
+    """Return an activation of the kind that a spec asks for.
+
+    Args:
+        spec: The spec in force; where the broker is isn't read from it.
+        connection: Where the broker is, with the client id in force.
+        handler: Called with each message.
+        confirm: As of `Activation`.
+        park: As of `Activation`.
+        subscribes: As of `Activation`.
+        find: As of `Activation`.
+        store: As of `Activation`.
+
+    Raises:
+        ConfigurationError: The spec asks for what a listener doesn't do.
+    """
+    how: dict[str, Any] = {
+        "principal": connection.username,
+        "confirm": confirm,
+        "park": park,
+        "subscribes": subscribes,
+        "find": find,
+        "store": store,
+    }
+    members = every_member(spec, connection, **how)
+    if members is not None:
+        return EveryMemberActivation(members, handler)
+    how |= {"client_id": connection.client_id, "url": connection.url}
+    balancing = load_balancing(spec, **how)
+    if balancing is None:
+        return PlainActivation(
+            listener_settings(spec, **how), functools.partial(connect, connection), handler
+        )
+    return LoadBalancedActivation(
+        balancing,
+        functools.partial(connect, connection),
+        functools.partial(connect, replace(connection, client_id=None)),
+        handler,
+    )
+
+
+def _resolved(
+    spec: ActivationSpec, connection: str | ConnectionSettings | None
+) -> tuple[ActivationSpec, ConnectionSettings]:
+    """Return the spec in force and how to connect for it."""
+    if isinstance(connection, ConnectionSettings):
+        said = [name for name in _OF_THE_CONNECTION if getattr(spec, name) is not None]
+        if said:
+            raise ConfigurationError(
+                f"{', '.join(said)}: the spec says how to connect, and so do the settings in connection; "
+                "expected one of them, or a URL in connection, which the spec may add to"
+            )
+        return spec, connection
+    layers = [spec.layer()]
+    if connection is not None:
+        of_call = Layer(
+            level=Level.CONNECTION_FACTORY, source="connection", fields={"connection_url": connection}
+        )
+        layers.insert(0, of_call)
+    found = resolve(layers)
+    return ActivationSpec.from_resolved(found), to_connection_settings(found)

@@ -1,0 +1,384 @@
+"""A listener on each member of a distributed destination.
+
+| what happens | what becomes of it |
+|---|---|
+| a member is lost | it is connected again with the usual pauses; the others go on |
+| a member refuses for good (credentials, a missing queue) | it is named and tried again; the others go on |
+| all members refuse for good | the activation stops with that fault |
+| a call for a message of a lost member still runs | it keeps its place; the message comes again |
+| a handler stops the activation | every member stops, within one deadline |
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.configuration.administered import destination_named
+from airflow_provider_jmsjca.core.delivery import ActivationState
+from airflow_provider_jmsjca.core.delivery.events import StopAsked
+from airflow_provider_jmsjca.core.delivery.line import Room, Share
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.options.choices import DistributedDestinationConnection
+from airflow_provider_jmsjca.engine.activations.base import STOP_WITHIN, ActivationGroup
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, Subscribes, listener_settings
+from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
+from airflow_provider_jmsjca.engine.delivering.threaded.calls import Handler
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.store.base import Store
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectFunction, Connection, ConnectionSettings
+
+_PLAIN = str.maketrans(":", "-", "[]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One broker of several.
+
+    Attributes:
+        name: Its host and port, `broker-a:61613`.
+        settings: How its listener consumes.
+        connect: Opens a connection to it.
+    """
+
+    name: str
+    settings: ListenerSettings
+    connect: ConnectFunction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EveryMember:
+    """How the members are consumed together.
+
+    Attributes:
+        settings: For all of them.
+        members: Each of them.
+    """
+
+    settings: ListenerSettings
+    members: tuple[Member, ...]
+
+
+def member_settings(connection: ConnectionSettings) -> dict[str, ConnectionSettings]:
+    """Return how to connect to each host of a connection, by the name of the member.
+
+    A member has a client id of its own, if there is one: brokers that know each other refuse a second client
+    with the same.
+
+    Raises:
+        ConfigurationError: A host stands there twice.
+
+    Source: W30, W46.
+    """
+    found = [
+        (_name(each), each) for each in (replace(connection, hosts=(host,)) for host in connection.hosts)
+    ]
+    twice = sorted(name for name, count in Counter(name for name, _ in found).items() if count > 1)
+    if twice:
+        raise ConfigurationError(
+            f"connection URL: got {', '.join(twice)} more than once, expected each host once because "
+            "distributed_destination_connection is every_member"
+        )
+    return {
+        name: each
+        if each.client_id is None
+        else replace(each, client_id=f"{each.client_id}-{name.translate(_PLAIN)}")
+        for name, each in found
+    }
+
+
+def settings_of(member: str, connection: ConnectionSettings) -> ConnectionSettings:
+    """Return how to connect to one member.
+
+    Raises:
+        ConfigurationError: The connection names no such host, or one twice.
+    """
+    found = member_settings(connection)
+    if member not in found:
+        raise ConfigurationError(f"connection URL: no host {member}, expected it beside {', '.join(found)}")
+    return found[member]
+
+
+def _name(connection: ConnectionSettings) -> str:
+    return connection.url.partition("://")[2]
+
+
+def every_member(
+    spec: ActivationSpec,
+    connection: ConnectionSettings,
+    *,
+    principal: str | None = None,
+    confirm: bool = False,
+    park: bool = False,
+    retry_permanent: bool = False,
+    subscribes: Subscribes | None = None,
+    find: Callable[[str], Destination] = destination_named,
+    store: Store | None = None,
+    connect: Callable[[ConnectionSettings], Connection] = connect,
+) -> EveryMember | None:
+    """Return what a listener on each member needs; `None` if the spec wants one connection.
+
+    Args:
+        spec: The spec in force.
+        connection: How to connect; each of its hosts is a member.
+        principal: User name of the connections.
+        confirm: As the attribute of `ListenerSettings`.
+        park: Delays above 5 seconds are the broker's to keep.
+        retry_permanent: As the attribute of `ListenerSettings`.
+        subscribes: Which messages are wanted.
+        find: As the attribute of `ListenerSettings`.
+        store: As of `listener_settings`; members have counts of their own in it.
+        connect: Opens one connection.
+
+    Raises:
+        ConfigurationError: The spec asks for what a listener doesn't do, or a host stands there twice.
+
+    Source: W12, W17, W46.
+    """
+    if spec.distributed_destination_connection is not DistributedDestinationConnection.EVERY_MEMBER:
+        return None
+    one = listener_settings(
+        spec.replace(distributed_destination_connection=DistributedDestinationConnection.LOCAL_ONLY),
+        client_id=connection.client_id,
+        principal=principal,
+        url=connection.url,
+        confirm=confirm,
+        park=park,
+        retry_permanent=retry_permanent,
+        subscribes=subscribes,
+        find=find,
+        store=store,
+    )
+    whole = replace(one, spec=spec)
+    members = tuple(
+        Member(
+            name=name,
+            settings=replace(whole, name=f"{whole.name} on {name}", client_id=each.client_id, url=each.url),
+            connect=functools.partial(connect, each),
+        )
+        for name, each in member_settings(connection).items()
+    )
+    return EveryMember(settings=whole, members=members)
+
+
+# What a member is doing counts for the whole in this order.
+_STATES = (
+    ActivationState.UP,
+    ActivationState.CONNECTING,
+    ActivationState.DISCONNECTING,
+    ActivationState.DOWN,
+)
+
+
+class _SharedRoom(Room):
+    """Room for machines in several threads."""
+
+    def __init__(self, places: int, limit: int | None) -> None:
+        super().__init__(places, limit)
+        self._lock = threading.Lock()
+
+    def join(self, wake: Callable[[], object]) -> Share:
+        with self._lock:
+            return super().join(wake)
+
+    def admit(self, share: Share, *, unit: bool, message: bool = True) -> bool:
+        with self._lock:
+            return super().admit(share, unit=unit, message=message)
+
+    def report(self, share: Share, *, units: int, taken: int, settled: int, waiting: int = 0) -> bool:
+        with self._lock:
+            return super().report(share, units=units, taken=taken, settled=settled, waiting=waiting)
+
+    def wants_nothing(self, share: Share) -> None:
+        with self._lock:
+            super().wants_nothing(share)
+
+
+class _MemberConsuming(threading.Event):
+    """Set while a member is consumed; sets the event of the whole while every member is.
+
+    Args:
+        whole: Is set and cleared.
+    """
+
+    _lock = threading.Lock()
+
+    def __init__(self, whole: threading.Event) -> None:
+        super().__init__()
+        self.others: tuple[threading.Event, ...] = ()
+        self._whole = whole
+
+    def set(self) -> None:
+        super().set()
+        self._tell()
+
+    def clear(self) -> None:
+        super().clear()
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._lock:
+            if all(each.is_set() for each in self.others):
+                self._whole.set()
+            else:
+                self._whole.clear()
+
+
+class EveryMemberActivation(ActivationGroup):
+    """A listener on each member, used like one `Activation`.
+
+    Concurrency and ends hold for all members together: in serial mode one handler runs at a time, wherever
+    its message comes from. Members with a backlog take turns.
+
+    Guarantee: that of `Activation`, for each member's messages. A message that a lost member had handed out
+    comes again from that member, once it is back.
+
+    Args:
+        settings: As `engine.members.every_member` returns them.
+        handler: Called with each message, in a thread of its member's pool.
+        clock: Seconds, monotonic.
+        chance: A random number, 0 up to but not including 1.
+
+    Attributes:
+        members: The activation of each member, by its name.
+        consuming: Set while every member has confirmed the subscriptions.
+
+    Raises:
+        ConfigurationError: Attempts are to be recorded, and there is no store.
+
+    Source: W12, W17, W46; J119-J121, W27.
+    """
+
+    def __init__(
+        self,
+        settings: EveryMember,
+        handler: Handler,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._room: Room | None = None
+        every = threading.Event()
+        consuming = tuple(_MemberConsuming(every) for _ in settings.members)
+        for one in consuming:
+            one.others = consuming
+        self.members = {
+            member.name: PlainActivation(
+                member.settings,
+                member.connect,
+                handler,
+                clock=clock,
+                chance=chance,
+                consuming=one,
+                gives_up=self._all_refuse,
+                on_stop=functools.partial(self._stop_others, member.name),
+            )
+            for member, one in zip(settings.members, consuming, strict=True)
+        }
+        self._all = tuple(self.members.values())
+        self.member_names = tuple(self.members)
+        super().__init__(settings.settings, self._all, clock, every)
+
+    def _all_refuse(self) -> bool:
+        return all(each.refusal is not None for each in self._all)
+
+    def _stop_others(self, name: str, event: StopAsked) -> None:
+        with self._lock:  # not amid a start: who hasn't started yet can't be stopped
+            for other, member in self.members.items():
+                if other != name:
+                    member.request_stop(event.within, reason=event.reason, delete_durable=False)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a member consumes, and all were tried."""
+        return all(each.answered for each in self._all) and any(each.ready for each in self._all)
+
+    @property
+    def states(self) -> dict[str, ActivationState]:
+        """The state of each member by its name. Source: J119."""
+        return {name: member.state for name, member in self.members.items()}
+
+    @property
+    def state(self) -> ActivationState:
+        """Up if a member is; else Connecting, Disconnecting or Down, the first that holds for one.
+
+        Source: J119.
+        """
+        found = set(self.states.values())
+        return next(state for state in _STATES if state in found)
+
+    @property
+    def down(self) -> tuple[str, ...]:
+        """The members that aren't up."""
+        return tuple(name for name, state in self.states.items() if state is not ActivationState.UP)
+
+    @property
+    def server_type(self) -> str:
+        """Which product the brokers are; empty while there was no connection. Source: J115."""
+        return ",".join(dict.fromkeys(each.server_type for each in self._all if each.server_type))
+
+    @property
+    def server(self) -> tuple[str, str]:
+        """Hosts and ports of the connections, each with a comma between them. Source: J120."""
+        found = [each.server for each in self._all if each.server_type]
+        return ",".join(host for host, _ in found), ",".join(port for _, port in found)
+
+    @property
+    def counts(self) -> Counts:
+        """What became of the messages of all members since the last start."""
+        return sum((each.counts for each in self._all), Counts())
+
+    def statistics_by_part(self) -> dict[str, Statistics]:
+        """Return a snapshot of each member by its name."""
+        return {name: member.statistics() for name, member in self.members.items()}
+
+    def attributes(self) -> dict[str, object]:
+        """Return what JMSJCA's MBean shows of an activation, and the state of each member. Source: J117."""
+        states = {name: str(state) for name, state in self.states.items()}
+        return super().attributes() | {"Members": states}
+
+    def begin(
+        self, limit: int | None = None, *, stop_within: timedelta = timedelta(seconds=STOP_WITHIN)
+    ) -> None:
+        """Do what `start` does, within bounds that hold for all members; those that have not stopped go on.
+
+        Args:
+            limit: No more messages than this are settled; `None`: no limit.
+            stop_within: How long running handlers may take when one of them asks for a stop.
+
+        Raises:
+            ConfigurationError: One runs already, and a limit is given.
+        """
+        with self._lock:
+            if self.running and limit is not None:
+                raise ConfigurationError(
+                    f"{self.settings.name} runs already; stop it, to let it run with a limit"
+                )
+            if self._room is None or not self.running:
+                self._room = _SharedRoom(self.settings.delivery.concurrency, limit)
+            for each in self._all:
+                each.begin(room=self._room, stop_within=stop_within)
+
+    def quiet_since(self) -> float | None:
+        """Since when nothing came and nothing was in hand, on the clock; `None`: not now, or none is up."""
+        if not all(each.answered and each.is_idle() for each in self._all):
+            return None
+        quiet: list[float] = []
+        for each in self._all:
+            since = each.quiet_since()
+            if since is not None:
+                quiet.append(since)
+            elif (
+                each.opening or each.state is ActivationState.UP
+            ):  # it has only just come, and what it has with it
+                return None
+        return max(quiet, default=None)

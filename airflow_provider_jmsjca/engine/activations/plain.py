@@ -1,0 +1,276 @@
+"""An activation on one connection: what it consumes may be several destinations of one broker."""
+
+from __future__ import annotations
+
+import functools
+import random
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.delivery import ActivationState
+from airflow_provider_jmsjca.core.delivery.events import ResumeAsked, StopAsked, SuspendAsked
+from airflow_provider_jmsjca.core.delivery.line import Room
+from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
+from airflow_provider_jmsjca.engine.activations.base import (
+    STOP_WITHIN,
+    TICK_SECONDS,
+    ActivationBase,
+    Seconds,
+    duration,
+)
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, plain_function
+from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
+from airflow_provider_jmsjca.engine.delivering.threaded.calls import Handler
+from airflow_provider_jmsjca.engine.delivering.threaded.dispatcher import Dispatcher
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.transports.base import ConnectFunction
+
+
+class PlainActivation(ActivationBase):
+    """One running consumption of a destination, over one connection.
+
+    Guarantee: a message is settled only after its handler has returned, or when the redelivery handling says
+    so in so many words; until then whatever dies brings it back. A crash between a handler's return and the
+    broker's confirmation delivers it once more. Counts of attempts last as long as this object (J131).
+
+    Args:
+        settings: How to consume; `listener_settings` reads them from a spec.
+        connect: Opens one connection or raises `JmsError`, as `functools.partial(connect, settings)` does; it
+            is called again and again while the broker is down.
+        handler: Called with each message, in a thread of the pool.
+        clock: Seconds, monotonic.
+        chance: A random number, 0 up to but not including 1.
+        gives_up: Asked when the broker refuses for good: whether to stop for it; otherwise it is tried again.
+        on_stop: Called when the handler asks for a stop, in its thread.
+        consuming: Becomes the attribute.
+
+    Raises:
+        ConfigurationError: Attempts are to be recorded, and there is no store; or the handler is no plain
+            function: an asynchronous one or a generator would be called, and never run.
+
+    Source: J9, J10, J12, J13, J81-J84, J116-J122, W15, W24-W27, W33.
+    """
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        connect: ConnectFunction,
+        handler: Handler,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+        gives_up: Callable[[], bool] = lambda: True,
+        on_stop: Callable[[StopAsked], object] = lambda _: None,
+        consuming: threading.Event | None = None,
+    ) -> None:
+        if settings.delivery.record_attempts and settings.store is None:
+            raise ConfigurationError("record_attempts is on, and there is no store to record them in")
+        super().__init__(settings, clock, consuming or threading.Event())
+        self._connect = connect
+        self._make_dispatcher = functools.partial(
+            Dispatcher,
+            settings,
+            connect,
+            plain_function("the handler", handler),
+            RedeliveryTracker(),
+            clock=clock,
+            consuming=self.consuming,
+            chance=chance,
+            gives_up=gives_up,
+            on_stop=on_stop,
+            stop_within=timedelta(seconds=STOP_WITHIN),
+        )
+        self._lock = threading.Lock()
+        self._dispatcher = self._make_dispatcher()
+        self._started = False
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and hasn't stopped."""
+        return self._started and not self._dispatcher.stopped.is_set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a stop is under way."""
+        return self.running and self._dispatcher.machine.stopping
+
+    @property
+    def server_type(self) -> str:
+        """Which product the broker is; empty while there was no connection. Source: J115."""
+        return self._dispatcher.link.server_type
+
+    @property
+    def server(self) -> tuple[str, str]:
+        """Host and port of the connection; empty while there was none. Source: J120."""
+        host, _, port = self._dispatcher.link.address.rpartition(":")
+        return (host, port) if host else (port, "")
+
+    @property
+    def state(self) -> ActivationState:
+        """Up, Down, Connecting or Disconnecting. Source: J119."""
+        return self._dispatcher.machine.state
+
+    @property
+    def suspended(self) -> bool:
+        """Whether delivery is suspended by hand."""
+        return self._dispatcher.machine.suspended
+
+    @property
+    def counts(self) -> Counts:
+        """What became of messages since the last start."""
+        return self._dispatcher.tally.counts()
+
+    @property
+    def fault(self) -> JmsError | None:
+        """What it has stopped for, if that was a fault."""
+        return self._dispatcher.fault
+
+    @property
+    def refusal(self) -> JmsError | None:
+        """What the broker refuses for good, as far as is known; `None` while it doesn't."""
+        return self._dispatcher.refusal
+
+    @property
+    def answered(self) -> bool:
+        """Whether the first attempt to connect and subscribe since the start has succeeded or failed."""
+        return self._dispatcher.answered
+
+    @property
+    def opening(self) -> bool:
+        """Whether it is connected, and the broker hasn't confirmed the subscriptions yet."""
+        return self._dispatcher.machine.opening
+
+    @property
+    def stop_reason(self) -> str:
+        """Why it has stopped; empty while it hasn't."""
+        return self._dispatcher.stop_reason
+
+    def statistics(self) -> Statistics:
+        """Return a snapshot of the activation. Source: J117, J121."""
+        dispatcher = self._dispatcher
+        with dispatcher.lock:
+            return dispatcher.tally.statistics(
+                threads=dispatcher.workers.size,
+                in_hand=dispatcher.machine.in_hand,
+                refused=dispatcher.refused,
+            )
+
+    def statistics_by_part(self) -> dict[str, Statistics]:
+        """Return `statistics` by the activation's name."""
+        return {self.settings.name: self.statistics()}
+
+    def reset_statistics(self) -> None:
+        """Let `statistics` begin anew; `counts` go on. Source: J120."""
+        dispatcher = self._dispatcher
+        with dispatcher.lock:
+            dispatcher.tally.reset(self._clock())
+
+    def delete_subscription(self) -> None:
+        """Delete the durable subscription; see `ActivationBase.delete_subscription`."""
+        durable = [each for each in self.settings.subscriptions if each.durable_name is not None]
+        if not durable:
+            raise ConfigurationError(f"{self.settings.name} has no durable subscription to delete")
+        if self.running:
+            raise ConfigurationError(f"{self.settings.name} runs; stop it before its subscription is deleted")
+        connection = self._connect()
+        try:
+            for each in durable:
+                connection.delete_durable(each.durable_name or "", each.destination)
+        finally:
+            connection.close()
+
+    def begin(
+        self,
+        limit: int | None = None,
+        *,
+        stop_within: timedelta = timedelta(seconds=STOP_WITHIN),
+        room: Room | None = None,
+    ) -> None:
+        """Do what `start` does, within bounds, when no stop is under way.
+
+        Args:
+            limit: No more messages than this are settled; `None`: no limit.
+            stop_within: How long running handlers may take when one of them asks for a stop.
+            room: Bounds it together with others, in place of the limit; whoever made it serialises its calls.
+
+        Raises:
+            ConfigurationError: It runs already, and a limit is given.
+        """
+        with self._lock:
+            if self.running:
+                if limit is not None:
+                    raise ConfigurationError(
+                        f"{self.settings.name} runs already; stop it, to let it run with a limit"
+                    )
+                return
+            self._dispatcher.forsake()  # what it left unread was no attempt
+            self._dispatcher = self._make_dispatcher(limit=limit, room=room, stop_within=stop_within)
+            self._started = True
+            self._dispatcher.start()  # before anybody can ask for a stop
+
+    def suspend(self) -> None:
+        """Deliver nothing more until `resume`; what is being handled is finished, the rest goes back."""
+        self._dispatcher.feed(SuspendAsked())
+
+    def resume(self) -> None:
+        """Deliver again."""
+        self._dispatcher.feed(ResumeAsked())
+
+    def request_stop(
+        self, within: Seconds = STOP_WITHIN, *, reason: str = "told to stop", delete_durable: bool = True
+    ) -> None:
+        """Begin to stop, and return at once; see `ActivationBase.request_stop`."""
+        asked = StopAsked(reason=reason, within=duration("within", within))
+        with self._lock:
+            dispatcher = self._dispatcher if self._started else None
+        if dispatcher is not None:
+            dispatcher.ask_stop(asked, delete_durable=delete_durable)
+
+    def await_stop(self, deadline: float) -> bool:
+        """Wait for the end of a stop, until the deadline on the clock; return what `stop` returns."""
+        if not self._started:
+            return True
+        dispatcher = self._dispatcher
+        if dispatcher.workers.are_here:
+            return False
+        # The machine itself gives up at the deadline; that must not be missed by a hair.
+        ended = dispatcher.stopped.wait(max(0.0, deadline - self._clock()) + 2 * TICK_SECONDS)
+        left_alone = dispatcher.tally.active
+        closed = dispatcher.link.closed.wait(max(0.0, deadline - self._clock()))
+        return ended and closed and not left_alone
+
+    @property
+    def in_handler(self) -> bool:
+        """Whether the caller is a handler of this activation."""
+        return self._dispatcher.workers.are_here
+
+    def await_end(self, seconds: float) -> bool:
+        """Wait for so long; say whether it has stopped by itself."""
+        return self._dispatcher.stopped.wait(seconds)
+
+    def quiet_since(self) -> float | None:
+        """Since when there was nothing to do, on the clock; `None` while there is, or while not connected."""
+        dispatcher = self._dispatcher
+        consuming = dispatcher.machine.suspended or dispatcher.admission.intake.ready
+        quiet = consuming and self.state is ActivationState.UP and self.is_idle()
+        return dispatcher.last_activity if quiet else None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has stopped and its connection is closed, whatever was left alone."""
+        return self._dispatcher.stopped.is_set() and self._dispatcher.link.closed.is_set()
+
+    @property
+    def looks(self) -> bool:
+        """Whether it is just looking if messages stay at the broker."""
+        return self._dispatcher.link.looks
+
+    def is_idle(self) -> bool:
+        """Whether no message is in hand; suspended, whether none is being handled."""
+        dispatcher = self._dispatcher
+        with dispatcher.lock:
+            return dispatcher.machine.idle and (
+                dispatcher.machine.in_hand == 0 or dispatcher.machine.suspended
+            )

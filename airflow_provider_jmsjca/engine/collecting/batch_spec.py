@@ -1,0 +1,107 @@
+"""What a batch shall be, and what became of it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import timedelta
+
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.transports.base import Subscription
+
+DEFAULT_SEGMENT_MESSAGES = 5_000
+DEFAULT_SEGMENT_BYTES = 64 * 1024 * 1024
+_LARGEST_SEGMENT = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSpec:
+    """What to collect, and when a batch is big enough.
+
+    A batch ends at the first of `max_messages`, `max_time` and `idle_time`; at least one of the first two
+    must be given.
+
+    Attributes:
+        subscription: Where from. Without a `prefetch` it asks for one segment's worth, and never for less
+            where the broker counts what a transaction acknowledges.
+        max_messages: How many messages make a batch, those of earlier attempts included.
+        max_time: How long this attempt collects, outages included.
+        idle_time: How long nothing may come before the batch ends; `None` waits on.
+        segment_messages: Most messages in a segment, 1 to 10,000. All of a segment wait for one commit.
+        segment_bytes: A segment is sealed once its bodies and properties reach this size, in bytes.
+        flush_time: A segment that isn't full is sealed when nothing came for this long.
+    """
+
+    subscription: Subscription
+    max_messages: int | None = None
+    max_time: timedelta | None = None
+    idle_time: timedelta | None = None
+    segment_messages: int = DEFAULT_SEGMENT_MESSAGES
+    segment_bytes: int = DEFAULT_SEGMENT_BYTES
+    flush_time: timedelta = timedelta(seconds=1)
+
+    def __post_init__(self) -> None:
+        faults = []
+        if self.max_messages is None and self.max_time is None:
+            faults.append("a batch needs max_messages or max_time, or it would never end")
+        if self.max_messages is not None and self.max_messages < 1:
+            faults.append(f"max_messages is {self.max_messages}; expected at least 1")
+        if not 1 <= self.segment_messages <= _LARGEST_SEGMENT:
+            faults.append(f"segment_messages is {self.segment_messages}; expected 1 to {_LARGEST_SEGMENT}")
+        if self.segment_bytes < 1:
+            faults.append(f"segment_bytes is {self.segment_bytes}; expected at least 1")
+        faults.extend(
+            f"{name} is {value}; expected more than 0"
+            for name, value in (
+                ("max_time", self.max_time),
+                ("idle_time", self.idle_time),
+                ("flush_time", self.flush_time),
+            )
+            if value is not None and value <= timedelta(0)
+        )
+        if faults:
+            raise ConfigurationError(faults)
+
+
+class EndReason(enum.StrEnum):
+    """Why a collection ended."""
+
+    COUNT = "count"
+    TIME = "time"
+    IDLE = "idle"
+    STOPPED = "stopped"
+    FAILURES = "failures"
+    """The same messages failed again and again (of listeners)."""
+    COMPLETE = "complete"
+    """The batch had been finished by an earlier attempt; nothing was received."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectResult:
+    """What a collection did.
+
+    Attributes:
+        reason: Why it ended.
+        manifest: URI of the batch's manifest; `None` if it was stopped: the next attempt goes on.
+        rows: Messages in the batch, those of earlier attempts included.
+        segments: Segments in the batch.
+        received: Deliveries by the broker in this attempt.
+        stored: Messages sealed in this attempt.
+        duplicates: Deliveries dropped because their message was sealed already.
+        undecodable: How many of the stored are `undecodable` because the transport couldn't decode them.
+        left: Undecodable messages that the transport can't hand out as bytes: still at the broker.
+        reconnects: How often the connection was lost and another one opened.
+        seconds: How long it took.
+    """
+
+    reason: EndReason
+    manifest: str | None
+    rows: int
+    segments: int
+    received: int = 0
+    stored: int = 0
+    duplicates: int = 0
+    undecodable: int = 0
+    left: int = 0
+    reconnects: int = 0
+    seconds: float = 0.0

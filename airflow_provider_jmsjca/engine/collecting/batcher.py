@@ -1,0 +1,475 @@
+"""The batch driver: messages of one destination into sealed segments of a batch.
+
+Received, appended, sealed on disk, acknowledged: in this order and no other.
+
+A queue is consumed afresh for every segment: at every acknowledgement ActiveMQ Classic looks through all
+that a consumer was given and hasn't committed, so a long-lived one gets slower and slower. A topic without
+durable subscription would lose messages in between; there one consumer lives as long as the connection, and
+the next segment is received while a second thread seals the one before and commits its unit.
+
+| what happens | what becomes of the messages |
+|---|---|
+| `kill -9` before a segment is sealed | its messages come again |
+| `kill -9` between seal and commit | they come again, and are dropped as known and acknowledged |
+| the connection is lost | the segment in hand is given up, its messages come again over a new connection |
+| stop is asked for | the same, and the batch is left as it is for the next attempt |
+| a message can't be decoded | it is stored as `undecodable` with its bytes and the reason |
+| the disk is full | nothing more is acknowledged; the error goes to the caller |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from dataclasses import replace
+from typing import Protocol
+
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.prefetch import for_batch
+from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, CollectResult, EndReason
+from airflow_provider_jmsjca.errors import (
+    ConnectionLostError,
+    InDoubtError,
+    JmsError,
+    PoisonMessageError,
+    TransientBrokerError,
+)
+from airflow_provider_jmsjca.spool.known_ids import message_key
+from airflow_provider_jmsjca.spool.rows import Row, row_identity, size_of
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from airflow_provider_jmsjca.transports.base import Connection, Received, Subscription, UnitOfWork
+
+# So many at a time, that a stop request is looked at often enough.
+_HANDFUL = 256
+
+
+class Arrivals:
+    """A consumer and the deliveries not yet looked at; the prefetch bounds how many.
+
+    Args:
+        connection: Where to consume.
+        subscription: What to receive.
+
+    Raises:
+        CapabilityError: As `Connection.consume`, and so are the others.
+    """
+
+    def __init__(self, connection: Connection, subscription: Subscription) -> None:
+        self._queue: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
+        self._loss: JmsError | None = None
+        self._connection = connection
+        connection.on_lost(self._lose)
+        self._consumer = connection.consume(subscription, self._queue.put)
+
+    def renew(self, subscription: Subscription) -> None:
+        """Give back what was received but not settled, and begin anew with a fresh consumer.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+        """
+        self._consumer.close()
+        self._consumer = self._connection.consume(subscription, self._queue.put)
+
+    def close(self) -> None:
+        """Give back what was received but not settled; a connection that is gone has done so."""
+        with contextlib.suppress(ConnectionLostError):
+            self._consumer.close()
+
+    def _lose(self, reason: JmsError) -> None:
+        self._loss = reason
+        self._queue.put(None)
+
+    def take(self, timeout: float) -> list[Received]:
+        """Return what has arrived, in order; empty if nothing came within so many seconds.
+
+        Raises:
+            ConnectionLostError: The connection is gone, and all that arrived with it.
+        """
+        found: list[Received] = []
+        try:
+            item = self._queue.get(timeout=timeout)
+            while True:
+                if item is None or self._loss is not None:
+                    raise ConnectionLostError(str(self._loss)) from self._loss
+                if item.consumer is self._consumer and not item.is_stale:
+                    found.append(item)
+                if len(found) >= _HANDFUL:
+                    break
+                item = self._queue.get_nowait()
+        except queue.Empty:
+            pass
+        return found
+
+
+_TICK_SECONDS = 0.1
+
+
+class StopOrDeadline(threading.Event):
+    """An event that counts as set when another one is, or when time is up; for code that waits on an event.
+
+    Args:
+        stop: The other event.
+        deadline: On the clock, in seconds; `None` means never.
+        clock: Returns seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        stop: threading.Event,
+        deadline: float | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self._stop = stop
+        self._deadline = deadline
+        self._clock = clock
+
+    def expired(self) -> bool:
+        """Tell whether the deadline has passed."""
+        return self._deadline is not None and self._clock() >= self._deadline
+
+    def is_set(self) -> bool:
+        """Tell whether to stop."""
+        return super().is_set() or self._stop.is_set() or self.expired()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is time to stop, or for so many seconds; tell which (`True` to stop)."""
+        end = None if timeout is None else self._clock() + timeout
+        while not self.is_set():
+            left = _TICK_SECONDS if end is None else min(_TICK_SECONDS, end - self._clock())
+            if left <= 0:
+                return False
+            self._stop.wait(left)
+        return True
+
+
+_log = logging.getLogger(__name__)
+# How long a wait may last before the stop request and the clocks are looked at again.
+_TICK_SECONDS = 0.1
+# What a stopped collection waits for a broker that doesn't answer.
+_STOP_GRACE_SECONDS = 0.3
+_FRUITLESS_SECONDS = 1.0
+# Of bodies and properties in memory: what reaches it becomes a row group of the segment's file. That takes
+# a few times as much of memory, for messages, columns and encoded pages are there at once.
+_GROUP_BYTES = 6 * 1024 * 1024
+# The same where it is few messages: what is in memory several times over is the less.
+_GROUP_BYTES_OF_FEW = 2 * 1024 * 1024
+_FEW = 64
+# An Artemis that has sent a segment's worth of bytes must go on: it counts text twice, and heads besides.
+_BYTES_AHEAD = 3
+
+
+class ConnectUnlessStopped(Protocol):
+    """Opens a connection, with backoff; `functools.partial(open_connection, settings)` is one."""
+
+    def __call__(self, *, stop: threading.Event, on_failure: Callable[[JmsError], None]) -> Connection | None:
+        """Return a connection, or `None` once `stop` is set; tell `on_failure` of every failed attempt."""
+
+
+def collect(
+    connect: ConnectUnlessStopped, batch: SpoolBatch, spec: BatchSpec, *, stop: threading.Event
+) -> CollectResult:
+    """Fill a batch and finish it.
+
+    Guarantee: no message is acknowledged before it is in a sealed segment, so nothing is lost whatever dies.
+    A message delivered again is recognised (`message.identity`) and stored once, as far as the batch knows it
+    (`spark.known_ids.Horizon`) and the broker gives ids to go by: one without stable ids must also have said
+    that it is a redelivery.
+
+    Args:
+        connect: Opens a connection, with backoff.
+        batch: Opened and, afterwards, closed by the caller.
+        spec: What to collect.
+        stop: Set it to end the collection within half a second; what isn't sealed goes back.
+
+    Returns:
+        The counts, and the manifest's URI.
+
+    Raises:
+        TransientBrokerError: There was no connection within `max_time`.
+        PermanentBrokerError: The broker refuses the subscription, or an acknowledgement.
+        CapabilityError: The subscription needs what the broker can't do.
+        SpoolError: A segment or the manifest can't be written.
+    """
+    if batch.manifest is not None:
+        return CollectResult(
+            reason=EndReason.COMPLETE,
+            manifest=batch.manifest.uri,
+            rows=batch.rows,
+            segments=len(batch.segments),
+        )
+    return _Collection(batch, spec, stop).run(connect)
+
+
+class _Collection:
+    """One attempt at one batch."""
+
+    def __init__(self, batch: SpoolBatch, spec: BatchSpec, stop: threading.Event) -> None:
+        self._batch = batch
+        self._spec = spec
+        self._stop = stop
+        self._began = time.monotonic()
+        deadline = None if spec.max_time is None else self._began + spec.max_time.total_seconds()
+        self._stop_or_deadline = StopOrDeadline(stop, deadline)
+        self._last_arrival = self._began
+        self._sealer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="jms-seal")
+        self._sealing: Future[None] | None = None
+        self._no_connection: JmsError | None = None
+        self._rows: list[Row] = []
+        self._unit: UnitOfWork | None = None
+        self._bytes = self._in_unit = 0
+        # Of the segment in hand, what `SpoolBatch.add` has and what the rows in memory are large.
+        self._added = self._bytes_in_memory = 0
+        # What is sealed or handed to the sealer: `SpoolBatch.rows` lags behind.
+        self._promised = batch.rows
+        self._rows_before = batch.rows
+        self._places: dict[Destination | None, str | None] = {None: None}
+        self._received = self._duplicates = self._undecodable = self._left = self._connections = 0
+
+    # --- Connections -----------------------------------------------------------------------------------
+
+    def run(self, connect: ConnectUnlessStopped) -> CollectResult:
+        try:
+            while (reason := self._end()) is None:
+                connection = connect(stop=self._stop_or_deadline, on_failure=self._failed_to_connect)
+                if connection is None:
+                    continue
+                self._connections += 1
+                self._receive_over(connection)
+        finally:
+            self._sealer.shutdown(wait=not self._stop.is_set(), cancel_futures=True)
+        if reason is EndReason.TIME and self._connections == 0:
+            raise TransientBrokerError(
+                f"no connection within the batch's {self._spec.max_time} for {self._batch.source}: "
+                f"{self._no_connection or 'the first attempt has not ended'}; batch {self._batch.batch_id} "
+                "goes on with the next attempt"
+            ) from self._no_connection
+        manifest = None if reason is EndReason.STOPPED else self._batch.complete().uri
+        return CollectResult(
+            reason=reason,
+            manifest=manifest,
+            rows=self._batch.rows,
+            segments=len(self._batch.segments),
+            received=self._received,
+            stored=self._batch.rows - self._rows_before,
+            duplicates=self._duplicates,
+            undecodable=self._undecodable,
+            left=self._left,
+            reconnects=max(0, self._connections - 1),
+            seconds=time.monotonic() - self._began,
+        )
+
+    def _failed_to_connect(self, failure: JmsError) -> None:
+        self._no_connection = failure
+
+    def _receive_over(self, connection: Connection) -> None:
+        received_before = self._received
+        lost = False
+        try:
+            self._receive(connection)
+            self._finish_sealing()
+        except (ConnectionLostError, InDoubtError) as loss:
+            # Whatever the sealer still has is about to be known; only then may the same messages come again.
+            self._await_sealer()
+            self._raise_failure_of_sealer(except_loss=True)
+            _log.warning("Collecting %s: %s; reconnecting", self._batch.source, loss)
+            lost = True
+        finally:
+            self._give_up_rows()
+            self._close(connection)
+        if lost and self._received == received_before:
+            # A broker that accepts connections and drops them at once must not be asked in a tight loop.
+            self._stop_or_deadline.wait(_FRUITLESS_SECONDS)
+        if lost:
+            self._last_arrival = time.monotonic()  # it is not known whether there was silence
+
+    def _close(self, connection: Connection) -> None:
+        """Close, without letting a broker that doesn't answer hold up a stop request."""
+        closing = threading.Thread(target=connection.close, name="jms-close", daemon=True)
+        closing.start()
+        while closing.is_alive():
+            stopping = self._stop.is_set()
+            closing.join(_STOP_GRACE_SECONDS if stopping else _TICK_SECONDS)
+            if stopping:
+                return
+
+    # --- Receiving -------------------------------------------------------------------------------------
+
+    def _receive(self, connection: Connection) -> None:
+        trusted_ids = connection.capabilities.stable_message_id
+        arrivals = Arrivals(connection, self._subscription(connection))
+        self._left = 0
+        self._last_arrival = time.monotonic()
+        while self._end() is None:
+            arrived = arrivals.take(_TICK_SECONDS)
+            if not arrived:
+                if self._in_unit and self._idle_seconds() >= self._spec.flush_time.total_seconds():
+                    began = time.monotonic()
+                    self._seal()
+                    self._renew(arrivals, connection)
+                    # While that went on, nobody looked whether something came.
+                    self._last_arrival += time.monotonic() - began
+                self._raise_failure_of_sealer()
+                continue
+            for received in arrived:
+                if self._unit is None:
+                    self._unit = connection.unit()
+                self._take(received, self._unit, trusted_ids=trusted_ids)
+                if self._is_full():
+                    self._seal()
+                    # What it waited for the sealer was no silence of the broker.
+                    self._last_arrival = time.monotonic()
+                    if self._end() is not None or self._renew(arrivals, connection):
+                        break
+                elif self._is_group():
+                    self._put_on_disk()
+            self._last_arrival = time.monotonic()
+        if self._end() is not EndReason.STOPPED:
+            self._seal()
+
+    def _renew(self, arrivals: Arrivals, connection: Connection) -> bool:
+        """Consume afresh, where that loses nothing; tell whether it was done."""
+        asked = self._spec.subscription
+        if asked.destination.kind is DestinationKind.TOPIC and asked.durable_name is None:
+            return False
+        self._finish_sealing()
+        if not self._stop.is_set():
+            arrivals.renew(self._subscription(connection))
+            self._left = 0
+        return True
+
+    def _subscription(self, connection: Connection) -> Subscription:
+        asked, maximum = self._spec.subscription, self._spec.max_messages
+        wanted = self._spec.segment_messages
+        if maximum is not None:
+            wanted = min(wanted, maximum - self._promised)
+        frees = connection.capabilities.unit_frees_prefetch
+        asked = replace(asked, prefetch=for_batch(asked.prefetch, wanted, unit_frees_prefetch=frees))
+        return asked if frees else replace(asked, prefetch_bytes=_BYTES_AHEAD * self._spec.segment_bytes)
+
+    def _take(self, received: Received, unit: UnitOfWork, *, trusted_ids: bool) -> None:
+        self._received += 1
+        undecodable = None
+        try:
+            message = received.message
+        except PoisonMessageError as fault:
+            salvaged = received.salvaged
+            if salvaged is None:
+                # Acknowledged without a copy it would be lost; unsettled it stays with the broker, and comes
+                # again with the next consumer.
+                self._left += 1
+                _log.warning("A message of %s stays at the broker: %s", self._batch.source, fault)
+                return
+            message, undecodable = salvaged, str(fault)
+            self._undecodable += 1
+        row = Row(message, time.time_ns() // 1000, undecodable)
+        if (trusted_ids or message.redelivered) and self._is_known(row):
+            self._duplicates += 1
+        else:
+            size = size_of(message)
+            self._bytes += size
+            self._bytes_in_memory += size
+            self._rows.append(row)
+        unit.acknowledge(received)
+        received.forget_message()  # the unit holds what was received until its commit
+        self._in_unit += 1
+
+    def _is_known(self, row: Row) -> bool:
+        message = row.message
+        if message.message_id is None:
+            return False
+        place = message.destination
+        if place not in self._places:
+            self._places[place] = str(place)
+        key = message_key(message.message_id, self._places[place])
+        return self._batch.knows(key) and self._batch.knows(key, row_identity(row))
+
+    def _is_full(self) -> bool:
+        count = self._added + len(self._rows)
+        maximum = self._spec.max_messages
+        return (
+            self._in_unit >= self._spec.segment_messages
+            or self._bytes >= self._spec.segment_bytes
+            or (maximum is not None and self._promised + count >= maximum)
+        )
+
+    def _is_group(self) -> bool:
+        most = _GROUP_BYTES if len(self._rows) >= _FEW else min(_GROUP_BYTES, _GROUP_BYTES_OF_FEW)
+        return self._bytes_in_memory >= most
+
+    def _end(self) -> EndReason | None:
+        if self._stop.is_set():
+            return EndReason.STOPPED
+        maximum = self._spec.max_messages
+        if maximum is not None and self._promised >= maximum:
+            return EndReason.COUNT
+        if self._stop_or_deadline.expired():
+            return EndReason.TIME
+        idle = self._spec.idle_time
+        if idle is not None and self._connections and self._idle_seconds() >= idle.total_seconds():
+            return EndReason.IDLE
+        return None
+
+    def _idle_seconds(self) -> float:
+        return time.monotonic() - self._last_arrival
+
+    # --- Sealing ---------------------------------------------------------------------------------------
+
+    def _seal(self) -> None:
+        """Hand the rows to the sealer, which seals them and commits their unit; one segment at a time."""
+        self._finish_sealing()
+        if self._unit is not None and self._sealing is None:
+            count = self._added + len(self._rows)
+            self._promised += count
+            self._sealing = self._sealer.submit(self._seal_and_commit, self._rows, self._unit, count)
+            self._begin_segment()
+
+    def _seal_and_commit(self, rows: list[Row], unit: UnitOfWork, count: int) -> None:
+        if count:
+            self._batch.seal(rows)
+        unit.commit()
+
+    def _put_on_disk(self) -> None:
+        """Hand the rows in memory to the sealer, which writes them into the segment in hand."""
+        self._finish_sealing()
+        if self._sealing is None:
+            self._sealing = self._sealer.submit(self._batch.add, self._rows)
+            self._added += len(self._rows)
+            self._rows, self._bytes_in_memory = [], 0
+
+    def _finish_sealing(self) -> None:
+        """Wait for the sealer and raise what it met."""
+        self._await_sealer()
+        self._raise_failure_of_sealer()
+
+    def _await_sealer(self) -> None:
+        while self._sealing is not None and not self._sealing.done():
+            stopping = self._stop.is_set()
+            wait_for([self._sealing], _STOP_GRACE_SECONDS if stopping else _TICK_SECONDS)
+            if stopping:
+                return
+
+    def _raise_failure_of_sealer(self, *, except_loss: bool = False) -> None:
+        if self._sealing is None or not self._sealing.done():
+            return
+        failure = self._sealing.exception()
+        self._sealing = None
+        if failure is not None and not (except_loss and isinstance(failure, TransientBrokerError)):
+            raise failure
+
+    def _begin_segment(self) -> None:
+        self._rows, self._unit = [], None
+        self._bytes = self._in_unit = self._added = self._bytes_in_memory = 0
+
+    def _give_up_rows(self) -> None:
+        """Forget what isn't sealed: it comes again."""
+        self._await_sealer()
+        self._batch.give_up()
+        self._begin_segment()
+        self._promised = self._batch.rows

@@ -1,0 +1,321 @@
+"""Claims a few messages of a queue for one holder: sealed in a batch first, acknowledged then.
+
+Unlike a collection a claim chooses. What nobody asks for stays on the queue, and a message that can't be
+decoded is a dead letter.
+
+| what happens | what becomes of the messages |
+|---|---|
+| `kill -9` before the segment is sealed | they go back; the next look may claim them |
+| `kill -9` between seal and acknowledgement | the next attempt has them, and settles what comes again |
+| the connection is lost before the seal | they go back |
+| it is lost after the seal | as after the kill |
+| the disk is full | nothing is acknowledged; the error goes to the caller |
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import logging
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.copies.dead_letter import ConsumedFrom, letters, send_first
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.redelivery import MessageState
+from airflow_provider_jmsjca.engine.collecting.batcher import Arrivals
+from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, PoisonMessageError
+from airflow_provider_jmsjca.spool.known_ids import message_key
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.rows import Row, row_identity
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription, UnitOfWork
+
+_log = logging.getLogger(__name__)
+_TICK_SECONDS = 0.1
+# What may stand before a message that is wanted: messages that stay, because nobody takes them.
+_SPARE = 10
+LOOKED_PAST = 1_000
+"""So many messages that nobody asks for are looked past at most; a broker's page size may be less."""
+
+
+class Choice(enum.Enum):
+    """What is to become of a message that has come."""
+
+    CLAIM = "claim"
+    LEAVE = "leave"
+    CLAIM_ALONE = "claim alone"
+    """Claim this one and no other, and look no further."""
+
+
+Choose = Callable[[JmsMessage], Choice]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimSpec:
+    """What to claim.
+
+    Attributes:
+        subscription: Which queue, with the selector in force.
+        max_messages: How many messages at most.
+        first_within: How long nothing may come before the look ends.
+        more_within: How long further messages are waited for once there is one.
+        choose: Says what becomes of a message; `None` claims every one. If it raises, nothing is claimed.
+        looks_past: Whether `choose` leaves messages: so more of them are asked for.
+        dead_letter: Where messages go that can't be decoded; empty: they stay on the queue.
+        redirect: Move them as they are instead of as a copy.
+        client_id: JMS client id, for dead letters.
+    """
+
+    subscription: Subscription
+    max_messages: int = 1
+    first_within: timedelta = timedelta(seconds=1)
+    more_within: timedelta = timedelta(seconds=1)
+    choose: Choose | None = None
+    looks_past: bool = False
+    dead_letter: tuple[Destination, ...] = ()
+    redirect: bool = False
+    client_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimResult:
+    """What a claim did.
+
+    Attributes:
+        manifest: The finished batch; `None` if there was nothing to claim.
+        repeated: Messages settled because a sealed segment had them already.
+        left: Messages that were looked at and stay on the queue.
+        dead_letters: Messages that can't be decoded and were moved.
+    """
+
+    manifest: Manifest | None
+    repeated: int = 0
+    left: int = 0
+    dead_letters: int = 0
+
+
+def claim(connection: Connection, open_batch: Callable[[], SpoolBatch], spec: ClaimSpec) -> ClaimResult:
+    """Claim messages into a batch, and finish the batch.
+
+    Guarantee: a message is acknowledged after the segment that has it is sealed, and not before. All that is
+    claimed is acknowledged in one unit of work. A batch that holds messages already, for an earlier attempt
+    died before the end, takes no more: what comes again of them is settled, as far as it stands first on the
+    queue, and the batch is finished.
+
+    Args:
+        connection: Where; the caller closes it.
+        open_batch: Opens the holder's batch; called once there is a message for it.
+        spec: What to claim.
+
+    Raises:
+        ConnectionLostError: The connection is gone. Look into the batch: it may have the messages.
+        InDoubtError: It went during the acknowledgement: the batch has the messages.
+        PermanentBrokerError: The broker refuses the subscription or an acknowledgement.
+        CapabilityError: The selector can't work on this broker.
+        BatchInUseError: Another attempt has the batch; nothing was acknowledged.
+        SpoolError: The batch can't be written or read; nothing was acknowledged.
+    """
+    with ExitStack() as stack:
+        return _Claim(connection, spec, lambda: stack.enter_context(open_batch())).run()
+
+
+def finish(connection: Connection, batch: SpoolBatch, spec: ClaimSpec) -> ClaimResult:
+    """Settle what an earlier attempt sealed and may not have acknowledged, and finish its batch.
+
+    Nothing else is taken: neither what is wanted nor what can't be decoded.
+
+    Args:
+        connection: Where; the caller closes it.
+        batch: Open, with messages and without a manifest.
+        spec: What was claimed.
+
+    Raises:
+        JmsError: As `claim`; the messages are in the batch in any case.
+    """
+    return _Claim(connection, replace(spec, choose=None, looks_past=False, dead_letter=()), batch=batch).run()
+
+
+class _Claim:
+    """One look at a queue."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        spec: ClaimSpec,
+        open_batch: Callable[[], SpoolBatch] | None = None,
+        batch: SpoolBatch | None = None,
+    ) -> None:
+        self._connection = connection
+        self._open_batch = open_batch
+        self._spec = spec
+        self._batch = batch
+        self._trusted_ids = connection.capabilities.stable_message_id
+        self._claimed: list[tuple[Received, Row]] = []
+        self._repeated: list[Received] = []
+        self._left = self._dead_letters = 0
+
+    def run(self) -> ClaimResult:
+        window = self._spec.max_messages + (LOOKED_PAST if self._spec.looks_past else _SPARE)
+        arrivals = Arrivals(self._connection, replace(self._spec.subscription, prefetch=window))
+        try:
+            self._receive(arrivals)
+            if self._left >= window and self._batch is None:
+                if window < LOOKED_PAST:
+                    self._left, window = 0, LOOKED_PAST
+                    arrivals.renew(replace(self._spec.subscription, prefetch=window))
+                    self._receive(arrivals)
+                if self._left >= window and self._batch is None:
+                    self._warn_of_left()
+            manifest = self._settle()
+        finally:
+            arrivals.close()
+        return ClaimResult(
+            manifest=manifest,
+            repeated=len(self._repeated),
+            left=self._left,
+            dead_letters=self._dead_letters,
+        )
+
+    def _warn_of_left(self) -> None:
+        _log.warning(
+            "%d messages that nobody takes stand first on %s: what is behind them isn't seen. A "
+            "message_selector, or a dead-letter destination for those that can't be decoded, helps",
+            self._left,
+            self._spec.subscription.destination,
+        )
+
+    def _receive(self, arrivals: Arrivals) -> None:
+        last = time.monotonic()
+        first_claimed: float | None = None
+        while True:
+            began, within = (
+                (last, self._spec.first_within)
+                if first_claimed is None
+                else (first_claimed, self._spec.more_within)
+            )
+            left = began + within.total_seconds() - time.monotonic()
+            if left <= 0:
+                return
+            for received in arrivals.take(min(left, _TICK_SECONDS)):
+                if self._is_enough(received):
+                    return
+                last = time.monotonic()
+                if self._claimed and first_claimed is None:
+                    first_claimed = last
+
+    def _is_enough(self, received: Received) -> bool:
+        """Look at a message; say whether it is the last to look at."""
+        try:
+            message = received.message
+        except PoisonMessageError as fault:
+            self._bury(received, fault)
+            return False
+        row = Row(message, time.time_ns() // 1000)
+        choice = Choice.CLAIM if self._spec.choose is None else self._spec.choose(message)
+        if self._batch is None and choice is not Choice.LEAVE and self._open_batch is not None:
+            self._batch = self._open_batch()
+        batch = self._batch
+        if batch is None:
+            self._left += 1
+            return False
+        if self._is_known(batch, row):
+            self._repeated.append(received)
+            return 0 < batch.rows <= len(self._repeated)
+        if choice is Choice.LEAVE or batch.rows or batch.manifest is not None:
+            # Unwanted; or an attempt before has claimed already, and this one takes nothing more.
+            self._left += 1
+            return batch.manifest is not None or self._left >= LOOKED_PAST
+        if choice is Choice.CLAIM_ALONE:
+            self._left += len(self._claimed)
+            self._claimed = [(received, row)]
+            return True
+        self._claimed.append((received, row))
+        return len(self._claimed) >= self._spec.max_messages
+
+    def _is_known(self, batch: SpoolBatch, row: Row) -> bool:
+        message = row.message
+        if message.message_id is None or not (self._trusted_ids or message.redelivered):
+            return False
+        place = None if message.destination is None else str(message.destination)
+        key = message_key(message.message_id, place)
+        return batch.knows(key) and batch.knows(key, row_identity(row))
+
+    def _settle(self) -> Manifest | None:
+        """Seal what is claimed, acknowledge it with what came again, and finish the batch."""
+        batch = self._batch
+        if batch is None:
+            return None
+        if batch.manifest is not None:
+            # Another attempt was quicker; what this one took goes back.
+            return self._unless_empty(batch)
+        if self._claimed:
+            batch.seal([row for _, row in self._claimed])
+        settled = [*self._repeated, *(received for received, _ in self._claimed)]
+        if settled:
+            unit = self._connection.unit()
+            for received in settled:
+                unit.acknowledge(received)
+            unit.commit()
+        batch.complete()
+        return self._unless_empty(batch)
+
+    @staticmethod
+    def _unless_empty(batch: SpoolBatch) -> Manifest | None:
+        """Return the manifest; a batch without messages is removed, so that the next look begins anew."""
+        if batch.rows == 0:
+            batch.discard()
+            return None
+        return batch.manifest
+
+    def _bury(self, received: Received, fault: PoisonMessageError) -> None:
+        """Move a message that can't be decoded to the dead-letter destinations, or leave it."""
+        salvaged, source = received.salvaged, self._spec.subscription.destination
+        if salvaged is None or not self._spec.dead_letter:
+            self._left += 1
+            _log.warning(
+                "A message on %s can't be decoded and stays, for %s: %s",
+                source,
+                "nothing of it can be read"
+                if salvaged is None
+                else "no dead-letter destination is configured",
+                fault,
+            )
+            return
+        origin = ConsumedFrom(destination=source, client_id=self._spec.client_id)
+        ways = letters(
+            salvaged,
+            origin,
+            MessageState(failure=Failure.of(fault)),
+            max_property_characters=self._connection.capabilities.max_property_characters,
+            redirect=self._spec.redirect,
+            secrets=self._connection.secrets,
+        )
+        unit = self._connection.unit()
+        try:
+            try:
+                unit.acknowledge(received)
+                for target in self._spec.dead_letter:
+                    send_first(ways, functools.partial(_send, unit, target))
+            except (ConfigurationError, PermanentBrokerError):
+                unit.rollback()
+                raise
+            unit.commit()
+        except (ConfigurationError, PermanentBrokerError) as refusal:
+            self._left += 1
+            _log.error("A message on %s that can't be decoded stays: %s", source, refusal)
+            return
+        self._dead_letters += 1
+        _log.warning(
+            "Message %s on %s can't be decoded, it is moved to %s: %s",
+            salvaged.message_id, source, ", ".join(map(str, self._spec.dead_letter)), fault,
+        )  # fmt: skip
+
+
+def _send(unit: UnitOfWork, target: Destination, letter: JmsMessage) -> None:
+    unit.send(Outgoing(destination=target, message=letter))

@@ -1,0 +1,389 @@
+"""A connection for the event loop that comes back by itself when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import random
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import replace
+from typing import Self, TypeAlias, TypeVar
+
+from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
+from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool, Lease, settings_key
+from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread
+from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, TransientBrokerError
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import (
+    Connection,
+    ConnectionSettings,
+    ConnectionState,
+    OnLost,
+)
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+FindSettings: TypeAlias = Callable[[], Awaitable[ConnectionSettings]]
+
+# One connection for each broker and process, whatever the number of streams.
+_POOL = ConnectionPool()
+
+# A connection that held this long was a good one: after its loss the waits begin at the first again.
+_STEADY_SECONDS = 10.0
+
+# Threads for what may block, for all users of one broker together.
+_THREADS = 2
+
+# Between two looks at one broker, whoever looks.
+_LOOKS_APART_SECONDS = 0.04
+
+# Whether settings have changed is looked for so often, by all at once and within one second.
+_CHECKED_EVERY_SECONDS = 60.0
+_SPREAD_SECONDS = 0.8
+
+# Who has not waited at all yet shares a failure that is younger than half of this.
+_FIRST_WAIT_SECONDS = 1.0
+
+
+class AsyncConnection:
+    """Lends a connection when one is needed, another when it was lost, with backoff.
+
+    The connection itself is shared with everybody in the process who has the same settings, and so are the
+    attempts to open it: an attempt that failed is the failure of all who ask soon after it, and is logged
+    once. For one task of one event loop. Nothing in here blocks the loop.
+
+    Args:
+        settings: Which broker, as whom; or what returns that, asked at every attempt and once a minute: when
+            it has changed, what is held counts as lost, so that its holder moves to the new one.
+        pool: Whose connections.
+        minimal_logging: The first failure is an error in the log, those that follow are for debugging.
+            Source: J108.
+        backoff: The waits between attempts.
+    """
+
+    def __init__(
+        self,
+        settings: ConnectionSettings | FindSettings,
+        *,
+        pool: ConnectionPool = _POOL,
+        minimal_logging: bool = False,
+        backoff: Backoff = RECONNECT,
+    ) -> None:
+        self._find: FindSettings = _always(settings) if isinstance(settings, ConnectionSettings) else settings
+        self._settings = settings if isinstance(settings, ConnectionSettings) else None
+        self._is_fixed = isinstance(settings, ConnectionSettings)
+        self._pool = pool
+        self._backoff = backoff
+        self._minimal_logging = minimal_logging
+        self._lease: Lease | None = None
+        self._shared: _Shared | None = None
+        self._opened_at = 0.0
+        self._without_since: float | None = None
+        self._failures = 0
+        self._stale = False
+        self._callbacks: list[OnLost] = []
+        self._check: asyncio.TimerHandle | asyncio.Task[None] | None = None
+
+    async def get(self) -> Connection:
+        """Return the live connection; open one if there is none, for as long as it takes.
+
+        Raises:
+            PermanentBrokerError: The broker refuses; trying again gives the same answer.
+            ConfigurationError: The settings can't work.
+        """
+        while True:
+            if self._lease is not None:
+                if self._lease.connection.state is ConnectionState.UP and not self._stale:
+                    return self._lease.connection
+                self._note_loss()
+            if self._failures:
+                await asyncio.sleep(self._wait())
+            try:
+                return await self.attempt()
+            except TransientBrokerError:  # whoever made the attempt has logged it
+                self._failures += 1
+
+    async def attempt(self) -> Connection:
+        """Try once to get a connection, for who has waits of its own; none is held before.
+
+        A failure is in the log when this raises.
+
+        Raises:
+            JmsError: As the transport says.
+        """
+        settings = self._settings = await self._find()
+        shared = self._shared = _shared_by_all(self._pool, settings)
+        now = time.monotonic()
+        waited = _FIRST_WAIT_SECONDS if self._without_since is None else now - self._without_since
+        try:
+            lease = await shared.lease(waited / 2, minimal_logging=self._minimal_logging)
+        except BaseException:
+            self._without_since = time.monotonic()
+            raise
+        self._lease = lease
+        self._stale = False
+        self._callbacks = []
+        self._opened_at = asyncio.get_running_loop().time()
+        self._check_later()
+        return lease.connection
+
+    async def in_thread(self, function: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
+        """Return what the function returns, run in one of the few threads for all users of the broker.
+
+        For who has a connection. Arguments, errors and guarantee are those of `engine.threads.in_thread`.
+        """
+        return await in_thread(function, undo=undo, start=self._crew.submit)
+
+    def watching(self) -> Watching:
+        """Return what counts the holder among those who look at the broker, while it is used as a context."""
+        if self._shared is None:
+            raise AssertionError("only a broker that answered is looked at")
+        return Watching(self._shared)
+
+    def look(self) -> Connection:
+        """Open a connection that is nobody else's, to ask what stays: the client id is for the consumer.
+
+        May block; for any thread.
+
+        Raises:
+            CapabilityError: The broker doesn't tell that.
+            JmsError: As the transport says.
+        """
+        if (lease := self._lease) is not None:
+            connection = lease.connection
+            connection.capabilities.require(connection.broker, "backlog", purpose="noticing what stays")
+        if self._settings is None:
+            raise TransientBrokerError("where the broker is isn't known yet")
+        return connect(replace(self._settings, client_id=None))
+
+    def on_lost(self, callback: OnLost) -> None:
+        """Call back once if the connection `get` returned last is lost before it is given back.
+
+        Also if its settings have changed: the connection itself is up then, for others may use it.
+        """
+        if self._lease is not None:
+            self._callbacks.append(callback)
+            self._lease.on_lost(callback)
+
+    def failed(self, error: TransientBrokerError) -> None:
+        """Say that the connection did not do: the next `get` tries again, after a wait."""
+        self._failures += 1
+        lost = self._lease is not None and self._lease.connection.state is not ConnectionState.UP
+        # That a connection is lost has been said, once for all.
+        log.log(logging.DEBUG if lost else self._level(), "Tried again in a while: %s", error)
+        self._give_back()
+
+    def release(self) -> None:
+        """Give the connection back. Whoever consumes on it closes the consumer first."""
+        self._give_back()
+
+    def relinquish(self) -> Callable[[], None]:
+        """Hand over the right to the connection; return what gives it back, which may block.
+
+        For a thread that closes what it consumes first. From here on this object holds none.
+        """
+        lease, self._lease = self._lease, None
+        self._check_no_more()
+        if lease is None:
+            return _nothing
+        self._without_since = time.monotonic()
+        return lease.release
+
+    def _note_loss(self) -> None:
+        held = asyncio.get_running_loop().time() - self._opened_at
+        self._failures = 0 if held >= _STEADY_SECONDS else self._failures + 1
+        self._give_back()
+
+    def _give_back(self) -> None:
+        lease, self._lease = self._lease, None
+        self._check_no_more()
+        if lease is not None:
+            self._without_since = time.monotonic()
+            self._crew.leave(lease.release)
+
+    def _check_later(self) -> None:
+        """Look for changed settings at the next full minute: all who ask then get the same answer."""
+        self._check_no_more()
+        if self._is_fixed:
+            return
+        loop = asyncio.get_running_loop()
+        wait = _CHECKED_EVERY_SECONDS - loop.time() % _CHECKED_EVERY_SECONDS
+        # Spread a little, so that a thousand don't hold up the loop.
+        self._check = loop.call_later(wait + random.random() * _SPREAD_SECONDS, self._begin_check)  # noqa: S311
+
+    def _begin_check(self) -> None:
+        self._check = asyncio.get_running_loop().create_task(self._look_for_change())
+
+    def _check_no_more(self) -> None:
+        check, self._check = self._check, None
+        if check is not None:
+            check.cancel()
+
+    async def _look_for_change(self) -> None:
+        found: ConnectionSettings | None
+        try:
+            found = await self._find()
+        except JmsError as error:
+            log.debug("Whether the settings have changed can't be told: %s", error)
+            found = self._settings
+        self._check = None  # this task is its own end
+        if self._lease is None:
+            return
+        if found is None or self._settings is None or settings_key(found) == settings_key(self._settings):
+            self._check_later()
+            return
+        if self._shared is not None:
+            self._shared.say_once(
+                f"The settings for {self._settings.url} have changed; moving to {found.url}"
+            )
+        self._stale = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(ConnectionLostError("its settings have changed"))
+
+    @property
+    def _crew(self) -> Crew:
+        if self._shared is None:
+            raise TransientBrokerError("where the broker is isn't known yet")
+        return self._shared.crew
+
+    def _level(self) -> int:
+        if not self._minimal_logging:
+            return logging.WARNING
+        return logging.ERROR if self._failures == 1 else logging.DEBUG
+
+    def _wait(self) -> float:
+        return self._backoff.wait(self._failures, random.random()).total_seconds()  # noqa: S311  # jitter
+
+
+class _Shared:
+    """What the users of one broker, with the same settings, have together in an event loop.
+
+    Attributes:
+        crew: Threads for what may block.
+        watchers: How many look at queues of the broker.
+    """
+
+    def __init__(self, pool: ConnectionPool, settings: ConnectionSettings) -> None:
+        self._pool = pool
+        self._settings = settings
+        self._opening: asyncio.Task[JmsError | None] | None = None
+        self._spare: Lease | None = None
+        self._failure: JmsError | None = None
+        self._failed_at = 0.0
+        self._failures = 0
+        self._said: set[str] = set()
+        self.crew = Crew(_THREADS)
+        self.watchers = 0
+
+    async def lease(self, patience: float, *, minimal_logging: bool) -> Lease:
+        """Return the right to the connection, opened if need be; those who ask meanwhile wait for it too.
+
+        Args:
+            patience: A failure that is younger, in seconds, is taken for the answer.
+            minimal_logging: As for `AsyncConnection`.
+        """
+        while (lease := self._free()) is None:
+            if self._opening is None:
+                if self._failure is not None and time.monotonic() - self._failed_at < patience:
+                    raise copy.copy(self._failure) from self._failure
+                self._opening = asyncio.get_running_loop().create_task(
+                    self._open(minimal_logging=minimal_logging)
+                )
+            failure = await asyncio.shield(self._opening)
+            if failure is not None:
+                raise copy.copy(failure) from failure  # one exception object isn't raised in several tasks
+        return lease
+
+    def say_once(self, text: str) -> None:
+        """Write a line that concerns all users of the broker."""
+        if text not in self._said:
+            self._said.add(text)
+            log.info(text)
+
+    def _free(self) -> Lease | None:
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.connection.state is ConnectionState.UP:
+            return spare
+        if spare is not None:
+            self.crew.leave(spare.release)
+        return self._pool.share(self._settings)
+
+    async def _open(self, *, minimal_logging: bool) -> JmsError | None:
+        try:
+            lease = await in_thread(
+                lambda: self._pool.borrow(self._settings, listening=True), undo=Lease.release
+            )
+        except JmsError as error:
+            self._failure, self._failed_at = error, time.monotonic()
+            self._failures += 1
+            if isinstance(error, TransientBrokerError):
+                first = logging.ERROR if self._failures == 1 else logging.DEBUG
+                level = first if minimal_logging else logging.WARNING
+                log.log(level, "Attempt %d to connect failed, another follows: %s", self._failures, error)
+            return error
+        else:
+            self._failure, self._failures = None, 0
+            self._spare = lease
+            log.info("Connected to %s", lease.connection.broker)
+            # Whoever waited for it may be gone.
+            asyncio.get_running_loop().call_later(_KEPT_SPARE_SECONDS, self._drop_spare, lease)
+            return None
+        finally:
+            self._opening = None
+
+    def _drop_spare(self, lease: Lease) -> None:
+        if self._spare is lease:
+            self._spare = None
+            self.crew.leave(lease.release)
+
+
+class Watching:
+    """One of those who look at the queues of a broker: the more they are, the less often each looks."""
+
+    def __init__(self, shared: _Shared) -> None:
+        self._shared = shared
+
+    def __enter__(self) -> Self:
+        """Count the holder."""
+        self._shared.watchers += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Count the holder no more."""
+        self._shared.watchers -= 1
+
+    def pause(self, poll: float) -> float:
+        """Return how many seconds to wait before the next look, `poll` at least."""
+        return max(poll, self._shared.watchers * _LOOKS_APART_SECONDS)
+
+
+_KEPT_SPARE_SECONDS = 0.1
+
+_everything: weakref.WeakKeyDictionary[
+    asyncio.AbstractEventLoop, weakref.WeakValueDictionary[Hashable, _Shared]
+] = weakref.WeakKeyDictionary()
+
+
+def _shared_by_all(pool: ConnectionPool, settings: ConnectionSettings) -> _Shared:
+    known = _everything.setdefault(asyncio.get_running_loop(), weakref.WeakValueDictionary())
+    key = (pool, settings_key(settings))
+    found = known.get(key)
+    if found is None:
+        found = known[key] = _Shared(pool, settings)
+    return found
+
+
+def _always(settings: ConnectionSettings) -> FindSettings:
+    async def find() -> ConnectionSettings:
+        return settings
+
+    return find
+
+
+def _nothing() -> None:
+    """There is nothing to give back."""

@@ -1,0 +1,141 @@
+"""Opening a connection, again and again until the broker is there."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
+from airflow_provider_jmsjca.errors import JmsError, TransientBrokerError
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
+
+_log = logging.getLogger(__name__)
+# A stop request is noticed this quickly in the middle of a connection attempt.
+_STOP_CHECK_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """When to try again, and what to say about it.
+
+    Attributes:
+        backoff: The waits between attempts.
+        deadline: Give up after this long; `None` means never.
+        retry_permanent: Also try again what fails for good (wrong credentials), for an activation that has
+            to start and wait until someone mends the broker. Source: J12, W15.
+        minimal_logging: Only the first failure is logged above debug level. Source: J108.
+    """
+
+    backoff: Backoff = RECONNECT
+    deadline: timedelta | None = None
+    retry_permanent: bool = False
+    minimal_logging: bool = False
+
+
+def open_connection(
+    settings: ConnectionSettings,
+    *,
+    stop: threading.Event,
+    policy: RetryPolicy | None = None,
+    on_failure: Callable[[JmsError], None] | None = None,
+    connect: Callable[[ConnectionSettings], Connection] = connect,
+    clock: Callable[[], float] = time.monotonic,
+    uniform: Callable[[], float] = random.random,
+) -> Connection | None:
+    """Connect, with backoff, until it succeeds.
+
+    A stop request ends it within a moment, even in the middle of an attempt; the connection of an attempt
+    left alone is closed when it comes.
+
+    Args:
+        settings: Which broker.
+        stop: Set by whoever wants no connection any more.
+        policy: When to try again; `None` means the default one.
+        on_failure: Told why an attempt failed, before the wait for the next one.
+        connect: Opens one connection.
+        clock: Returns seconds, monotonic.
+        uniform: Returns a number from 0 to 1, for the jitter.
+
+    Returns:
+        The connection, or `None` if `stop` was set first.
+
+    Raises:
+        TransientBrokerError: The deadline passed; the last failure is its cause.
+        AuthenticationError: The broker refuses the credentials, and `retry_permanent` is off.
+        ConfigurationError: The settings can't work, and `retry_permanent` is off.
+    """
+    policy = RetryPolicy() if policy is None else policy
+    began = clock()
+    failures = 0
+    while not stop.is_set():
+        try:
+            connection = _connect_unless_stopped(settings, connect, stop)
+        except JmsError as failure:
+            if not isinstance(failure, TransientBrokerError) and not policy.retry_permanent:
+                raise
+            failures += 1
+            if on_failure is not None:
+                on_failure(failure)
+            wait = policy.backoff.wait(failures, uniform()).total_seconds()
+            elapsed = clock() - began
+            if policy.deadline is not None and elapsed + wait > policy.deadline.total_seconds():
+                raise TransientBrokerError(
+                    f"no connection after {failures} attempts in {elapsed:.1f} s: {failure}"
+                ) from failure
+            _log.log(
+                _level(failures, minimal=policy.minimal_logging),
+                "Attempt %d to connect failed, next in %.1f s: %s",
+                failures,
+                wait,
+                failure,
+            )
+            stop.wait(wait)
+            continue
+        if connection is not None and failures:
+            _log.info("Connected to %s after %d failed attempts", connection.broker, failures)
+        return connection
+    return None
+
+
+def _level(failures: int, *, minimal: bool) -> int:
+    if failures == 1:
+        return logging.ERROR
+    return logging.DEBUG if minimal else logging.WARNING
+
+
+def _connect_unless_stopped(
+    settings: ConnectionSettings, connect: Callable[[ConnectionSettings], Connection], stop: threading.Event
+) -> Connection | None:
+    outcome: Future[Connection] = Future()
+
+    def attempt() -> None:
+        try:
+            connection = connect(settings)
+        except BaseException as failure:  # noqa: BLE001  # handed to the waiting thread, which raises it
+            try:
+                outcome.set_exception(failure)
+            except InvalidStateError:
+                _log.debug("The attempt to connect that was given up failed: %s", failure)
+            return
+        try:
+            outcome.set_result(connection)
+        except InvalidStateError:
+            connection.close()
+
+    threading.Thread(target=attempt, name="jms-connect", daemon=True).start()
+    while True:
+        try:
+            return outcome.result(timeout=_STOP_CHECK_SECONDS)
+        except FutureTimeoutError:
+            if outcome.done():
+                continue
+            if stop.is_set() and outcome.cancel():
+                return None

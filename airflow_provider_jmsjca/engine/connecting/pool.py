@@ -1,0 +1,420 @@
+"""One connection for each broker and process, shared by all who need it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from airflow_provider_jmsjca.errors import (
+    ConfigurationError,
+    JmsError,
+    PermanentBrokerError,
+    TransientBrokerError,
+)
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import (
+    Connection,
+    ConnectionSettings,
+    ConnectionState,
+    OnLost,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Losses:
+    """Passes the loss of a connection on to those who watch.
+
+    A connection keeps its callbacks for life; one that is shared for weeks would collect those of every user
+    it ever had, and all that hangs on them.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._lock = threading.Lock()
+        self._watchers: list[OnLost] = []
+        self._reason: JmsError | None = None
+        connection.on_lost(self._lost)
+
+    def watch(self, callback: OnLost) -> None:
+        """Call back once when the connection is lost; before this returns if it already is."""
+        with self._lock:
+            reason = self._reason
+            if reason is None:
+                self._watchers.append(callback)
+        if reason is not None:
+            callback(reason)
+
+    def forget(self, callback: OnLost) -> None:
+        """Don't call back any more; harmless if it was called or is unknown."""
+        with self._lock:
+            if callback in self._watchers:
+                self._watchers.remove(callback)
+
+    def __len__(self) -> int:
+        """How many watch."""
+        with self._lock:
+            return len(self._watchers)
+
+    def _lost(self, reason: JmsError) -> None:
+        with self._lock:
+            self._reason = reason
+            watchers, self._watchers = self._watchers, []
+        for callback in watchers:
+            try:
+                callback(reason)
+            except Exception:  # noqa: BLE001 - the edge: the others must be told too
+                _log.exception("A callback that was told of the lost connection failed")
+
+
+class Usage:
+    """When a connection was last used successfully, and whether the broker refused something on it.
+
+    Successful is a send, a receipt or a commit without an error from the broker; opening it counts too. As a
+    context manager it notes errors of the broker that pass through.
+
+    Args:
+        clock: Returns seconds, monotonic.
+
+    Source: J14, J43.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._succeeded_at = clock()
+        self._failed = False
+        self._listeners = 0
+        self._lock = threading.Lock()
+
+    def succeeded(self) -> None:
+        """A message was sent or received."""
+        self._succeeded_at = self._clock()
+
+    def failed(self) -> None:
+        """The broker refused something, or the connection broke: it isn't lent again."""
+        self._failed = True
+
+    def listen(self) -> None:
+        """Somebody listens on it: until `unlisten` heart-beats prove it, and quiet hours don't count."""
+        with self._lock:
+            self._listeners += 1
+
+    def unlisten(self) -> None:
+        """Somebody listens no more; from now on time counts again."""
+        with self._lock:
+            self._listeners -= 1
+        self.succeeded()
+
+    def left(self, idle_seconds: float) -> float:
+        """Return for how many seconds it is still valid, if nobody uses it; 0 or less: it is invalid."""
+        if self._failed:
+            return 0.0
+        if self._listeners:
+            return idle_seconds
+        return self._succeeded_at + idle_seconds - self._clock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(exc_value, TransientBrokerError | PermanentBrokerError):
+            self.failed()
+
+
+DEFAULT_IDLE_TIMEOUT = timedelta(seconds=30)
+DEFAULT_SIZE = 50
+
+
+@dataclass(slots=True, eq=False)
+class _Shared:
+    """One connection, or the attempt to open it."""
+
+    usage: Usage
+    opening: Future[Connection] = field(default_factory=Future)
+    losses: Losses | None = None
+    users: int = 0
+    idle_since: float = 0.0
+
+
+class Lease:
+    """The right to use a shared connection until released. Use it as a context manager, or call `release`.
+
+    Attributes:
+        connection: The connection.
+        usage: Where to note what it was used for, and how that went.
+    """
+
+    def __init__(
+        self, connection: Connection, release: Callable[[], None], losses: Losses, usage: Usage
+    ) -> None:
+        self.connection = connection
+        self.usage = usage
+        self._release: Callable[[], None] | None = release
+        self._losses = losses
+        self._callbacks: list[OnLost] = []
+        self._lock = threading.Lock()
+
+    def on_lost(self, callback: OnLost) -> None:
+        """Call back once if the connection is lost while it is leased (at once if it already is)."""
+        with self._lock:
+            if self._release is None:
+                return
+            self._callbacks.append(callback)
+        self._losses.watch(callback)
+
+    def release(self) -> None:
+        """Give the connection back; releasing twice is harmless."""
+        with self._lock:
+            release, self._release = self._release, None
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            self._losses.forget(callback)
+        if release is not None:
+            release()
+
+    def __enter__(self) -> Connection:
+        return self.connection
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+class ConnectionPool:
+    """Connections by their settings, counted by their users.
+
+    A connection is valid until it is lost, the broker refuses something on it, or its last successful use is
+    longer ago than the idle timeout (`Usage`). One that isn't valid is never lent again, and closed as soon
+    as nobody has it: by a thread that exists only while something is idle. Time passes for those in use too;
+    only those somebody listens on have no idle timeout. After a fork the child starts with an empty pool.
+
+    Args:
+        idle_timeout: How long a connection that wasn't used successfully stays valid. Source: J14, J43.
+        size: How many connections are kept; beyond it those unused for longest are closed. More are open
+            only while they are in use. Source: J80.
+        connect: Opens one connection.
+        clock: Returns seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        *,
+        idle_timeout: timedelta = DEFAULT_IDLE_TIMEOUT,
+        size: int = DEFAULT_SIZE,
+        connect: Callable[[ConnectionSettings], Connection] = connect,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._idle_seconds = idle_timeout.total_seconds()
+        self._size = size
+        self._connect = connect
+        self._clock = clock
+        self._reset()
+        _pools.add(self)
+
+    def borrow(self, settings: ConnectionSettings, *, listening: bool = False) -> Lease:
+        """Return the shared connection for these settings, opened if there is none that is valid.
+
+        Threads that ask at the same moment wait for the same attempt and share its outcome.
+
+        Args:
+            settings: Which broker, as whom.
+            listening: It will be listened on: until its release it doesn't become invalid by quiet hours.
+
+        Raises:
+            TransientBrokerError: As `Transport.connect`; so are `AuthenticationError` and
+                `ConfigurationError`. `ConfigurationError` also after `close`.
+        """
+        key = settings_key(settings)
+        with self._lock:
+            if self._closed:
+                raise ConfigurationError("the connection pool is closed")
+            shared = self._shared.get(key)
+            stale = shared if shared is not None and not self._usable(shared) else None
+            opens = shared is None or stale is not None
+            surplus: list[_Shared] = []
+            if shared is None or stale is not None:
+                shared = self._shared[key] = _Shared(Usage(self._clock))
+            shared.users += 1
+            if opens:
+                surplus = self._take_surplus()
+            self._wake.notify_all()
+        if stale is not None and stale.users == 0:
+            surplus.append(stale)
+        for unwanted in surplus:
+            _close(unwanted)
+        if opens:
+            self._open(key, shared, settings)
+        try:
+            connection = shared.opening.result()
+        except BaseException:
+            with self._lock:
+                shared.users -= 1
+            raise
+        if shared.losses is None:
+            raise AssertionError("a connection that is open has its watchers")
+        if listening:
+            shared.usage.listen()
+        give_back = partial(self._give_back, key, shared, listening=listening)
+        return Lease(connection, give_back, shared.losses, shared.usage)
+
+    def share(self, settings: ConnectionSettings) -> Lease | None:
+        """Return the right to listen on the connection that is open; `None` if none is valid. Doesn't block.
+
+        Its release may block.
+        """
+        key = settings_key(settings)
+        with self._lock:
+            shared = self._shared.get(key)
+            if shared is None or not shared.opening.done() or not self._usable(shared):
+                return None
+            if shared.losses is None:
+                raise AssertionError("a connection that is open has its watchers")
+            shared.users += 1
+        shared.usage.listen()
+        give_back = partial(self._give_back, key, shared, listening=True)
+        return Lease(shared.opening.result(), give_back, shared.losses, shared.usage)
+
+    def __len__(self) -> int:
+        """How many connections are open or being opened."""
+        with self._lock:
+            return len(self._shared)
+
+    def close(self) -> None:
+        """Close every connection, also those in use; nothing can be borrowed afterwards."""
+        with self._lock:
+            self._closed = True
+            everything = list(self._shared.values())
+            self._shared.clear()
+            self._wake.notify_all()
+        for shared in everything:
+            _close(shared)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._shared: dict[Hashable, _Shared] = {}
+        self._reaper: threading.Thread | None = None
+        self._closed = False
+
+    def _take_surplus(self) -> list[_Shared]:
+        """Take out those unused for longest while there are too many."""
+        idle = [(shared.idle_since, key) for key, shared in self._shared.items() if shared.users == 0]
+        idle.sort(key=lambda entry: entry[0])
+        return [self._shared.pop(key) for _, key in idle[: max(0, len(self._shared) - self._size)]]
+
+    def _open(self, key: Hashable, shared: _Shared, settings: ConnectionSettings) -> None:
+        try:
+            connection = self._connect(settings)
+        except BaseException as failure:  # noqa: BLE001  # raised by every thread that waits for this attempt
+            with self._lock:
+                if self._shared.get(key) is shared:
+                    del self._shared[key]
+            shared.opening.set_exception(failure)
+        else:
+            shared.usage.succeeded()
+            with self._lock:
+                wanted = not self._closed
+                shared.losses = Losses(connection)
+                shared.opening.set_result(connection)
+            if not wanted:
+                _close(shared)
+
+    def _usable(self, shared: _Shared) -> bool:
+        if not shared.opening.done():
+            return True
+        if shared.opening.exception() is not None:
+            return False
+        valid = shared.usage.left(self._idle_seconds) > 0
+        return valid and shared.opening.result().state is ConnectionState.UP
+
+    def _give_back(self, key: Hashable, shared: _Shared, *, listening: bool) -> None:
+        if listening:
+            shared.usage.unlisten()
+        with self._lock:
+            shared.users -= 1
+            shared.idle_since = self._clock()
+            if shared.users:
+                return
+            kept = self._shared.get(key) is shared and self._usable(shared)
+            if kept:
+                if self._reaper is None:
+                    self._reaper = threading.Thread(target=self._reap, name="jms-pool", daemon=True)
+                    self._reaper.start()
+            elif self._shared.get(key) is shared:
+                del self._shared[key]
+        if not kept:
+            _close(shared)
+
+    def _reap(self) -> None:
+        while True:
+            with self._lock:
+                idle = {key: shared for key, shared in self._shared.items() if shared.users == 0}
+                expired = {key: shared for key, shared in idle.items() if not self._usable(shared)}
+                for key in expired:
+                    del self._shared[key]
+                if not expired:
+                    if not idle:
+                        self._reaper = None
+                        return
+                    soonest = min(shared.usage.left(self._idle_seconds) for shared in idle.values())
+                    self._wake.wait(max(soonest, 0.001))
+            for shared in expired.values():
+                _close(shared)
+
+
+def settings_key(settings: ConnectionSettings) -> Hashable:
+    """Return what tells connections apart: all their settings."""
+    values = {item.name: getattr(settings, item.name) for item in fields(settings)}
+    values["options"] = frozenset(settings.options.items())
+    return tuple(values.values())
+
+
+def _close(shared: _Shared) -> None:
+    if not shared.opening.done() or shared.opening.exception() is not None:
+        return
+    connection = shared.opening.result()
+    try:
+        connection.close()
+    except JmsError as failure:
+        _log.warning("Closing the connection to %s failed: %s", connection.broker, failure)
+
+
+_pools: weakref.WeakSet[ConnectionPool] = weakref.WeakSet()
+
+
+def _forget_after_fork() -> None:
+    # The sockets are the parent's; closing them here would end its conversation with the broker.
+    for pool in list(_pools):
+        pool._reset()  # noqa: SLF001  # the same module
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,358 @@
+"""What has come over a connection, and what of it is taken in hand, and when."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import deque
+from dataclasses import replace
+from typing import Protocol, Self, TypeAlias
+
+from airflow_provider_jmsjca.core.copies.in_progress import unstaged
+from airflow_provider_jmsjca.core.copies.load_balancing import published
+from airflow_provider_jmsjca.core.copies.parking import unparked
+from airflow_provider_jmsjca.core.delivery import DeliveryMachine
+from airflow_provider_jmsjca.core.delivery.decisions import Decision
+from airflow_provider_jmsjca.core.delivery.events import MessageArrived
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.identity import Identity
+from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
+from airflow_provider_jmsjca.engine.delivering.seen import Duplicates, SettledLately
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
+from airflow_provider_jmsjca.engine.delivering.statistics import Tally
+from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
+from airflow_provider_jmsjca.transports.base import Connection, Received
+
+_log = logging.getLogger("airflow_provider_jmsjca.listener")
+
+
+class Bearer(Protocol):
+    """A connection that messages come over, as its user sees it.
+
+    Attributes:
+        fault: Why it could not be used.
+        is_lost: Whether it is gone.
+    """
+
+    fault: JmsError | None
+    is_lost: bool
+
+    @property
+    def connection(self) -> Connection:
+        """The connection, once it is up."""
+
+    def start(self) -> None:
+        """Connect; `ConnectionUp` or `ConnectFailed` is reported."""
+
+    def consume(self, intake: Intake) -> None:
+        """Open the consumers, which fill the intake."""
+
+    def stop_consuming(self) -> None:
+        """Close the consumers: what isn't settled goes back."""
+
+    def close(self) -> None:
+        """Close it, or give up connecting."""
+
+
+class Intake:
+    """What one opening of the consumers has received; stale as soon as they are closed or lost.
+
+    Attributes:
+        link: The connection it came over.
+        open: Whether it can still be settled.
+        ready: Whether every destination has had its chance to give something.
+        noticed: Whether somebody is about to look at the arrivals.
+        arrivals: Received and not yet looked at, in order.
+        origins: The destinations of messages that came by way of the in-progress queue, by delivery number.
+        held: Received and known to the machine, by delivery number; the message is `None` if nothing of it
+            can be decoded.
+    """
+
+    __slots__ = ("arrivals", "held", "link", "noticed", "open", "origins", "ready")
+
+    def __init__(self, link: Bearer) -> None:
+        self.link = link
+        self.open = True
+        self.ready = False
+        self.noticed = False
+        self.arrivals: deque[Received] = deque()
+        self.held: dict[int, tuple[Received, JmsMessage | None]] = {}
+        self.origins: dict[int, Destination] = {}
+
+    @classmethod
+    def shut(cls, link: Bearer) -> Self:
+        """Return one that is closed, for when nothing is consumed."""
+        intake = cls(link)
+        intake.open = False
+        return intake
+
+    def origin(self, number: int) -> Destination:
+        """Return the destination that a message was sent to, as the activation names it."""
+        return self.origins.get(number) or self.held[number][0].consumer.subscription.destination
+
+
+Work: TypeAlias = tuple[Intake, Decision]
+"""Something to do, and the intake whose messages it is about."""
+
+
+class ArrivalReader:
+    """Reads what a listener receives.
+
+    A property in which a copy says what it is counts only where such copies are made: with `park` on, behind
+    load balancing, in the in-progress queue. Everywhere else anybody could write it, and so name the id of a
+    message that is yet to come as one that was handled; there it is a property like any other.
+
+    Args:
+        settings: Of the listener.
+
+    Attributes:
+        takes_left: Whether messages that an earlier run left in progress are delivered again (I11).
+    """
+
+    def __init__(self, settings: ListenerSettings) -> None:
+        self._subscribes = settings.subscribes
+        self._sources = {each: number for number, each in enumerate(settings.delivery.sources)}
+        self._names = {str(each): each for each in settings.delivery.sources}
+        self._first = settings.delivery.destination
+        self._in_progress = settings.in_progress
+        self._parks = settings.delivery.park
+        # What was received under another name than the activation's is parked with its origin beside it.
+        self._balanced = settings.balanced or settings.delivery.park
+        self.takes_left = (
+            settings.in_progress is not None and settings.in_progress.events is InDoubtEvents.REPROCESS
+        )
+
+    def read(
+        self, received: Received, number: int, *, ask: bool = True
+    ) -> tuple[MessageArrived, JmsMessage | None, Destination | None]:
+        """Return what the machine is told, and the message as the handler gets it.
+
+        Args:
+            received: From the transport.
+            number: Names it to the machine.
+            ask: Whether to find out if it is wanted.
+
+        Returns:
+            The message is what can be kept of one that can't be decoded, or `None`. The destination is the
+            one it was first received from, if it is in progress.
+        """
+        if self._in_progress is None:
+            source = 0
+            if len(self._sources) > 1:
+                source = self._sources[received.consumer.subscription.destination]
+            event, message = self._read(received, number, source, ask=ask)
+            return event, message, None
+        destination = received.consumer.subscription.destination
+        if destination != self._in_progress.destination:
+            event, message = self._read(received, number, self._sources[destination], ask=ask)
+            return event, message, None
+        # It was asked before it came here.
+        event, message = self._read(received, number, 0, ask=False, staged=True)
+        if message is None:
+            return replace(event, in_progress=True), None, self._first
+        message, staged = unstaged(message)
+        origin = self._names.get(staged.source, self._first)
+        left = staged.run != self._in_progress.run
+        event = replace(event, source=self._sources[origin], in_progress=True, left=left)
+        return event, message, origin
+
+    def plain(self, received: Received) -> JmsMessage | None:
+        """Return a message of which the machine is told nothing but its id and group; `None` for any other.
+
+        Used where there is one destination, no in-progress queue and nobody to ask whether it is wanted.
+        """
+        try:
+            message = received.message
+            if message.redelivered or (message.delivery_count or 1) > 1:
+                return None
+            if message.properties and self._balanced:
+                found, parked = self._own(message)
+                if found is not message or parked is not None:
+                    return None
+        except Exception:  # noqa: BLE001 - `read` is asked next, and says what is wrong with it
+            return None
+        return message
+
+    def _own(self, message: JmsMessage, *, staged: bool = False) -> tuple[JmsMessage, int | None]:
+        """Return a message as it was before it was copied here, and the count it was parked with."""
+        if self._balanced:
+            message = published(message)
+        return unparked(message) if self._parks or staged else (message, None)
+
+    def _read(
+        self, received: Received, number: int, source: int, *, ask: bool = True, staged: bool = False
+    ) -> tuple[MessageArrived, JmsMessage | None]:
+        message: JmsMessage | None = None
+        try:
+            message, parked = received.message, None
+            if message.properties:
+                message, parked = self._own(message, staged=staged)
+            subscribes = self._subscribes if ask else None
+            unsubscribed = subscribes is not None and not subscribes(message)
+        except PoisonMessageError as error:
+            return _poison(message or received.salvaged, number, source, error)
+        except BaseException as error:
+            if message is None:
+                raise
+            _log.exception("A message could not be asked whether it is wanted: it is poison")
+            return _poison(message, number, source, error)
+        group = message.properties.get("JMSXGroupID")
+        event = MessageArrived(
+            delivery=number,
+            message_id=message.message_id,
+            source=source,
+            group=None if group is None else str(group),
+            redelivered=message.redelivered,
+            delivery_count=message.delivery_count,
+            parked=parked,
+            unsubscribed=unsubscribed,
+        )
+        return event, message
+
+
+def _poison(
+    message: JmsMessage | None, number: int, source: int, error: BaseException
+) -> tuple[MessageArrived, JmsMessage | None]:
+    event = MessageArrived(
+        delivery=number,
+        message_id=None if message is None else message.message_id,
+        source=source,
+        undecodable=Failure.of(error),
+    )
+    return event, message
+
+
+class Notified(Protocol):
+    """Who takes in what has come."""
+
+    def arrived(self, intake: Intake) -> None:
+        """Have a message of the intake taken in."""
+
+
+class Admission:
+    """Between what the connection has received and what the machine is told of.
+
+    Everything here happens under the dispatcher's lock.
+
+    Args:
+        settings: How to consume.
+        machine: Asked how much is in hand.
+        tally: Told of what has come again.
+        workers: Called for what may be taken in now and could not be when it came.
+        intake: The first, closed one.
+        takes_all: Tell the machine of every message as it comes, for one that has a choice to make or keeps
+            the limit itself.
+        limit: No more messages than this are taken in hand; `None`: no limit.
+
+    Attributes:
+        intake: What the current consumers have received.
+        numbers: For what is taken in.
+        settled: What was settled lately; it isn't taken in again.
+        duplicates: Knows the duplicates, where they are dropped; `None` where they aren't.
+    """
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        machine: DeliveryMachine,
+        tally: Tally,
+        workers: Notified,
+        intake: Intake,
+        *,
+        takes_all: bool,
+        limit: int | None = None,
+    ) -> None:
+        self._name = settings.name
+        self._machine = machine
+        self._tally = tally
+        self._workers = workers
+        self._reader = ArrivalReader(settings)
+        self.intake = intake
+        self.takes_all = takes_all
+        self._limit = limit
+        self.numbers = itertools.count(1)
+        self._sources = settings.delivery.sources
+        self.settled = SettledLately(len(self._sources))
+        self._known = self.settled.known
+        self.duplicates = Duplicates() if settings.drop_duplicates else None
+
+    def begin_anew(self, intake: Intake) -> None:
+        """Take in what comes to other consumers from now on; what was not settled goes back to the broker."""
+        old, self.intake = self.intake, intake
+        settled = self.settled
+        back = {settled.key(old.origin(number), message) for number, (_, message) in old.held.items()}
+        for received in tuple(old.arrivals):
+            back |= self._went_back(received)
+        settled.forget(back)
+        self._known = settled.known
+
+    def _went_back(self, received: Received) -> set[Identity | None]:
+        """Tell the machine of a message that the broker had back before it was taken in.
+
+        Returns:
+            What it was known by, unless it was settled before.
+        """
+        event, message, origin = self._reader.read(received, 0, ask=False)
+        key = self.settled.key(origin or self._sources[event.source], message)
+        if event.redelivered and key in self._known:
+            return set()
+        self._machine.gave_back(event)
+        return {key}
+
+    def may_take(self, intake: Intake) -> bool:
+        """Say whether something has come that may be taken in."""
+        if intake is not self.intake or not intake.open or not intake.arrivals:
+            return False
+        if self.takes_all:
+            return intake.ready
+        return self._limit is None or self._tally.settled + self._machine.in_hand < self._limit
+
+    def take_all(self) -> list[MessageArrived]:
+        """Take everything in that has come, so that the machine can choose among the destinations."""
+        intake, taken = self.intake, []
+        while intake.open and intake.ready and intake.arrivals:
+            if (event := self.take()) is not None:
+                taken.append(event)
+        return taken
+
+    def take(self) -> MessageArrived | None:
+        """Take in what came first; `None` if it isn't for the machine."""
+        intake = self.intake
+        received = intake.arrivals.popleft()
+        if received.is_stale:
+            self.settled.forget(self._went_back(received))
+            self._known = self.settled.known
+            return None
+        event, message, origin = self._reader.read(received, next(self.numbers))
+        if event.left and not self._reader.takes_left:
+            _log.error("%s: message %s was left in progress: it stays", self._name, event.message_id)
+            return None
+        duplicates = None if event.left else self.duplicates
+        settled = self.settled
+        known = settled.knows(event, received, settled.key(self._sources[event.source], message))
+        if known or (duplicates and duplicates.is_handled(event.message_id)):
+            self._tally.repeated += 1
+            settled.keep(received)
+            if event.in_progress:
+                self._machine.came_in_vain(event.message_id)
+            return None
+        if duplicates is not None and duplicates.has_to_wait(intake, event.message_id, received):
+            return None
+        intake.held[event.delivery] = received, message
+        if origin is not None:
+            intake.origins[event.delivery] = origin
+        return event
+
+    def out_of_hand(self, intake: Intake, message_id: str | None, *, handled: bool) -> None:
+        """Look again at the messages that waited for one of their own id."""
+        if self.duplicates is not None:
+            for received in reversed(self.duplicates.out_of_hand(intake, message_id, handled=handled)):
+                intake.arrivals.appendleft(received)
+                self._workers.arrived(intake)
+
+    def admit_more(self) -> None:
+        """A message went without being settled: the limit has room again."""
+        if self._limit is not None and self.intake.arrivals:
+            self._workers.arrived(self.intake)

@@ -1,0 +1,605 @@
+"""Drives the delivery machine: events in, decisions out, messages settled.
+
+What both shells share is here. A shell says when things are done and by whom: `threaded.dispatcher` by a pool
+of threads, `loop.driver` in an event loop and a lane beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Final, Protocol, TypeAlias, assert_never
+
+from airflow_provider_jmsjca.core.copies.dead_letter import (
+    WAYS,
+    ConsumedFrom,
+    PropertyPrefix,
+    letters,
+    send_first,
+)
+from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
+from airflow_provider_jmsjca.core.copies.parking import parked_copy
+from airflow_provider_jmsjca.core.delivery import DeliveryMachine
+from airflow_provider_jmsjca.core.delivery.decisions import (
+    CloseConnection,
+    CloseConsumer,
+    CommitUnit,
+    Connect,
+    Decision,
+    DeleteMessage,
+    Deliver,
+    DeliverEndOfBatch,
+    Leave,
+    Log,
+    LogLevel,
+    MoveMessage,
+    OpenConsumer,
+    Park,
+    RecordAttempt,
+    RollBackUnit,
+    Stage,
+    Stopped,
+    Wait,
+)
+from airflow_provider_jmsjca.core.delivery.events import (
+    ConnectFailed,
+    ConnectionLost,
+    ConnectionUp,
+    ConsumerOpened,
+    Event,
+    UnitCommitted,
+    UnitFailed,
+    UnitInDoubt,
+    UnitLost,
+)
+from airflow_provider_jmsjca.core.delivery.steps import TakeOut
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.redelivery import MessageState
+from airflow_provider_jmsjca.engine.delivering.admission import Admission, Bearer, Intake, Work
+from airflow_provider_jmsjca.engine.delivering.delivery import in_context
+from airflow_provider_jmsjca.engine.delivering.ledger import Ledger
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
+from airflow_provider_jmsjca.engine.delivering.statistics import Tally
+from airflow_provider_jmsjca.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    InDoubtError,
+    JmsError,
+    PermanentBrokerError,
+    TransientBrokerError,
+)
+from airflow_provider_jmsjca.transports.base import Outgoing, UnitOfWork
+
+_log = logging.getLogger("airflow_provider_jmsjca.listener")
+
+Settling: TypeAlias = CommitUnit | TakeOut
+AboutMessages: TypeAlias = Deliver | DeliverEndOfBatch | RecordAttempt | RollBackUnit | Leave | Settling
+
+_COME_BACK = {Park, Stage}
+_LOG_LEVELS: Final = {
+    LogLevel.DEBUG: logging.DEBUG,
+    LogLevel.INFO: logging.INFO,
+    LogLevel.WARNING: logging.WARNING,
+    LogLevel.ERROR: logging.ERROR,
+}
+
+
+class Flag(Protocol):
+    """What `threading.Event` and `asyncio.Event` have in common."""
+
+    def set(self) -> None:
+        """Let those go on who wait for it."""
+
+    def clear(self) -> None:
+        """Let those wait who come from now on."""
+
+
+class Driver(ABC):
+    """The machine of one run, and what is done with its decisions whichever the shell.
+
+    Args:
+        settings: How to consume.
+        machine: Fresh; nobody else touches it.
+        clock: Seconds, monotonic.
+        lock: Guards the machine and everything here.
+        consuming: Set while the broker has confirmed the subscriptions.
+        gives_up: Asked when the broker refuses for good whether to stop for it; otherwise it is tried again.
+        ledger: What is stored of it; `None`: nothing is.
+
+    Attributes:
+        settings, machine, clock, lock, ledger: As the arguments.
+        tally: What has happened.
+        units: The broker's side of units of work, where it is begun, until it is committed or rolled back.
+        settler: Carries out what settles messages.
+        admission: What may be taken in hand; each shell makes its own.
+        link: The current connection, or the attempt at one; each shell makes its own.
+        last_activity: When a message last arrived or was settled, on the clock.
+        stop_reason: Why it has stopped; empty while it hasn't.
+        fault: What it stops for; `None` unless that is a refusal.
+        refusal: Why the broker refuses for good, as far as is known; `None` while it doesn't.
+        answered: Whether the first attempt to connect and subscribe has come to an end.
+    """
+
+    admission: Admission
+    link: Bearer
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        machine: DeliveryMachine,
+        *,
+        clock: Callable[[], float],
+        lock: AbstractContextManager[object],
+        consuming: Flag,
+        gives_up: Callable[[], bool] = lambda: True,
+        ledger: Ledger | None = None,
+    ) -> None:
+        self.settings = settings
+        self.ledger = ledger
+        self.machine = machine
+        self.clock = clock
+        self.lock = lock
+        self.tally = Tally()
+        self.units: dict[int, UnitOfWork] = {}
+        self.last_activity = clock()
+        self.stop_reason = ""
+        self.fault: JmsError | None = None
+        self.refusal: JmsError | None = None
+        self.answered = False
+        self._consuming = consuming
+        self._gives_up = gives_up
+        self._lines: deque[Log] = deque()
+        self._unit_sizes: dict[int, int] = {}
+        self.settler = Settler(self)
+
+    # -- what a shell says --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def handle(self, events: Iterable[Event]) -> list[Work]:
+        """Tell the machine; return what is to be done next by whoever asks. Under the lock; `speak` later."""
+
+    @abstractmethod
+    def post(self, todo: list[Work]) -> None:
+        """Have work done by others."""
+
+    @abstractmethod
+    def arrived(self, intake: Intake) -> None:
+        """Have a message of the intake taken in; from any thread."""
+
+    @abstractmethod
+    def _new_link(self) -> Bearer:
+        """Return a connection yet to be opened."""
+
+    @abstractmethod
+    def _link_is_up(self, link: Bearer) -> None:
+        """Do what is to be done before anything is consumed over a new connection. Under the lock."""
+
+    @abstractmethod
+    def _begin_anew(self, intake: Intake) -> None:
+        """Take in what comes to other consumers from now on; what was not settled goes back."""
+
+    @abstractmethod
+    def _close_link(self, *, clean: bool) -> None:
+        """Close the connection."""
+
+    @abstractmethod
+    def _act_on(self, decision: AboutMessages, todo: list[Work]) -> None:
+        """Carry out a decision about messages, or add it to what is to be done."""
+
+    @abstractmethod
+    def _settle_again(self) -> None:
+        """Settle once more what came again although it was settled."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Nothing more comes."""
+
+    # -- events in ----------------------------------------------------------------------------------------
+
+    def feed(self, *events: Event) -> None:
+        """Tell the machine; what it decides is done by others."""
+        with self.lock:
+            todo = self.handle(events)
+        self.post(todo)
+        self.speak()
+
+    def report(self, link: Bearer, event: Event) -> None:
+        """Something happened to a link; only the current one counts."""
+        with self.lock:
+            told = link.is_lost
+            # A broker that closes the connection with a refusal may be heard to close it first.
+            if link is not self.link or (told and not (isinstance(event, ConnectFailed) and event.permanent)):
+                return
+            self.answered |= self.machine.suspended or not isinstance(event, ConnectionUp)
+            if isinstance(event, ConnectionUp):
+                self.tally.connections += 1
+                self.refusal = None
+                self._link_is_up(link)
+            elif isinstance(event, (ConnectFailed, ConnectionLost)):
+                link.is_lost = True
+                self._shut()
+                link.close()
+                self.refusal = None
+                if isinstance(event, ConnectFailed) and event.permanent:
+                    self.refusal = link.fault
+                    self.fault = link.fault if self._gives_up() else None
+                    event = replace(event, permanent=self.fault is not None)
+                    if told and self.fault is None:
+                        return
+            todo = self.handle((event,))
+        self.post(todo)
+        self.speak()
+
+    def opened(self, intake: Intake) -> None:
+        """The broker has confirmed the consumers; from now on it counts that nothing comes."""
+        with self.lock:
+            if intake is not self.admission.intake or intake.link.is_lost:
+                return
+            self.answered = True
+            todo = self.handle((ConsumerOpened(),))
+            if intake.open:
+                self._consuming.set()
+        self.post(todo)
+        self.speak()
+        self.arrived(intake)
+
+    # -- decisions out ------------------------------------------------------------------------------------
+
+    def carry_out(self, decision: Decision, todo: list[Work]) -> None:
+        """Do what a decision says, or have it done.
+
+        Args:
+            decision: The machine's.
+            todo: Gets what is left to do.
+        """
+        match decision:
+            case Log():
+                self._lines.append(decision)
+            case Wait():
+                pass
+            case Connect():
+                self.link = self._new_link()
+                self.link.start()
+            case OpenConsumer():
+                intake = Intake(self.link)
+                self._begin_anew(intake)
+                self.link.consume(intake)
+            case CloseConsumer():
+                self._shut()
+                self.link.stop_consuming()
+            case CloseConnection(clean=clean):
+                self._shut()
+                self._close_link(clean=clean)
+            case Stopped(reason=reason):
+                self.stop_reason = reason
+                self._end()
+            case _:
+                self._act_on(decision, todo)
+
+    def _shut(self) -> None:
+        self.admission.intake.open = False
+        self._consuming.clear()
+
+    def speak(self) -> None:
+        """Write the log lines that were decided on, and settle what came again; not under the lock."""
+        while self._lines:
+            try:
+                line = self._lines.popleft()
+            except IndexError:  # another thread was quicker
+                break
+            with in_context(self.settings.context_name if line.of_delivery else None):
+                _log.log(_LOG_LEVELS[line.level], "%s: %s", self.settings.name, line.text)
+        if self.admission.settled.has_repeated:
+            self._settle_again()
+
+    # -- how many messages of a unit were handed over: more than one in batches -----------------------------
+
+    def join_unit(self, unit: int) -> None:
+        """A batch has one message more. Under the lock."""
+        self._unit_sizes[unit] = self._unit_sizes.get(unit, 0) + 1
+
+    def not_delivered(self, unit: int, seen: int) -> None:
+        """The connection was lost before a handler could be called: there is no rollback of it to count."""
+        with self.lock:
+            self.tally.undeliver(seen)
+            self._unit_sizes.setdefault(unit, 0)
+
+    def leave_unit(self, unit: int) -> int:
+        """A unit of work is over; return for how many messages its handler was called. Under the lock."""
+        return self._unit_sizes.pop(unit, 1)
+
+
+class Settler:
+    """Settles messages, and tells the machine how that went.
+
+    Args:
+        driver: Whose decisions are carried out.
+        prefix: How the properties of a dead letter are spelled.
+    """
+
+    def __init__(self, driver: Driver, prefix: PropertyPrefix = PropertyPrefix.DOCUMENTED) -> None:
+        settings = driver.settings
+        self._driver = driver
+        self._tally = driver.tally
+        self._prefix = prefix
+        self._confirm = settings.confirm
+        self._ledger = driver.ledger
+        self._origin = ConsumedFrom(
+            destination=settings.delivery.destination,
+            subscription_name=settings.subscription.durable_name,
+            context_name=settings.context_name,
+            client_id=settings.client_id,
+        )
+
+    def settle(self, intake: Intake, decision: Settling) -> list[Work]:
+        """Carry out a decision; return what is to be done next."""
+        return self.conclude(intake, decision, self.attempt(intake, decision))
+
+    def attempt(self, intake: Intake, decision: Settling) -> Exception | None:
+        """Do at the broker what a decision says, and tell nobody; return why it could not be done.
+
+        Guarantee: see `UnitOfWork`. A commit of nothing but acknowledgements is pipelined unless the listener
+        confirms each: a crash brings those back that were under way, and nothing else is done twice.
+        """
+        try:
+            if isinstance(decision, CommitUnit):
+                self._store_ids(intake, decision)
+                self._commit(intake, decision)
+            else:
+                self._take_out(intake, decision)
+            if self._ledger is not None:
+                self._ledger.flush_much()
+        except Exception as error:  # noqa: BLE001 - a worker's edge: the message must not slip out of hand
+            return error
+        return None
+
+    def conclude(self, intake: Intake, decision: Settling, error: Exception | None) -> list[Work]:
+        """Tell the machine how an attempt came out; return what is to be done next."""
+        if error is not None:
+            return self.failed(intake, decision, error)
+        return self._conclude(intake, decision, UnitCommitted(unit=decision.unit))
+
+    def failed(self, intake: Intake, decision: Settling, error: Exception) -> list[Work]:
+        """Tell the machine that a decision could not be carried out; return what is to be done next."""
+        unit = decision.unit
+        match error:
+            case ConnectionLostError():
+                return self._conclude(intake, decision, UnitLost(unit=unit), lost=True)
+            case InDoubtError():
+                _log.warning("%s", error)
+                return self._conclude(intake, decision, UnitInDoubt(unit=unit), lost=True)
+            case JmsError():
+                pass
+            case _:
+                _log.error("Settling a message failed", exc_info=error)
+        return self._conclude(intake, decision, UnitFailed(unit=unit, failure=Failure.of(error)))
+
+    def _conclude(
+        self, intake: Intake, decision: Settling, outcome: Event, *, lost: bool = False
+    ) -> list[Work]:
+        numbers = decision.acknowledge if isinstance(decision, CommitUnit) else (decision.delivery,)
+        driver = self._driver
+        with driver.lock:
+            self._count(decision, outcome, len(numbers))
+            if outcome.__class__ is UnitCommitted:
+                self._let_go(intake, decision, numbers)
+            todo = driver.handle((outcome,))
+        if lost:
+            failure = Failure(class_names=("ConnectionLostError",), message="the connection was lost")
+            driver.report(intake.link, ConnectionLost(failure=failure))
+        driver.speak()
+        return todo
+
+    def _let_go(self, intake: Intake, decision: Settling, numbers: tuple[int, ...]) -> None:
+        admission = self._driver.admission
+        settled = admission.settled
+        for number in numbers:
+            if number not in intake.held:
+                continue
+            origin = intake.origin(number)
+            if self._ledger is not None and decision.__class__ not in _COME_BACK:
+                self._ledger.settled(self._names(intake, (number,)))
+            received, message = intake.held.pop(number)
+            if intake.origins:
+                intake.origins.pop(number, None)
+            if message is None:
+                continue
+            if decision.__class__ not in _COME_BACK:
+                settled.note(received, message, origin)
+            if admission.duplicates is not None:
+                handled = decision.__class__ is CommitUnit
+                admission.out_of_hand(intake, message.message_id, handled=handled)
+
+    def unit_to_join(self, intake: Intake, number: int) -> UnitOfWork:
+        """Return the broker's side of a unit of work that is still open, begun if it isn't yet.
+
+        Raises:
+            ConfigurationError: The unit is being committed, or is over.
+            ConnectionLostError: The connection is gone.
+        """
+        with self._driver.lock:
+            if not self._driver.machine.is_open(number):
+                raise ConfigurationError("this delivery is over; what belongs to it is sent before that")
+            return self.unit_of(intake, number)
+
+    def unit_of(self, intake: Intake, number: int) -> UnitOfWork:
+        """Return the broker's side of a unit of work, begun if it isn't yet."""
+        units = self._driver.units
+        unit = units.get(number)
+        if unit is None:
+            if not intake.open:
+                raise ConnectionLostError("the connection was lost: the message will come again")
+            unit = units[number] = intake.link.connection.unit()
+        return unit
+
+    def _store_ids(self, intake: Intake, decision: CommitUnit) -> None:
+        """Store that these messages are handled; while the store is away this waits, and so do they."""
+        ledger, machine = self._ledger, self._driver.machine
+        if ledger is not None and ledger.keeps_ids:
+            names = self._names(intake, decision.acknowledge)
+            ledger.handled(names, lambda: intake.open and not machine.stopping)
+
+    def _names(self, intake: Intake, numbers: tuple[int, ...]) -> list[str]:
+        """Return what messages in hand are called in the store; those without an id aren't there."""
+        names = []
+        for number in numbers:
+            message = intake.held[number][1]
+            if self._ledger is not None and message is not None and message.message_id is not None:
+                names.append(self._ledger.name(message.message_id, intake.origin(number)))
+        return names
+
+    def _commit(self, intake: Intake, decision: CommitUnit) -> None:
+        unit = self._driver.units.pop(decision.unit, None)
+        held = [intake.held[number][0] for number in decision.acknowledge]
+        copies = self._driver.settings.copies
+        # What came back after a crash is settled for sure before the next is handed over: otherwise a message
+        # that kills its process again and again would take those before it to their limit.
+        ledger = self._ledger
+        confirm = self._confirm or (
+            ledger is not None and ledger.were_attempted_before(self._names(intake, decision.acknowledge))
+        )
+        if unit is None and not confirm and not copies:
+            for received in held:
+                received.consumer.acknowledge((received,))
+            return
+        if unit is None:
+            unit = intake.link.connection.unit()
+        with _rolled_back(unit):
+            if self._driver.settings.delivery.batch_size == 1:  # those of a batch are in already
+                for received in held:
+                    unit.acknowledge(received)
+            for number in decision.acknowledge if copies else ():
+                message = intake.held[number][1]
+                if message is not None:
+                    for each in copies:
+                        self._send_letter(intake, number, each, message, MessageState(), unit, redirect=True)
+        unit.commit()
+
+    def _take_out(self, intake: Intake, decision: TakeOut) -> None:
+        if not intake.open:
+            raise ConnectionLostError("the connection was lost: the message will come again")
+        received, message = intake.held[decision.delivery]
+        if message is None and not isinstance(decision, DeleteMessage):
+            raise PermanentBrokerError("nothing of the message can be read, so nothing can be sent")
+        refusal: PermanentBrokerError | None = None
+        # Some brokers refuse a message no sooner than at the commit: less of it may pass.
+        for way in range(WAYS if isinstance(decision, MoveMessage) else 1):
+            unit = intake.link.connection.unit()
+            try:
+                with _rolled_back(unit):
+                    unit.acknowledge(received)
+                    if message is not None:
+                        self._send(intake, decision, message, unit, way)
+                unit.commit()
+            except PermanentBrokerError as error:
+                refusal = refusal or error
+                continue
+            if refusal is not None:
+                name = None if message is None else message.message_id
+                _log.warning("Message %s was moved without a part: %s", name, refusal)
+            return
+        raise refusal or AssertionError("there is no way to take it out")
+
+    def _send(
+        self, intake: Intake, decision: TakeOut, message: JmsMessage, unit: UnitOfWork, way: int
+    ) -> None:
+        match decision:
+            case DeleteMessage():
+                pass
+            case Stage():
+                in_progress = self._driver.settings.in_progress
+                if in_progress is None:
+                    raise AssertionError("nothing is staged without an in-progress queue")
+                unit.send(in_progress.outgoing(message, intake.origin(decision.delivery)))
+            case Park(pause=pause, seen=seen):
+                target = intake.origin(decision.delivery)
+                copy = parked_copy(message, seen)
+                if message.destination is not None and message.destination != target:
+                    copy = with_origin(copy, message, target)
+                unit.send(Outgoing(destination=target, message=copy, delay=pause))
+            case MoveMessage(state=state, redirect=redirect):
+                for target in decision.targets:
+                    self._send_letter(
+                        intake, decision.delivery, target, message, state, unit, redirect=redirect, way=way
+                    )
+            case _:
+                assert_never(decision)
+
+    def _send_letter(  # noqa: PLR0917 - private, and read in this order
+        self,
+        intake: Intake,
+        number: int,
+        target: Destination,
+        message: JmsMessage,
+        state: MessageState,
+        unit: UnitOfWork,
+        *,
+        redirect: bool,
+        way: int = 0,
+    ) -> None:
+        """Add a copy to a unit of work, with as much of the message as the broker takes.
+
+        Ways before `way` aren't tried: the broker refused them at a commit.
+        """
+        ways = letters(
+            message,
+            replace(self._origin, destination=intake.origin(number)),
+            state,
+            prefix=self._prefix,
+            max_property_characters=intake.link.connection.capabilities.max_property_characters,
+            redirect=redirect,
+            secrets=intake.link.connection.secrets,
+        )
+        refusal = send_first(ways[way:], lambda copy: unit.send(Outgoing(destination=target, message=copy)))
+        if refusal is not None:
+            _log.warning("Message %s goes to %s without a part: %s", message.message_id, target, refusal)
+
+    def _count(  # noqa: C901 - the table of outcomes
+        self, decision: Settling, outcome: Event, messages: int
+    ) -> None:
+        tally = self._tally
+        match outcome, decision:
+            case UnitCommitted(), CommitUnit(unit=unit):
+                tally.commit(messages)
+                self._driver.leave_unit(unit)
+            case UnitCommitted(), MoveMessage():
+                tally.bypass(moved=1)
+            case UnitCommitted(), DeleteMessage(repeated=True):
+                tally.repeated += 1
+                self._driver.admission.admit_more()
+            case UnitCommitted(), DeleteMessage():
+                tally.bypass(deleted=1)
+            case UnitCommitted(), Park():
+                tally.parked += 1
+                self._driver.admission.admit_more()
+            case UnitCommitted(), Stage():
+                pass
+            case UnitLost(), CommitUnit(unit=unit):
+                tally.rolled_back += self._driver.leave_unit(unit)
+            case UnitFailed(), CommitUnit(unit=unit):
+                tally.failed += 1
+                self._driver.leave_unit(unit)
+            case UnitFailed(), _:
+                tally.failed += 1
+                self._driver.admission.admit_more()  # it may stay where it is
+            case UnitInDoubt(), _:
+                tally.in_doubt += messages
+                self._driver.leave_unit(decision.unit)
+
+
+@contextlib.contextmanager
+def _rolled_back(unit: UnitOfWork) -> Iterator[None]:
+    """Roll the unit back if it can't be put together: its messages would stay part of it for ever."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, TransientBrokerError):
+            unit.rollback()
+        raise

@@ -1,0 +1,349 @@
+"""What of an activation is in the store: the attempts at its messages, and the ids it is done with."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
+from airflow_provider_jmsjca.errors import TransientStoreError
+from airflow_provider_jmsjca.store.base import Store
+
+_log = logging.getLogger("airflow_provider_jmsjca.listener")
+
+AHEAD: Final = 63
+"""Most messages whose first attempt is stored together with that of the message whose turn it is."""
+
+_TRY_AGAIN_SECONDS = 1.0
+_SWEEP_EVERY = timedelta(minutes=10)
+_SWEEP_AFTER = 20_000
+_FLUSH_AT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The answer of the store about one message.
+
+    Attributes:
+        attempt: The number of the attempt that begins, from 1.
+        handled: A handler is done with the message: it is not to be delivered.
+    """
+
+    attempt: int
+    handled: bool = False
+
+
+class Ledger:
+    """Keeps the books of one run of an activation.
+
+    Each attempt is stored before the message is handed over. One write counts the message whose turn it is,
+    and the first attempt at those that wait behind it; a message that was delivered before is counted by
+    itself, when its turn comes. So a crash counts for the message that was being handled, and at most once
+    for those that waited, as the broker's redelivered flag does.
+
+    What can wait is written with the next attempt, or when nothing is to do: that a message is settled, that
+    an attempt led to nothing, the exception it ended with. A crash before that leaves a count too many or a
+    line too few in the history, and loses no message. An id is written before its message is acknowledged.
+
+    Safe to use from several threads at once.
+
+    Args:
+        store: Where.
+        activation: Its name there; see `activation_name`.
+        title: Its name in the log.
+        several: It consumes several destinations: copies of a message in two of them are counted apart.
+        keeps_ids: The ids of handled messages are stored too.
+        clock: The time.
+
+    Attributes:
+        keeps_ids: As the argument.
+        trouble: Why the store can't be used now; empty while it can.
+
+    Source: J129-J132, I15, I17.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        activation: str,
+        *,
+        title: str,
+        several: bool = False,
+        keeps_ids: bool = False,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._store = store
+        self._activation = activation
+        self._title = title
+        self._several = several
+        self._clock = clock
+        self.keeps_ids = keeps_ids
+        self.trouble = ""
+        # One transaction at a time: whoever waits finds what the one before has done for it.
+        self._writing = threading.Lock()
+        self._lock = threading.Lock()
+        self._ahead: dict[str, Found] = {}
+        self._begun: set[str] = set()
+        self._again: set[str] = set()
+        self._settled: list[str] = []
+        self._in_vain: list[str] = []
+        self._failures: dict[str, Failure] = {}
+        self._generation = 0
+        self._written = 0
+        self._next_sweep = clock()
+
+    def name(self, message_id: str, destination: Destination) -> str:
+        """Return what a message is called in the store, by its id and where it came from."""
+        return f"{message_id} from {destination}" if self._several else message_id
+
+    # -- before the hand-over -----------------------------------------------------------------------------
+
+    def begin(
+        self, messages: Collection[str], ahead: Callable[[], Iterable[str]] = tuple
+    ) -> dict[str, Found]:
+        """Store an attempt at each of these messages, and return which it is.
+
+        Args:
+            messages: Their names; each is counted once.
+            ahead: Returns the names of messages that come next, and were not delivered before.
+
+        Raises:
+            TransientStoreError: The store can't be used; none of these attempts is stored.
+        """
+        found = self._known_ahead(messages)
+        if len(found) == len(set(messages)):
+            return found
+        with self._writing:
+            found |= self._known_ahead([each for each in messages if each not in found])
+            wanted = [each for each in messages if each not in found]
+            if not wanted:
+                return found
+            generation = self._generation
+            begun = self._begun
+            more = [each for each in ahead() if each not in begun and each not in self._ahead]
+            answers = self._store_attempts(dict.fromkeys((*wanted, *more)))
+            with self._lock:
+                if generation == self._generation:
+                    self._ahead |= {each: answers[each] for each in more if each not in wanted}
+                else:  # they have gone back to the broker meanwhile
+                    self._in_vain += [each for each in more if each not in wanted]
+                self._begun.update(wanted)
+            return found | {each: answers[each] for each in wanted}
+
+    def counted_ahead(self, message: str) -> Found | None:
+        """Return which attempt begins, if it was stored together with an earlier one; without waiting."""
+        if message not in self._ahead:
+            return None
+        return self._known_ahead((message,)).get(message)
+
+    def _known_ahead(self, messages: Iterable[str]) -> dict[str, Found]:
+        with self._lock:
+            found = {each: self._ahead.pop(each) for each in messages if each in self._ahead}
+            self._begun.update(found)
+            return found
+
+    def _store_attempts(self, names: Collection[str]) -> dict[str, Found]:
+        with self._in_order():
+            self._write_what_waits()
+            now = self._clock()
+            numbers = self._store.attempts.begin(self._activation, names, now)
+            handled: frozenset[str] = frozenset()
+            if self.keeps_ids:
+                handled = self._store.handled.known(self._activation, names)
+            self._written += len(names)
+            self._sweep(now)
+        self._again.update(each for each in names if numbers[each] > 1)
+        return {each: Found(numbers[each], each in handled) for each in names}
+
+    def were_attempted_before(self, messages: Iterable[str]) -> bool:
+        """Say whether there was an attempt at one of these messages before the one that is under way."""
+        return bool(self._again) and not self._again.isdisjoint(messages)
+
+    # -- after it -----------------------------------------------------------------------------------------
+
+    def failed(self, message: str, failure: Failure) -> None:
+        """Note how the attempt at a message ended; written later."""
+        with self._lock:
+            self._failures[message] = failure
+
+    def take_back(self, message: str) -> None:
+        """Note that the attempt at a message led to nothing; written later."""
+        with self._lock:
+            self._in_vain.append(message)
+            self._begun.discard(message)
+
+    def settled(self, messages: Collection[str]) -> None:
+        """Note that messages are settled, and needn't be counted any more; written later."""
+        with self._lock:
+            self._settled += messages
+            self._begun.difference_update(messages)
+            self._again.difference_update(messages)
+
+    def handled(self, messages: Collection[str], wanted: Callable[[], bool]) -> None:
+        """Store that a handler is done with messages, before they are acknowledged.
+
+        While the store can't be used this waits, and tries each second.
+
+        Args:
+            messages: Their names.
+            wanted: Asked before it waits: whether they could still be acknowledged.
+
+        Raises:
+            TransientStoreError: They are not stored, and nobody waits for it any more.
+        """
+        pause = threading.Event()
+        while self.keeps_ids and messages:
+            try:
+                with self._writing, self._in_order():
+                    self._store.handled.add(self._activation, messages, self._clock())
+            except TransientStoreError:
+                if not wanted():
+                    raise
+                pause.wait(_TRY_AGAIN_SECONDS)
+            else:
+                return
+
+    def flush(self, *, least: int = 1) -> None:
+        """Write what waits to be written; what can't be written now is kept.
+
+        Args:
+            least: Only if so much waits.
+        """
+        if len(self._settled) + len(self._in_vain) + len(self._failures) < least:
+            return
+        try:
+            with self._writing, self._in_order():
+                self._write_what_waits()
+        except TransientStoreError as error:
+            _log.debug("%s: not written yet: %s", self._title, error)
+
+    def flush_much(self) -> None:
+        """Do what `flush` does, if a good deal waits."""
+        self.flush(least=_FLUSH_AT)
+
+    def give_back(self) -> None:
+        """What was counted ahead has gone back to the broker."""
+        with self._lock:
+            self._generation += 1
+            self._in_vain += self._ahead
+            self._ahead.clear()
+            self._begun.clear()
+            self._again.clear()
+
+    def _write_what_waits(self) -> None:
+        """Write how attempts ended before they are taken back, and that before messages are forgotten."""
+        with self._lock:
+            failures, self._failures = self._failures, {}
+            in_vain, self._in_vain = self._in_vain, []
+            settled, self._settled = self._settled, []
+        attempts, name = self._store.attempts, self._activation
+        try:
+            if failures:
+                attempts.failed(name, failures, self._clock())
+                failures = {}
+            while in_vain:  # one that was counted twice is taken back twice
+                once = set(in_vain)
+                attempts.take_back(name, once)
+                for each in once:
+                    in_vain.remove(each)
+            if settled:
+                attempts.forget(name, settled)
+                settled = []
+        finally:
+            if failures or in_vain or settled:
+                with self._lock:
+                    self._failures = failures | self._failures
+                    self._in_vain = in_vain + self._in_vain
+                    self._settled = settled + self._settled
+
+    def _sweep(self, now: datetime) -> None:
+        if now >= self._next_sweep or self._written >= _SWEEP_AFTER:
+            self._next_sweep, self._written = now + _SWEEP_EVERY, 0
+            self._store.attempts.sweep(now)
+            self._store.handled.sweep(now)
+
+    def _in_order(self) -> _Trouble:
+        return _Trouble(self)
+
+    def note_trouble(self, error: TransientStoreError | None) -> None:
+        """Say once that the store can't be used, and once that it can be used again."""
+        trouble = "" if error is None else str(error)
+        if trouble and not self.trouble:
+            _log.error(
+                "%s: %s; nothing is handed over or acknowledged until it can be used again",
+                self._title,
+                trouble,
+            )
+        elif self.trouble and not trouble:
+            _log.info("%s: the store can be used again", self._title)
+        self.trouble = trouble
+
+
+class _Trouble:
+    """A call to the store: whether it succeeds is noted."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __enter__(self) -> None:
+        """Do nothing yet."""
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        """Note what came of it."""
+        if error is None or isinstance(error, TransientStoreError):
+            self._ledger.note_trouble(error)
+
+
+def ledger_of(settings: ListenerSettings, *, keeps_ids: bool) -> Ledger | None:
+    """Return the ledger of a run; `None` if nothing of it is stored.
+
+    Args:
+        settings: Of the run.
+        keeps_ids: The ids of handled messages are stored too.
+    """
+    if settings.store is None:
+        return None
+    durable_name = settings.subscription.durable_name
+    return Ledger(
+        settings.store,
+        activation_name(
+            settings.name if settings.spec is None else settings.spec.title,
+            settings.url,
+            durable_name,
+            settings.client_id,
+        ),
+        title=settings.name,
+        several=len(settings.delivery.sources) > 1,
+        keeps_ids=keeps_ids,
+    )
+
+
+def take_back_in(ledger: Ledger | None, sources: Sequence[Destination]) -> Callable[[str, int], object]:
+    """Return what a machine calls with the id and the source of a message whose attempt led to nothing."""
+    if ledger is None:
+        return lambda *_: None
+    return lambda message_id, source: ledger.take_back(ledger.name(message_id, sources[source]))
+
+
+def activation_name(title: str, url: str, durable_name: str | None, client_id: str | None) -> str:
+    """Return what an activation is called in the store.
+
+    All consumers of it have the same name, and nobody else: two subscriptions to a topic get copies with the
+    same ids, and each handles its own.
+
+    Args:
+        title: Its name, or its destinations.
+        url: Where the broker is, without secrets; a query is left out.
+        durable_name: Of its durable subscription, if it has one.
+        client_id: JMS client id of that subscription.
+    """
+    name = f"{title} at {url.partition('?')[0]}" if url else title
+    if durable_name is None:
+        return name
+    return f"{name}, subscription {durable_name} of {client_id or 'no client id'}"

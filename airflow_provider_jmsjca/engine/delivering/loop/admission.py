@@ -1,0 +1,126 @@
+"""What of the messages that have come is taken in hand, in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from airflow_provider_jmsjca.core.delivery import DeliveryMachine
+from airflow_provider_jmsjca.core.delivery.events import Event, MessageArrived
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message.identity import Identity
+from airflow_provider_jmsjca.engine.delivering.admission import Admission, Intake
+from airflow_provider_jmsjca.engine.delivering.seen import Once, Verdict
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
+from airflow_provider_jmsjca.engine.delivering.statistics import Tally
+from airflow_provider_jmsjca.transports.base import Received
+
+_log = logging.getLogger(__name__)
+# After so many messages in a row other tasks of the loop get a turn.
+_MESSAGES_PER_TURN = 64
+
+
+class LoopAdmission(Admission):
+    """The same as for a listener; besides, what has its outcome already isn't taken in (`Once`).
+
+    Args:
+        settings: How to consume.
+        machine: Asked how much is in hand.
+        tally: Told of what has come again.
+        intake: The first, closed one.
+        once: Which messages have an outcome.
+        feed: Tells the machine.
+        speak: Called after each look, for what is to be settled once more.
+    """
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        machine: DeliveryMachine,
+        tally: Tally,
+        intake: Intake,
+        *,
+        once: Once,
+        feed: Callable[[Event], None],
+        speak: Callable[[], None],
+    ) -> None:
+        super().__init__(settings, machine, tally, self, intake, takes_all=bool(settings.delivery.further))
+        self._once = once
+        self._feed = feed
+        self._speak = speak
+        self._loop = asyncio.get_running_loop()
+        self._looking = False
+        once.again = self._look_again
+
+    def begin_anew(self, intake: Intake, returned: frozenset[int] = frozenset()) -> None:
+        """Take in what comes to other consumers from now on; what was not settled goes back to the broker.
+
+        Args:
+            intake: What they fill.
+            returned: Of what goes back, what has its outcome.
+        """
+        old = self.intake
+        held = old.held.items()
+        unsettled = {self.key(received) for number, (received, _) in held if number not in returned}
+        # A broker that was killed may have lost the flag. Its consumers may not be closed yet, and append.
+        for received in () if self.settled.stable else tuple(old.arrivals):
+            message = received.readable
+            if message is not None and not message.redelivered:
+                unsettled.add(self.key(received))
+        super().begin_anew(intake)
+        self._once.begin(intake, unsettled)
+
+    def key(self, received: Received) -> Identity | None:
+        """Return what tells a message from others."""
+        return self.settled.identity(received)
+
+    def leave(self, number: int) -> tuple[str | None, Destination]:
+        """Let go of a message that stays; return its id and where it stays."""
+        origin = self.intake.origin(number)
+        received, _ = self.intake.held.pop(number)
+        self._once.leave(self.key(received))
+        message = received.readable
+        return None if message is None else message.message_id, origin
+
+    def arrived(self, intake: Intake) -> None:
+        """Something has come; look at it soon."""
+        if intake is self.intake and not self._looking:
+            self._looking = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        intake = self.intake
+        for _ in range(_MESSAGES_PER_TURN):
+            if not self.may_take(intake):
+                break
+            if (event := self._next(intake)) is not None:
+                self._feed(event)
+        else:
+            self.arrived(intake)
+        self._speak()
+
+    def _next(self, intake: Intake) -> MessageArrived | None:
+        received = intake.arrivals[0]
+        try:
+            verdict = self._verdict(received)
+            if verdict is Verdict.TAKE:
+                return self.take()
+            if verdict is Verdict.SETTLE:
+                self._tally.repeated += 1
+                self.settled.keep(received)
+        except Exception:  # noqa: BLE001 - an edge: those behind it must not wait for ever
+            _log.exception("%s: a message can't be read: it stays until the connection ends", self._name)
+        if intake.arrivals and intake.arrivals[0] is received:
+            intake.arrivals.popleft()
+        return None
+
+    def _verdict(self, received: Received) -> Verdict:
+        if received.is_stale:
+            return Verdict.TAKE  # it is found to be stale then
+        return self._once.arrived(received, received.readable, self.key(received), stable=self.settled.stable)
+
+    def _look_again(self, found: list[Received]) -> None:
+        self.intake.arrivals.extendleft(reversed(found))
+        self.arrived(self.intake)

@@ -1,0 +1,215 @@
+"""Deliveries on their way to the user of a stream, and back with their ends."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from airflow_provider_jmsjca.core.delivery.decisions import Deliver
+from airflow_provider_jmsjca.core.delivery.events import (
+    Event,
+    HandlerNotCalled,
+    HandlerRaised,
+    HandlerReturned,
+    RollbackAsked,
+)
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.identity import Identity
+from airflow_provider_jmsjca.engine.delivering.admission import Intake
+from airflow_provider_jmsjca.engine.delivering.seen import Once
+from airflow_provider_jmsjca.engine.delivering.statistics import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What a delivery is to the driver: the decision, the intake its message came with, and its key."""
+
+    decision: Deliver
+    intake: Intake
+    key: Identity | None
+
+
+class StreamDelivery:
+    """One attempt at one message; it is ended by `returned` or `raised`, once, in the event loop.
+
+    Attributes:
+        message: Decoded.
+        destination: Where it came from, as the activation names it.
+        seen: How often the message was seen before with the redelivered flag: 0 the first time.
+        in_doubt: An earlier settling of it has an unknown outcome.
+        failure: The last exception it ended with; `None` without one.
+
+    Source: J130, J170.
+    """
+
+    __slots__ = (
+        "_ended", "_handed_out", "_ticket", "destination", "failure", "in_doubt", "message", "seen",
+    )  # fmt: skip
+
+    def __init__(self, handed_out: HandedOut, ticket: Ticket, message: JmsMessage) -> None:
+        decision = ticket.decision
+        self._handed_out = handed_out
+        self._ticket = ticket
+        self._ended = False
+        self.message = message
+        self.destination: Destination = ticket.intake.origin(decision.delivery)
+        self.seen = decision.seen
+        self.in_doubt = decision.in_doubt
+        self.failure = decision.state.failure
+
+    @property
+    def ended(self) -> bool:
+        """Whether `returned` or `raised` was called."""
+        return self._ended
+
+    def returned(self) -> None:
+        """The message is done with; it is settled from now on. A second end is ignored.
+
+        Where there is a transaction timeout, one that comes too late is a rollback.
+
+        Guarantee: it isn't handed out again by this stream, nor by another that shares its `Once`, even if
+        the broker repeats it because the connection was lost.
+        """
+        self._end(HandlerReturned(call=self._ticket.decision.call))
+
+    def raised(self, error: BaseException) -> None:
+        """The attempt failed; the redelivery handling says what is next. A second end is ignored.
+
+        Args:
+            error: Why. With a `PoisonMessageError`, or one that is listed as not retryable, the message goes
+                to the dead-letter destination.
+        """
+        self._end(HandlerRaised(call=self._ticket.decision.call, failure=Failure.of(error)))
+
+    def _end(self, event: HandlerReturned | HandlerRaised) -> None:
+        if not self._ended:
+            self._ended = True
+            self._handed_out.answered(event, self._ticket)
+
+
+class HandedOut:
+    """The deliveries that are under way, from `Deliver` to their end.
+
+    Args:
+        tally: Told of each.
+        once: Told who has which message.
+        clock: Seconds, that of the machine.
+        feed: Tells the machine.
+        wake: Called when there is something to hand out.
+        raised: Called with the intake, the number and the id of a message whose attempt failed.
+    """
+
+    def __init__(
+        self,
+        tally: Tally,
+        once: Once,
+        clock: Callable[[], float],
+        feed: Callable[..., None],
+        wake: Callable[[], object],
+        *,
+        raised: Callable[[Intake, int, str | None, Failure], object] = lambda *_: None,
+    ) -> None:
+        self._tally = tally
+        self._once = once
+        self._clock = clock
+        self._feed = feed
+        self._wake = wake
+        self._raised = raised
+        self._ready: deque[tuple[Ticket, StreamDelivery]] = deque()
+        self._calls: set[int] = set()
+        self._returned: set[int] = set()
+        self._withdrawn: set[int] = set()
+        self._rolled_back = 0
+
+    @property
+    def returned(self) -> frozenset[int]:
+        """The messages that were returned, and are not known to be settled."""
+        return frozenset(self._returned)
+
+    def begin(self) -> None:
+        """Forget the messages of the intake before: what of them is under way can't be delivered again."""
+        self._returned.clear()
+
+    def deliver(self, decision: Deliver, intake: Intake, key: Identity | None) -> None:
+        """Make a delivery ready; one of a message that has its outcome ends at once."""
+        _, message = intake.held[decision.delivery]
+        if message is None:
+            raise AssertionError("an undecodable message is never delivered")
+        if decision.delivery in self._returned:  # its commit was refused; its outcome stands
+            self._feed(HandlerReturned(call=decision.call))
+            return
+        self._tally.deliver(decision.seen, self._clock())
+        self._calls.add(decision.call)
+        ticket = Ticket(decision, intake, key)
+        self._ready.append((ticket, StreamDelivery(self, ticket, message)))
+        self._wake()
+
+    def next(self) -> StreamDelivery | None:
+        """Hand out the next delivery; `None` if there is none now."""
+        if not self._ready:
+            return None
+        ticket, delivery = self._ready.popleft()
+        self._once.hand_out(ticket.key)
+        return delivery
+
+    def answered(self, event: HandlerReturned | HandlerRaised, ticket: Ticket) -> None:
+        """A delivery was ended by its user."""
+        handled = isinstance(event, HandlerReturned)
+        if isinstance(event, HandlerRaised):
+            number = ticket.decision.delivery
+            held = ticket.intake.held.get(number)
+            message = None if held is None else held[1]
+            message_id = None if message is None else message.message_id
+            self._raised(ticket.intake, number, message_id, event.failure)
+        if self._close(event.call):
+            self._rolled_back = 0
+            self._feed(event)
+            if handled and ticket.intake.open:
+                handled = self._rolled_back != ticket.decision.unit  # it took longer than a unit may
+        if handled:  # also while the stream is being closed
+            self._returned.add(ticket.decision.delivery)
+        self._once.answer(ticket.key, ticket.intake, handled=handled)
+
+    def settled(self, deliveries: Iterable[int]) -> None:
+        """These messages have left for good."""
+        self._returned.difference_update(deliveries)
+
+    def withdraw(self) -> None:
+        """Take back what nobody has seen yet and can't be settled any more: it comes again."""
+        gone = [ticket.decision for ticket, _ in self._ready if not ticket.intake.open]
+        self._ready = deque(each for each in self._ready if each[0].intake.open)
+        for decision in gone:
+            self._close(decision.call)
+            self._withdrawn.add(decision.unit)
+            self._tally.undeliver(decision.seen)
+        self._feed(*(HandlerNotCalled(call=decision.call) for decision in gone))
+
+    def rolled_back(self, unit: int) -> bool:
+        """Note that a unit is rolled back; say whether somebody has seen what it had."""
+        self._rolled_back = unit
+        seen = unit not in self._withdrawn
+        self._withdrawn.discard(unit)
+        return seen
+
+    def end_all(self) -> None:
+        """Roll back whatever is under way; ends that come later are only noted."""
+        unseen = {ticket.decision.call for ticket, _ in self._ready}
+        self._ready.clear()
+        events: list[Event] = []
+        for call in tuple(self._calls):
+            self._close(call)
+            if call in unseen:
+                events.append(HandlerNotCalled(call=call))
+            else:
+                events += [RollbackAsked(call=call), HandlerReturned(call=call)]
+        self._feed(*events)
+
+    def _close(self, call: int) -> bool:
+        if call not in self._calls:
+            return False
+        self._calls.discard(call)
+        self._tally.active -= 1
+        return True

@@ -1,0 +1,149 @@
+"""Deliveries for an event loop: the delivery machine, driven without a thread or a connection of its own.
+
+| what happens | what becomes of the message |
+|---|---|
+| `returned()` | settled |
+| `raised(error)` | kept in hand; the redelivery handling delays, moves or deletes it |
+| `raised(PoisonMessageError(...))` | moved to the dead-letter destination |
+| the connection is lost before the end of the attempt | the broker repeats it; the copy waits for that end |
+| it is lost after `returned()` | the broker repeats it; the copy is settled and not delivered |
+| the stream is closed or its task cancelled | goes back to the broker, unless `returned()` was called |
+| the process is killed | comes again, to this or another process |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.delivering.loop.driver import LoopDriver, refuse_unsupported
+from airflow_provider_jmsjca.engine.delivering.loop.handed_out import StreamDelivery
+from airflow_provider_jmsjca.engine.delivering.seen import Once
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
+from airflow_provider_jmsjca.engine.delivering.statistics import Counts
+
+__all__ = ["DeliveryStream", "StreamDelivery"]
+
+# After so many deliveries in a row without waiting, other tasks of the loop get a turn.
+_DELIVERIES_PER_TURN = 64
+
+# How long closing is waited for, and what is being settled then. A cancelled trigger has to be gone soon.
+_CLOSE_SECONDS = 0.4
+_COMMIT_SECONDS = 0.25
+
+
+class DeliveryStream:
+    """An endless asynchronous iterator over deliveries, under the rules of a listener.
+
+    At most `concurrency` deliveries are under way at once; they may end in any order. Those of a message
+    group (JMSXGroupID) come one by one, in order. Reconnects by itself.
+
+    Deliveries are for the event loop in which the stream is iterated, by one task. Nothing in here blocks it.
+
+    What the broker repeats after a connection was lost is known by its `message.identity`, as `Once` says: it
+    is settled and not delivered if it was returned.
+
+    Guarantee: nothing is settled before `StreamDelivery.returned`, unless the redelivery handling says so in
+    so many words. A crash between that and the broker's confirmation delivers it once more. After a
+    cancellation call `aclose`, or use the stream as a context manager.
+
+    Args:
+        settings: How to consume; `listener_settings` reads them from a spec.
+        connection: Lends connections; nobody else uses it.
+        once: Which messages have an outcome, if a stream before this one knew some.
+        chance: A random number, 0 up to but not including 1.
+
+    Attributes:
+        consuming: To wait for, beside whoever asks for deliveries: set while the broker has confirmed the
+            subscriptions, so that what is published from then on comes; cleared when the connection is lost
+            and by `aclose`. For reading only.
+
+    Raises:
+        ConfigurationError: The settings ask for what only a listener does: stored attempts, batches,
+            hold-until-ack, an in-progress queue, deletion of the durable subscription.
+
+    Source: J81-J84, J128-J148, J167.
+    """
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        connection: AsyncConnection,
+        *,
+        once: Once | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        refuse_unsupported(settings)
+        self._settings = settings
+        self._connection = connection
+        self._once = Once() if once is None else once
+        self._chance = chance
+        self.consuming = asyncio.Event()
+        self._driver: LoopDriver | None = None
+        self._closed = False
+        self._turn = 0
+
+    def __aiter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    async def __aenter__(self) -> Self:
+        """Return itself; it connects when the first delivery is asked for."""
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        await self.aclose()
+
+    @property
+    def counts(self) -> Counts:
+        """What became of messages so far."""
+        return Counts() if self._driver is None else self._driver.tally.counts()
+
+    async def __anext__(self) -> StreamDelivery:
+        """Wait for the next delivery; connect first where needed, for as long as it takes.
+
+        Raises:
+            PermanentBrokerError: The broker refuses the connection or the subscription.
+            ConfigurationError: The settings or the subscription can't work on this broker.
+            StopAsyncIteration: The stream is closed.
+        """
+        driver = self._driver
+        if driver is None and not self._closed:
+            driver = self._driver = LoopDriver(
+                self._settings, self._connection, self._once, self._chance, self.consuming
+            )
+            driver.start()
+        while driver is not None and not self._closed:
+            self._turn += 1
+            if self._turn % _DELIVERIES_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if (delivery := driver.handed_out.next()) is not None:
+                return delivery
+            if driver.fault is not None:
+                raise driver.fault
+            if driver.stopped:
+                break
+            driver.changed.clear()
+            await driver.changed.wait()
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """End the stream: what was returned is settled, the rest goes back.
+
+        Guarantee: returns within half a second; a broker that doesn't answer is left to a thread.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._driver is not None:
+            await self._driver.close(commit_within=_COMMIT_SECONDS, within=_CLOSE_SECONDS)

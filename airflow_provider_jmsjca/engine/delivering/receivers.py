@@ -1,0 +1,284 @@
+"""The consumers of a listener on one connection, one or more for each of its destinations."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from airflow_provider_jmsjca.core.copies.in_progress import RUN
+from airflow_provider_jmsjca.core.delivery.events import ConnectFailed, ConnectionLost, Event
+from airflow_provider_jmsjca.core.delivery.outage import Refusals
+from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
+from airflow_provider_jmsjca.engine.delivering.admission import Bearer, Intake
+from airflow_provider_jmsjca.engine.delivering.settings import InProgress, ListenerSettings
+from airflow_provider_jmsjca.engine.watching.backlog import BacklogWatch
+from airflow_provider_jmsjca.engine.watching.peek import peek
+from airflow_provider_jmsjca.errors import (
+    ClientIdInUseError,
+    ConfigurationError,
+    ConnectionLostError,
+    JmsError,
+    PermanentBrokerError,
+    TransientBrokerError,
+)
+from airflow_provider_jmsjca.transports.base import (
+    ConnectFunction,
+    Connection,
+    ConnectionState,
+    Consumer,
+    OnReceived,
+)
+
+_log = logging.getLogger("airflow_provider_jmsjca.listener")
+
+
+@dataclass(slots=True)
+class InDoubt:
+    """Whether a run has dealt with what an earlier one left in the in-progress queue (I9).
+
+    Attributes:
+        checked: It has, on its first connection.
+    """
+
+    checked: bool = False
+
+
+class Receivers:
+    """Opens and closes the consumers; used by the thread of one link only.
+
+    Where there are several destinations, one that the broker refuses doesn't stop the others: it is named in
+    the log and in the statistics, and tried again after 1, 5, 15, 60, 60 ... seconds.
+
+    Args:
+        settings: What to receive.
+        refusals: What was refused so far, on this and earlier connections.
+        in_doubt: Whether this run has looked at what an earlier one left.
+        clock: Seconds, monotonic.
+        chance: A random number, 0 up to but not including 1.
+
+    Source: I5.
+    """
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        refusals: Refusals,
+        in_doubt: InDoubt,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._settings = settings
+        self._refusals = refusals
+        self._in_doubt = in_doubt
+        self._clock = clock
+        self._chance = chance
+        self._connection: Connection | None = None
+        self._on_received: OnReceived | None = None
+        self._consumers: list[Consumer] = []
+
+    def open(self, connection: Connection, on_received: OnReceived) -> None:
+        """Open the consumers of every destination whose turn to be tried it is.
+
+        Raises:
+            JmsError: The one destination there is was refused, or all are, be it that it isn't any one's turn
+                to be tried; or the connection is lost.
+        """
+        self._connection, self._on_received = connection, on_received
+        in_progress = self._settings.in_progress
+        if in_progress is not None:
+            # The first, and not to be done without: what is put there must come back.
+            if not self._in_doubt.checked:
+                _check_in_doubt(in_progress, connection, self._settings.name)
+                self._in_doubt.checked = True
+            self._consumers.append(connection.consume(in_progress.subscription(connection), on_received))
+        sources = range(len(self._settings.subscriptions))
+        error: JmsError | None = None
+        for source in sources:
+            if connection.state is ConnectionState.UP and self._refusals.may_try(source, self._clock()):
+                error = self._try(source) or error
+        if len(self._refusals.reasons) < len(sources):
+            return
+        if error is not None:
+            raise error
+        # They were refused over the connections before, which some brokers close with each refusal.
+        kind = PermanentBrokerError if self._refusals.all_final else TransientBrokerError
+        raise kind("; ".join(dict.fromkeys(self._refusals.reasons.values())))
+
+    def close(self) -> None:
+        """Close every consumer: what isn't settled goes back.
+
+        Raises:
+            JmsError: As the transport says.
+        """
+        self._connection = None
+        consumers, self._consumers = self._consumers, []
+        problem: JmsError | None = None
+        for consumer in consumers:
+            try:
+                consumer.close()
+            except JmsError as error:  # the others are closed all the same
+                problem = problem or error
+        if problem is not None:
+            raise problem
+
+    @property
+    def next_try(self) -> float | None:
+        """Seconds until a refused destination is to be tried again; `None` if none is."""
+        due = None if self._connection is None else self._refusals.next_due
+        return None if due is None else max(0.0, due - self._clock())
+
+    def try_again(self) -> None:
+        """Open the consumers of destinations that were refused, where it is time to."""
+        for source in self._refusals.due(self._clock()):
+            if self._connection is None or self._connection.state is not ConnectionState.UP:
+                self._connection = None
+                return
+            with contextlib.suppress(ConnectionLostError):  # somebody else tells of it
+                self._try(source)
+
+    def _try(self, source: int) -> JmsError | None:
+        settings = self._settings
+        name, destination = settings.name, settings.subscriptions[source].destination
+        try:
+            self._open(source)
+        except JmsError as error:
+            # Some brokers close the connection after a refusal: the next destination isn't to blame for it.
+            if len(settings.subscriptions) == 1 or isinstance(error, ConnectionLostError):
+                raise
+            final = isinstance(error, (PermanentBrokerError, ConfigurationError))
+            pause = self._refusals.refused(source, str(error), self._clock(), self._chance(), final=final)
+            _log.warning(
+                "%s: %s is refused: %s; the other destinations go on, this one is tried again in %.1f s",
+                name,
+                destination,
+                error,
+                pause.total_seconds(),
+            )
+            return error
+        if self._refusals.accepted(source):
+            _log.info("%s: %s is no longer refused", name, destination)
+        return None
+
+    def _open(self, source: int) -> None:
+        if self._connection is None or self._on_received is None:
+            raise AssertionError("consumers are opened on a connection")
+        subscription = self._settings.subscriptions[source]
+        is_queue = subscription.destination.kind is DestinationKind.QUEUE
+        before = len(self._consumers)
+        # A second consumer on a topic would get every message a second time.
+        for _ in range(self._settings.receivers if is_queue else 1):
+            try:
+                consumer = self._connection.consume(subscription, self._on_received)
+            except JmsError:
+                while len(self._consumers) > before:
+                    self._consumers.pop().close()
+                raise
+            self._consumers.append(consumer)
+
+
+def _check_in_doubt(in_progress: InProgress, connection: Connection, name: str) -> None:
+    """Deal, before anything is consumed, with what an earlier run left there.
+
+    Args:
+        in_progress: The queue, and what the spec wants done.
+        connection: Where.
+        name: The activation's, for the log.
+
+    Raises:
+        PermanentBrokerError: Something is there, and the activation is to fail then.
+        CapabilityError: It is to be left there, and the broker can't leave it out.
+    """
+    match in_progress.events:
+        case InDoubtEvents.REPROCESS:
+            return
+        case InDoubtEvents.FAIL_ON_STARTUP:
+            if peek(connection, in_progress.destination, None):
+                raise PermanentBrokerError(
+                    f"{in_progress.destination} holds messages whose outcome is in doubt: an earlier run was "
+                    "handling them. Examine them, and delete them or move them back"
+                )
+        case InDoubtEvents.IGNORE | InDoubtEvents.LOG_ERROR:
+            purpose = f"in_doubt_events {in_progress.events}"
+            connection.capabilities.require(connection.broker, "selector", purpose=purpose)
+            if in_progress.events is InDoubtEvents.LOG_ERROR:
+                _log_each(in_progress, connection, name)
+
+
+def _log_each(in_progress: InProgress, connection: Connection, name: str) -> None:
+    if connection.capabilities.browse:
+        for message in connection.browse(in_progress.destination):
+            if message.properties.get(RUN) != in_progress.run:
+                _log.error("%s: message %s is in doubt: it stays", name, message.message_id)
+    elif peek(connection, in_progress.destination, None):
+        _log.error("%s: %s holds messages in doubt: they stay", name, in_progress.destination)
+
+
+class Idler(Protocol):
+    """Who may have nothing to do; asked from any thread."""
+
+    def keeps(self) -> bool:
+        """Whether messages stay unsettled, with nothing to do."""
+
+    def idle_for(self) -> float:
+        """For how many seconds there has been nothing to do; 0 while there is."""
+
+
+class LinkUser(Idler, Protocol):
+    """Who wants to know what becomes of a connection."""
+
+    def report(self, link: Bearer, event: Event) -> None:
+        """Something happened to the link."""
+
+    def arrived(self, intake: Intake) -> None:
+        """A message was appended to the intake's arrivals."""
+
+    def opened(self, intake: Intake) -> None:
+        """The broker has confirmed the intake's consumers."""
+
+
+def watches(settings: ListenerSettings, connect: ConnectFunction, who: Idler) -> list[BacklogWatch]:
+    """Return what notices messages that stay, for each queue; none is started."""
+    return [
+        BacklogWatch(
+            name=settings.name,
+            queue=subscription.destination,
+            filtered=bool(subscription.selector),
+            consumers=settings.receivers,
+            connect=connect,
+            idle_for=who.idle_for,
+            keeps=who.keeps,
+            clock=time.monotonic,
+        )
+        for subscription in settings.subscriptions
+        if subscription.destination.kind is DestinationKind.QUEUE
+    ]
+
+
+def failed(error: JmsError, *, retry_permanent: bool, logged: bool = False) -> ConnectFailed:
+    """Return what the machine is told when connecting, or opening the consumers, failed.
+
+    Args:
+        error: Why.
+        retry_permanent: What is for good is tried again all the same.
+        logged: Whoever connects has it in the log.
+    """
+    permanent = isinstance(error, (PermanentBrokerError, ConfigurationError))
+    return ConnectFailed(
+        failure=Failure.of(error, with_trace=False),
+        permanent=permanent and not retry_permanent,
+        standby=isinstance(error, ClientIdInUseError),
+        logged=logged,
+    )
+
+
+def lost(error: JmsError, *, logged: bool = False) -> ConnectionLost:
+    """Return what the machine is told when the connection is gone; see `failed`."""
+    return ConnectionLost(failure=Failure.of(error, with_trace=False), logged=logged)

@@ -1,0 +1,538 @@
+"""What a listener needs to know, and how it is read from an activation spec."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Self, TypeAlias, TypeVar
+
+from airflow_provider_jmsjca.core import prefetch
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.backoff import Backoff
+from airflow_provider_jmsjca.core.configuration.administered import destination_named
+from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of
+from airflow_provider_jmsjca.core.copies.in_progress import StagedFrom, run_selector, staged_copy
+from airflow_provider_jmsjca.core.delivery import DeliverySettings, OutageSettings
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME
+from airflow_provider_jmsjca.core.options.choices import (
+    AcknowledgeMode,
+    ConcurrencyMode,
+    ContainerManagedEvents,
+    DistributedDestinationConnection,
+    InDoubtEvents,
+)
+from airflow_provider_jmsjca.core.redelivery import Delete, Move, MoveTarget, RedeliveryHandling
+from airflow_provider_jmsjca.core.selector import Selector
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.store.base import Store
+from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Subscription
+
+_log = logging.getLogger(__name__)
+_said: set[str] = set()
+_lock = threading.Lock()
+
+_ROUTES = (
+    "archive_destination",
+    "error_destination",
+    "unsubscribed_destination",
+    "in_progress_destination",
+    "source_queue",
+)
+_EVERY_EXCEPTION = "builtins.BaseException"
+
+Subscribes: TypeAlias = Callable[[JmsMessage], bool]
+
+_F = TypeVar("_F", bound=Callable[..., object])
+_KINDS = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
+
+
+def plain_function(what: str, function: _F) -> _F:
+    """Return a function that does its work when it is called.
+
+    Args:
+        what: Whose it is, for the error.
+        function: What a user gave.
+
+    Raises:
+        ConfigurationError: A call of it would only make a coroutine or a generator, which nobody runs.
+    """
+    for each in (function, getattr(function, "__call__", None)):  # noqa: B004 - of an object it is a method
+        if any(is_kind(each) for is_kind in _KINDS):
+            raise ConfigurationError(
+                f"{what} is asynchronous or a generator, expected a plain function: a call does nothing; "
+                "asyncio.run(...) in a plain function runs a coroutine"
+            )
+    return function
+
+
+def refuse_unrun(what: str, result: object) -> None:
+    """Refuse what a function returned, if that is its work still to be done.
+
+    Raises:
+        ConfigurationError: It is a coroutine or a generator.
+    """
+    if not (inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)):
+        return
+    if inspect.iscoroutine(result) or inspect.isgenerator(result):
+        result.close()
+    raise ConfigurationError(
+        f"{what} returned a {type(result).__name__}, which nobody runs: nothing was done"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InProgress:
+    """Where messages stand while they are handled, and what becomes of those found there at the start.
+
+    Attributes:
+        destination: The queue; no two activations that run at once may share one.
+        events: What happens to messages that another run left there.
+        prefetch: As for the other subscriptions.
+        run: Names this run: what it puts there isn't in doubt.
+
+    Source: I9-I14, I52.
+    """
+
+    destination: Destination
+    events: InDoubtEvents = InDoubtEvents.REPROCESS
+    prefetch: int | None = None
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def subscription(self, connection: Connection) -> Subscription:
+        """Return what to receive from it: with most settings only what this run puts there."""
+        own = self.events is not InDoubtEvents.REPROCESS and connection.capabilities.selector
+        return Subscription(
+            destination=self.destination,
+            selector=run_selector(self.run) if own else None,
+            prefetch=self.prefetch,
+        )
+
+    def outgoing(self, message: JmsMessage, source: Destination) -> Outgoing:
+        """Return the copy that stands there while the message is handled."""
+        staged = StagedFrom(run=self.run, source=str(source))
+        return Outgoing(destination=self.destination, message=staged_copy(message, staged))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSettings:
+    """How an activation consumes.
+
+    Attributes:
+        delivery: The rules for its messages.
+        subscription: What it receives.
+        further: What it receives besides, from the further destinations of `delivery`.
+        receivers: How many consumers share the work on each queue (`sync`); one otherwise.
+        pool_initial: Threads kept ready, at most one for each unit of work at once.
+        pool_idle_timeout: A thread above those ends after so long without work; `None`: never.
+        confirm: Wait after each message until the broker has confirmed its acknowledgement. Otherwise
+            acknowledgements travel together; a crash brings back those under way.
+        transacted: What a handler sends is sent when its delivery is committed; otherwise at once.
+        retry_permanent: Also connect again after what usually is for good: wrong credentials, a missing
+            destination.
+        delete_durable: Delete the durable subscription at a stop in good order (W33).
+        name: For logs and threads.
+        context_name: Stands in the log context of each delivery; `None`: none (J62).
+        principal: Who consumes.
+        client_id: JMS client id, for dead letters.
+        archive: Gets a copy of each message that was handled, in the unit of work that settles it (I26).
+        source_queue: Gets each message that was handled, in the same way: where events go on to (I16).
+        drop_duplicates: Acknowledge a message whose id was handled before instead of delivering it (I17).
+        reply_to: Where answers go to messages that a handler sends and that don't say it (I39).
+        result_property: Message property that holds the result, where answers are consumed (I45).
+        subscribes: Says of each message whether somebody wants it; `None`: all are wanted (I30). It is called
+            while others wait, so it must be quick and wait for nothing; a message at which it raises is
+            poison.
+        store: Keeps attempts over restarts, and the ids of handled messages where duplicates are dropped;
+            `None`: nothing outlives the run.
+        balanced: Its queue holds copies of what was published elsewhere, which load balancing made: they
+            are seen as they were published. What a copy says of its origin is believed nowhere else.
+        in_progress: The queue in which messages stand while they are handled; `None`: they stay in their own.
+        find: Returns the destination that a text names, where a handler sends by name.
+        url: Where the broker is, without secrets; for `management.properties`.
+        spec: What it was made from.
+    """
+
+    delivery: DeliverySettings
+    subscription: Subscription
+    further: tuple[Subscription, ...] = ()
+    receivers: int = 1
+    pool_initial: int = 1
+    pool_idle_timeout: timedelta | None = None
+    confirm: bool = False
+    transacted: bool = True
+    retry_permanent: bool = False
+    delete_durable: bool = False
+    name: str = "jms"
+    context_name: str | None = None
+    principal: str | None = None
+    client_id: str | None = None
+    archive: Destination | None = None
+    source_queue: Destination | None = None
+    drop_duplicates: bool = False
+    store: Store | None = field(default=None, repr=False, compare=False)
+    balanced: bool = False
+    reply_to: Destination | None = None
+    result_property: str | None = None
+    subscribes: Subscribes | None = None
+    in_progress: InProgress | None = None
+    find: Callable[[str], Destination] = field(default=destination_named, repr=False, compare=False)
+    url: str = ""
+    spec: ActivationSpec | None = field(default=None, repr=False)
+    threads: int = field(init=False)
+    copies: tuple[Destination, ...] = field(init=False)
+    subscriptions: tuple[Subscription, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        delivery = self.delivery
+        # A batch keeps its thread; one more receives, moves and records meanwhile.
+        threads = delivery.concurrency + (delivery.batch_size > 1)
+        object.__setattr__(self, "threads", threads)
+        copies = tuple(each for each in (self.archive, self.source_queue) if each is not None)
+        object.__setattr__(self, "copies", copies)
+        object.__setattr__(self, "subscriptions", (self.subscription, *self.further))
+
+
+def _say_without_effect(spec: ActivationSpec) -> None:
+    sentence = f"Activation {spec.title}: {'; '.join(spec.without_effect)}"
+    with _lock:
+        if not spec.without_effect or sentence in _said:
+            return
+        _said.add(sentence)
+    _log.warning("%s", sentence)
+
+
+def listener_settings(
+    spec: ActivationSpec,
+    *,
+    client_id: str | None = None,
+    principal: str | None = None,
+    url: str = "",
+    confirm: bool = False,
+    park: bool = False,
+    retry_permanent: bool = False,
+    subscribes: Subscribes | None = None,
+    find: Callable[[str], Destination] = destination_named,
+    store: Store | None = None,
+) -> ListenerSettings:
+    """Return what an activation spec asks of a listener. What has no effect is said once, in the log.
+
+    Args:
+        spec: The spec in force.
+        client_id: JMS client id of the connection.
+        principal: User name of the connection.
+        url: Where the broker is, without secrets.
+        confirm: As the attribute of `ListenerSettings`; also if the spec says so.
+        park: Delays above 5 seconds are the broker's to keep (`DeliverySettings.park`); also if the spec says
+            so.
+        retry_permanent: As the attribute of `ListenerSettings`; also if the spec says so.
+        subscribes: The listener's own word on which messages are wanted, besides the selector.
+        find: As the attribute of `ListenerSettings`.
+        store: As the attribute of `ListenerSettings`, for a spec with `use_store`; otherwise it isn't used.
+
+    Raises:
+        ConfigurationError: The spec asks for what a listener doesn't do.
+
+    Source: J46-J63, J81-J84, W21-W26, I15-I17, I26, I39.
+    """
+    _say_without_effect(spec)
+    destination, *further = _destinations(spec)
+    routing = Routing.of(spec, subscribes)
+    concurrency = max(spec.concurrency_for(each.kind) for each in (destination, *further))
+    receivers = concurrency if spec.concurrency_mode is ConcurrencyMode.SYNC else 1
+    confirmed = (
+        confirm or spec.confirm or not (spec.transacted or spec.acknowledge_mode is AcknowledgeMode.DUPS_OK)
+    )
+    subscriptions = tuple(
+        Subscription(
+            destination=each,
+            selector=routing.broker_selector,
+            durable_name=spec.durable_name,
+            prefetch=prefetch.for_activation(
+                prefetch_of(each) or spec.prefetch,
+                is_topic=each.kind is DestinationKind.TOPIC,
+                concurrency=concurrency,
+                batch_size=spec.batch_size,
+                receivers=receivers,
+            ),
+            # One message at a time is settled before the next is looked at; batches let members go early.
+            in_order=concurrency == 1 and spec.batch_size == 1,
+            one_of_several=(
+                receivers > 1
+                and spec.batch_size == 1
+                and each.kind is DestinationKind.QUEUE
+                and (prefetch_of(each) or spec.prefetch) is None
+            ),
+            alone=not further and receivers == 1 and spec.in_progress_destination is None,
+        )
+        for each in (destination, *further)
+    )
+    in_progress = _in_progress(spec, subscriptions[0].prefetch)
+    return ListenerSettings(
+        delivery=DeliverySettings(
+            destination=destination,
+            further=tuple(further),
+            quantity=spec.poll_quantity,
+            handling=routing.handling,
+            redirect=spec.redelivery_redirect,
+            non_retryable=routing.non_retryable,
+            dead_letter=routing.dead_letter,
+            unsubscribed=routing.unsubscribed,
+            move_retries=spec.move_retries,
+            in_progress=in_progress is not None,
+            concurrency=concurrency,
+            batch_size=spec.batch_size,
+            batch_idle=spec.batch_idle_timeout,
+            batch_flush=spec.batch_timeout,
+            hold_until_ack=spec.hold_until_ack,
+            record_attempts=spec.use_store,
+            park=park or spec.park,
+            transaction_timeout=spec.effective_transaction_timeout if spec.transacted else None,
+            outage=_outage(spec),
+        ),
+        subscription=subscriptions[0],
+        further=subscriptions[1:],
+        receivers=receivers,
+        pool_initial=min(spec.pool_initial_size, concurrency),
+        pool_idle_timeout=spec.pool_idle_timeout,
+        confirm=confirmed,
+        transacted=spec.transacted,
+        retry_permanent=retry_permanent or spec.retry_permanent,
+        delete_durable=spec.durable_subscription_deletion and spec.durable,
+        name=spec.title,
+        context_name=spec.context_name or None,
+        principal=principal,
+        client_id=client_id,
+        archive=routing.archive,
+        source_queue=routing.source_queue,
+        drop_duplicates=spec.duplicate_event_elimination,
+        store=_store_for(spec, destination, store),
+        reply_to=routing.reply_to,
+        result_property=spec.message_response_result_property,
+        subscribes=routing.subscribes,
+        in_progress=in_progress,
+        find=find,
+        url=url,
+        spec=spec,
+    )
+
+
+def _store_for(spec: ActivationSpec, destination: Destination, store: Store | None) -> Store | None:
+    """Return the store, if a spec uses it.
+
+    Raises:
+        ConfigurationError: It uses one, and there is none; or nothing of the subscription outlives the run.
+    """
+    if not spec.use_store:
+        return None
+    if destination.kind is DestinationKind.TOPIC and spec.durable_name is None:
+        raise ConfigurationError(
+            f"use_store is on, and {destination} is a topic without a durable subscription: no broker "
+            "redelivers its messages after a restart; expected a queue, a durable one, or use_store off"
+        )
+    if store is None:
+        raise ConfigurationError(
+            "use_store is on, and there is no store; expected one in the argument store, as "
+            "airflow_provider_jmsjca.store.sql.store.open_store(url) returns it"
+        )
+    return store
+
+
+def _destinations(spec: ActivationSpec) -> tuple[Destination, ...]:
+    faults = []
+    destinations = spec.destinations
+    twice = sorted({str(each) for each in destinations if destinations.count(each) > 1})
+    if twice:
+        faults.append(f"destination: got {', '.join(twice)} more than once, expected each once")
+    if spec.subscription is not None and spec.subscription.distributed:
+        faults.append(
+            "subscription_name: got a distributed one, expected a plain name for one listener "
+            "(engine.load_balancing makes the two that it takes)"
+        )
+    if spec.distributed_destination_connection is DistributedDestinationConnection.EVERY_MEMBER:
+        faults.append(
+            "distributed_destination_connection: got every_member, expected local_only for one listener "
+            "(engine.members makes one for each host)"
+        )
+    if faults:
+        raise ConfigurationError(faults)
+    return destinations
+
+
+def _outage(spec: ActivationSpec) -> OutageSettings:
+    """WebLogic's suspensions and fixed interval hold where somebody set one of them, be it to its default.
+
+    Otherwise JMSJCA's way: growing pauses, and the flow is back as soon as the broker is.
+
+    Source: J13, J122, W16, W24-W26.
+    """
+    asked = spec.model_fields_set
+    settings: dict[str, object] = {}
+    if "polling_interval" in asked:
+        settings["backoff"] = Backoff(steps=(spec.polling_interval,))
+    if asked & {"init_suspend", "max_suspend"}:
+        settings |= {"init_suspend": spec.suspend_interval, "max_suspend": spec.max_suspend}
+    settings["minimal_logging"] = spec.minimal_reconnect_logging
+    return OutageSettings(**settings)  # type: ignore[arg-type]  # names and types as there
+
+
+def bounded(settings: ListenerSettings, limit: int) -> ListenerSettings:
+    """Return the settings of a run that settles no more than `limit` messages."""
+    first, *further = (
+        replace(each, prefetch=prefetch.for_limited_run(each.prefetch, limit))
+        if each.destination.kind is DestinationKind.QUEUE
+        else each
+        for each in settings.subscriptions
+    )
+    return replace(settings, subscription=first, further=tuple(further))
+
+
+def _in_progress(spec: ActivationSpec, usual: int | None) -> InProgress | None:
+    """Return what a spec says about messages in progress; `None` if they stay in their own queue.
+
+    Raises:
+        ConfigurationError: It says how to treat messages in doubt, and there can be none.
+    """
+    if spec.in_progress_destination is None:
+        if spec.in_doubt_events is not InDoubtEvents.REPROCESS:
+            raise ConfigurationError(
+                f"in_doubt_events: got {spec.in_doubt_events}, expected an in_progress_destination with it:"
+                " without one no event is in doubt"
+            )
+        return None
+    return InProgress(
+        destination=destination_named(spec.in_progress_destination),
+        events=spec.in_doubt_events,
+        prefetch=usual,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """Where messages go that aren't simply delivered and done with: what WBIA's destinations come to here.
+
+    Attributes:
+        handling: Redelivery handling. What it would delete goes to the error destination, if there is one.
+        non_retryable: Exception classes after which a message has failed for good. With an error destination
+            and nothing said about redelivery it is every one: the adapter doesn't try again.
+        dead_letter: Where messages go that failed for good; the error destination is one of them.
+        archive: Gets a copy of each message that was handled.
+        source_queue: Gets each message that was handled, with container-managed events.
+        reply_to: Where answers to what a handler sends go.
+        unsubscribed: Gets the messages that nobody subscribes to.
+        subscribes: Says whether somebody does.
+        broker_selector: What the broker selects. With `unsubscribed` it is `None`: the selector is evaluated
+            here, so that what it rejects doesn't stay in the queue.
+
+    Source: I15, I16, I26-I30, I39; J133-J142, W36.
+    """
+
+    handling: RedeliveryHandling
+    non_retryable: frozenset[str]
+    dead_letter: tuple[MoveTarget, ...]
+    archive: Destination | None
+    source_queue: Destination | None
+    reply_to: Destination | None
+    unsubscribed: Destination | None
+    subscribes: Subscribes | None
+    broker_selector: str | None
+
+    @classmethod
+    def of(cls, spec: ActivationSpec, subscribes: Subscribes | None = None) -> Self:
+        """Return what a spec says.
+
+        Args:
+            spec: The activation's.
+            subscribes: The listener's own word on who wants a message.
+
+        Raises:
+            ConfigurationError: Messages may be rejected and nothing says where they go, or the reverse; or
+                `subscribes` is no plain function.
+        """
+        _refuse_circles(spec)
+        if subscribes is not None:
+            plain_function("subscribes", subscribes)
+        error = _destination(spec.error_destination)
+        unsubscribed = _destination(spec.unsubscribed_destination)
+        selector = spec.selector_for()
+        if unsubscribed is None and subscribes is not None:
+            raise ConfigurationError(
+                "unsubscribed_destination: missing, expected where to put the messages that subscribes "
+                "rejects: nothing is dropped unless the configuration says so"
+            )
+        if unsubscribed is not None and subscribes is None and selector is None:
+            raise ConfigurationError(
+                f"unsubscribed_destination: got {unsubscribed}, expected a message_selector with it, or the"
+                " listener's subscribes: without one every message is wanted"
+            )
+        handling, non_retryable = spec.redelivery, frozenset(spec.non_retryable)
+        dead_letter = [*map(MoveTarget.of, spec.dead_letter_destinations)]
+        if error is not None:
+            target = MoveTarget.of(error)
+            dead_letter += [target] if target not in dead_letter else []
+            if handling == RedeliveryHandling.parse(str(OPTIONS_BY_NAME["redelivery_handling"].default)):
+                non_retryable |= {_EVERY_EXCEPTION}
+            handling = _undeleting(handling, target)
+        wanted = _wanted(selector, subscribes) if unsubscribed is not None else None
+        return cls(
+            handling=handling,
+            non_retryable=non_retryable,
+            dead_letter=tuple(dead_letter),
+            archive=_destination(spec.archive_destination),
+            source_queue=(
+                _destination(spec.source_queue)
+                if spec.container_managed_events is ContainerManagedEvents.JMS
+                else None
+            ),
+            reply_to=_destination(spec.reply_to_destination),
+            unsubscribed=unsubscribed,
+            subscribes=wanted,
+            broker_selector=selector if unsubscribed is None else None,
+        )
+
+
+def _refuse_circles(spec: ActivationSpec) -> None:
+    own = spec.destinations
+    faults = [
+        f"{name}: got {target}, which is consumed itself, expected another destination"
+        for name in _ROUTES
+        if (target := _destination(getattr(spec, name))) in own
+    ]
+    faults += [
+        f"dead_letter_destination: got {target}, which is consumed itself, expected another destination"
+        for target in spec.dead_letter_destinations
+        if target in own
+    ]
+    if faults:
+        raise ConfigurationError(faults)
+
+
+def _destination(text: str | None) -> Destination | None:
+    return None if text is None else destination_named(text)
+
+
+def _undeleting(handling: RedeliveryHandling, target: MoveTarget) -> RedeliveryHandling:
+    """Return the handling with a move in place of a deletion (I28, I29)."""
+    return RedeliveryHandling(
+        tuple(
+            Move.to(action.at, (target,)) if isinstance(action, Delete) else action
+            for action in handling.actions
+        )
+    )
+
+
+def _wanted(selector: str | None, subscribes: Subscribes | None) -> Subscribes:
+    """Return one function for both; the selector compares as STOMP brokers do."""
+    selected = None if selector is None else Selector.parse(selector, strings_as_numbers=True).matches
+    if selected is None or subscribes is None:
+        wanted = selected or subscribes
+        assert wanted is not None, "one of them is given"  # noqa: S101
+        return wanted
+    own = subscribes
+    return lambda message: selected(message) and own(message)

@@ -1,0 +1,236 @@
+"""What a listener has done so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+SAMPLE_POINTS = (1, 1_000, 10_000, 20_000, 100_000)
+"""Deliveries at which the time is taken. Source: J121."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What became of messages.
+
+    Attributes:
+        delivered: Calls of the handler with a message; each attempt counts.
+        redelivered: How many of those were not the first.
+        committed: Messages settled because their handler was done with them.
+        rolled_back: Deliveries that were rolled back.
+        moved: Messages moved away by the redelivery handling or as poison.
+        deleted: Messages deleted by the redelivery handling.
+        parked: Delays that were left to the broker.
+        failed: Moves, deletions, parkings and commits that the broker refused.
+        in_doubt: Messages whose settling has an unknown outcome, because the connection was lost then.
+        repeated: Messages that came again after an outage although they were settled: settled once more, and
+            not delivered.
+    """
+
+    delivered: int = 0
+    redelivered: int = 0
+    committed: int = 0
+    rolled_back: int = 0
+    moved: int = 0
+    deleted: int = 0
+    parked: int = 0
+    failed: int = 0
+    in_doubt: int = 0
+    repeated: int = 0
+
+    @property
+    def settled(self) -> int:
+        """How many messages are done with."""
+        return self.committed + self.moved + self.deleted
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{name: count + getattr(other, name) for name, count in self.as_dict().items()})
+
+    def __sub__(self, other: Counts) -> Counts:
+        return Counts(**{name: count - getattr(other, name) for name, count in self.as_dict().items()})
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts by name, for XCom."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """A snapshot of an activation.
+
+    Attributes:
+        counts: What became of messages.
+        active: Handlers running now (J117, `A-EP`).
+        highest_active: The most that ever ran at once (`H-EP`).
+        threads: Threads in the pool now (`EP`).
+        in_hand: Messages received and not settled.
+        connections: How often a connection came up.
+        since_commit: Moves and deletions since the last commit (`BCSLDC`).
+        since_move: Commits since the last move or deletion (`DCSLBC`).
+        redelivered_messages: Messages delivered more than once (`RM`).
+        refused: What a broker says of each destination that it refuses, or of itself, while others are
+            consumed.
+        samples: Seconds from the start to the deliveries of `SAMPLE_POINTS` (`t(s0)` ...).
+        batch_ends: Calls of the handler with an EndOfBatch message, which `counts` leave out.
+    """
+
+    counts: Counts
+    active: int
+    highest_active: int
+    threads: int
+    in_hand: int
+    connections: int
+    since_commit: int
+    since_move: int
+    redelivered_messages: int
+    samples: tuple[float, ...]
+    refused: tuple[str, ...] = ()
+    batch_ends: int = 0
+
+    def as_map(self) -> dict[str, float]:
+        """Return the statistics under JMSJCA's keys. Source: J121."""
+        counts = self.counts
+        found: dict[str, float] = {
+            "DC": counts.committed,
+            "BC": counts.moved + counts.deleted,
+            "BCSLDC": self.since_commit,
+            "DCSLBC": self.since_move,
+            "DA": counts.delivered,
+            "R": counts.redelivered,
+            "RM": self.redelivered_messages,
+            "A-EP": self.active,
+            "H-EP": self.highest_active,
+            "EP": self.threads,
+        }
+        for number, (point, seconds) in enumerate(zip(SAMPLE_POINTS, self.samples, strict=False)):
+            found[f"D(s{number})"] = point
+            found[f"t(s{number})"] = seconds
+        return found
+
+
+def total(statistics: Mapping[str, Statistics], *, most: int) -> Statistics:
+    """Return the sums over several members of an activation.
+
+    The sum of the highest numbers of running handlers is a bound, for they needn't have run at once. There
+    are no samples: the moments of one member's deliveries say nothing of all.
+
+    Args:
+        statistics: Of each, by its name, which what is refused is marked with.
+        most: Handlers that may run at once, all together.
+    """
+    found = statistics.values()
+    return Statistics(
+        counts=sum((each.counts for each in found), Counts()),
+        active=sum(each.active for each in found),
+        highest_active=min(most, sum(each.highest_active for each in found)),
+        threads=sum(each.threads for each in found),
+        in_hand=sum(each.in_hand for each in found),
+        connections=sum(each.connections for each in found),
+        since_commit=sum(each.since_commit for each in found),
+        since_move=sum(each.since_move for each in found),
+        redelivered_messages=sum(each.redelivered_messages for each in found),
+        batch_ends=sum(each.batch_ends for each in found),
+        samples=(),
+        refused=tuple(f"{name}: {reason}" for name, each in statistics.items() for reason in each.refused),
+    )
+
+
+class Tally:
+    """Counts as they grow; the caller serialises."""
+
+    def __init__(self) -> None:
+        self.began = 0.0
+        self.delivered = self.redelivered = self.committed = self.rolled_back = 0
+        self.moved = self.deleted = self.parked = self.failed = self.in_doubt = self.repeated = 0
+        self.active = self.highest_active = self.connections = 0
+        self.since_commit = self.since_move = self.redelivered_messages = self.batch_ends = 0
+        self._before = Counts()
+        self._samples: list[float] = []
+        self._next_sample = SAMPLE_POINTS[0]
+
+    @property
+    def settled(self) -> int:
+        """How many messages are done with."""
+        return self.committed + self.moved + self.deleted
+
+    def deliver(self, seen: int, now: float) -> None:
+        """A handler is about to be called with a message that was seen so often before."""
+        self.delivered += 1
+        self.active = active = self.active + 1
+        if active > self.highest_active:  # noqa: PLR1730 - max() is called once for each message
+            self.highest_active = active
+        if seen:
+            self.redelivered += 1
+            self.redelivered_messages += seen == 1
+        if self.delivered - self._before.delivered == self._next_sample:
+            self._samples.append(now - self.began)
+            taken = len(self._samples)
+            self._next_sample = SAMPLE_POINTS[taken] if taken < len(SAMPLE_POINTS) else 0
+
+    def end_batch(self) -> None:
+        """A handler is about to be called with an EndOfBatch message."""
+        self.batch_ends += 1
+        self.active += 1
+        self.highest_active = max(self.highest_active, self.active)
+
+    def undeliver(self, seen: int) -> None:
+        """The handler could not be called after all."""
+        self.delivered -= 1
+        if seen:
+            self.redelivered -= 1
+            self.redelivered_messages -= seen == 1
+
+    def reset(self, now: float) -> None:
+        """Begin the statistics anew; the counts themselves go on. Source: J120."""
+        self._before = self.counts()
+        self.began = now
+        self.highest_active = self.active
+        self.connections = self.since_commit = self.since_move = self.redelivered_messages = 0
+        self.batch_ends = 0
+        self._samples.clear()
+        self._next_sample = SAMPLE_POINTS[0]
+
+    def commit(self, messages: int) -> None:
+        """A unit of work with so many messages is committed."""
+        self.committed += messages
+        self.since_move += messages
+        self.since_commit = 0
+
+    def bypass(self, *, moved: int = 0, deleted: int = 0) -> None:
+        """Messages left without being delivered."""
+        self.moved += moved
+        self.deleted += deleted
+        self.since_commit += moved + deleted
+        self.since_move = 0
+
+    def counts(self) -> Counts:
+        """Return what became of messages so far."""
+        return Counts(
+            delivered=self.delivered,
+            redelivered=self.redelivered,
+            committed=self.committed,
+            rolled_back=self.rolled_back,
+            moved=self.moved,
+            deleted=self.deleted,
+            parked=self.parked,
+            failed=self.failed,
+            in_doubt=self.in_doubt,
+            repeated=self.repeated,
+        )
+
+    def statistics(self, *, threads: int, in_hand: int, refused: tuple[str, ...] = ()) -> Statistics:
+        """Return a snapshot."""
+        return Statistics(
+            counts=self.counts() - self._before,
+            active=self.active,
+            highest_active=self.highest_active,
+            threads=threads,
+            in_hand=in_hand,
+            connections=self.connections,
+            since_commit=self.since_commit,
+            since_move=self.since_move,
+            redelivered_messages=self.redelivered_messages,
+            samples=tuple(self._samples),
+            refused=refused,
+            batch_ends=self.batch_ends,
+        )

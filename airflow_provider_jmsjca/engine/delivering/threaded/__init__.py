@@ -1,0 +1,4 @@
+"""The shell for listeners: a pool of threads calls the handler and settles.
+
+May import `engine.delivering`.
+"""

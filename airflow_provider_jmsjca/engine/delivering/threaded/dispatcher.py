@@ -1,0 +1,496 @@
+"""The shell with threads: any of them feeds events, and those of a pool do what the machine decides."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.delivery import ActivationState, DeliveryMachine
+from airflow_provider_jmsjca.core.delivery.decisions import (
+    CommitUnit,
+    Deliver,
+    Leave,
+    RecordAttempt,
+    RollBackUnit,
+)
+from airflow_provider_jmsjca.core.delivery.deliveries import Direct, allows_short_way
+from airflow_provider_jmsjca.core.delivery.events import (
+    Event,
+    HandlerReturned,
+    ReconnectAsked,
+    Start,
+    StopAsked,
+    Tick,
+    UnitCommitted,
+)
+from airflow_provider_jmsjca.core.delivery.line import Room
+from airflow_provider_jmsjca.core.delivery.outage import Refusals
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
+from airflow_provider_jmsjca.engine.delivering.admission import Admission, ArrivalReader, Bearer, Intake, Work
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.driver import AboutMessages, Driver
+from airflow_provider_jmsjca.engine.delivering.ledger import ledger_of, take_back_in
+from airflow_provider_jmsjca.engine.delivering.receivers import InDoubt, Receivers
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, bounded
+from airflow_provider_jmsjca.engine.delivering.threaded.calls import Caller, Handler
+from airflow_provider_jmsjca.engine.delivering.threaded.link import ThreadLink
+from airflow_provider_jmsjca.engine.delivering.threaded.workers import Workers
+from airflow_provider_jmsjca.errors import JmsError
+from airflow_provider_jmsjca.transports.base import ConnectFunction, Received, UnitOfWork
+
+_log = logging.getLogger("airflow_provider_jmsjca.listener")
+_FAR = float("inf")
+
+
+class Rollbacks:
+    """Rolled back one after the other, by whoever is about to go on with the same messages.
+
+    Args:
+        name: The listener's, for the log.
+
+    Attributes:
+        waiting: Those that aren't rolled back yet.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self.waiting: deque[UnitOfWork] = deque()
+
+    def finish(self) -> None:
+        """Roll all of them back; return when none is left, whoever has done it."""
+        with self._lock:
+            while self.waiting:
+                try:
+                    self.waiting[0].rollback()
+                except JmsError as error:
+                    # A connection that is lost has rolled back by itself.
+                    _log.debug("%s: a rollback: %s", self._name, error)
+                finally:
+                    # Not before: others go on with the same messages once there is none to be seen.
+                    self.waiting.popleft()
+
+
+class Dispatcher(Driver):
+    """Drives one run of a listener with threads, from its start to its stop.
+
+    Decisions about the connection go to the link, the rest is work for the pool. Nothing here blocks: any
+    thread may feed events, the connection's reader too. Where one message is in hand and nothing has to be
+    decided, it goes the direct way.
+
+    Args:
+        settings: How to consume.
+        connect: Opens one connection, or raises `JmsError`.
+        handler: Called with each message.
+        tracker: What is known of messages from earlier runs.
+        clock: Seconds, monotonic.
+        chance: A random number, 0 up to but not including 1.
+        consuming: Set while the broker has confirmed the subscriptions.
+        gives_up: Asked when the broker refuses for good whether to stop for it.
+        on_stop: Called when a handler asks for a stop, not under the lock.
+        stop_within: How long running handlers may take then.
+        limit: No more messages than this are settled; `None`: no limit.
+        room: Bounds it together with others, in place of the limit.
+
+    Attributes:
+        workers: The threads.
+        rollbacks: Finished before anything else is done with the same messages.
+        stopped: Set when the activation has stopped.
+        alarm: When the machine is asked for what is due.
+    """
+
+    link: ThreadLink
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        connect: ConnectFunction,
+        handler: Handler,
+        tracker: RedeliveryTracker,
+        *,
+        clock: Callable[[], float],
+        chance: Callable[[], float],
+        consuming: threading.Event,
+        gives_up: Callable[[], bool],
+        on_stop: Callable[[StopAsked], object],
+        stop_within: timedelta,
+        limit: int | None = None,
+        room: Room | None = None,
+    ) -> None:
+        if limit is not None:
+            settings = bounded(settings, limit)
+        delivery = settings.delivery
+        if room is None and (delivery.further or delivery.in_progress):
+            # Which message is next is the machine's choice, so the limit has to be its too.
+            room = Room(delivery.concurrency, limit)
+        self._alarm_set = threading.Event()
+        self._woken = self._ended = self._delete_durable = False
+        share = None if room is None else room.join(self.wake)
+        ledger = ledger_of(settings, keeps_ids=settings.drop_duplicates)
+        super().__init__(
+            settings,
+            DeliveryMachine(delivery, tracker, chance, share, take_back_in(ledger, delivery.sources)),
+            ledger=ledger,
+            clock=clock,
+            lock=threading.Lock(),
+            consuming=consuming,
+            gives_up=gives_up,
+        )
+        self._connect = connect
+        self._receives = settings
+        self._refusals = Refusals()
+        self._in_doubt = InDoubt()
+        self.stopped = threading.Event()
+        self.alarm = _FAR
+        self.rollbacks = Rollbacks(settings.name)
+        self.link = self._new_link()
+        self.workers = Workers(settings, self._take, self._do)
+        self.admission = Admission(
+            settings,
+            self.machine,
+            self.tally,
+            self.workers,
+            Intake.shut(self.link),
+            # A machine that has a choice to make, or keeps the limit itself, is told of every message at
+            # once, any other when a thread has time for it.
+            takes_all=share is not None,
+            limit=None if share is not None else limit,
+        )
+        self._settled = self.admission.settled
+        self._caller = Caller(self, handler, on_stop=on_stop, stop_within=stop_within)
+        self._direct = DirectWay(self, self._caller) if allows_direct_way(settings) else None
+
+    def _new_link(self) -> ThreadLink:
+        receivers = Receivers(self._receives, self._refusals, self._in_doubt)
+        return ThreadLink(self._receives, self._connect, self, receivers)
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """What the broker says when it refuses, of itself or of a destination, while others are consumed."""
+        if self.refusal is not None:
+            return (str(self.refusal),)
+        if self.ledger is not None and self.ledger.trouble:
+            return (self.ledger.trouble,)
+        sources = self.settings.delivery.sources
+        return tuple(f"{sources[number]}: {reason}" for number, reason in self._refusals.reasons.items())
+
+    def start(self) -> None:
+        """Start the threads, and begin to consume."""
+        self.tally.began = self.clock()
+        self.workers.start()
+        threading.Thread(target=self._keep_time, name=f"jms-clock {self.settings.name}", daemon=True).start()
+        self.feed(Start())
+
+    # -- events in ----------------------------------------------------------------------------------------
+
+    def handle(self, events: Iterable[Event]) -> list[Work]:
+        """Tell the machine and return the work it decides on. Under the lock; `speak` afterwards."""
+        now = self.clock()
+        self.last_activity = now
+        todo: list[Work] = []
+        answers: list[Event] = []
+        handle = self.machine.handle
+        admission = self.admission
+        if admission.takes_all and admission.intake.arrivals:
+            events = (*admission.take_all(), *events)
+        for event in events:
+            for decision in handle(event, now):
+                kind = decision.__class__
+                if kind is Deliver:
+                    self.tally.deliver(decision.seen, now)  # type: ignore[union-attr]  # a Deliver
+                    todo.append((admission.intake, decision))
+                elif kind is CommitUnit:
+                    todo.append((admission.intake, decision))
+                elif kind is RecordAttempt and (answer := self._counted_ahead(decision)) is not None:  # type: ignore[arg-type]
+                    answers.append(answer)
+                else:
+                    self.carry_out(decision, todo)
+        if answers:
+            return [*todo, *self.handle(answers)]
+        self.arm()
+        return todo
+
+    def _counted_ahead(self, decision: RecordAttempt) -> Event | None:
+        """Return the answer, if the attempt was stored together with an earlier one."""
+        if self.ledger is None or decision.message_id is None:
+            return None
+        name = self.ledger.name(decision.message_id, self.admission.intake.origin(decision.delivery))
+        found = self.ledger.counted_ahead(name)
+        return None if found is None else self._caller.answer(decision.delivery, found)
+
+    def post(self, todo: list[Work]) -> None:
+        """Have work done by the pool."""
+        for work in todo:
+            self.workers.post(work)
+
+    def arrived(self, intake: Intake) -> None:
+        """A message came; called by the connection's reader."""
+        self.workers.arrived(intake)
+
+    def wake(self) -> None:
+        """There may be room for what waits; from any thread, also under the lock of another dispatcher."""
+        self._woken = True
+        self._alarm_set.set()
+
+    def idle_for(self) -> float:
+        """For how many seconds there has been nothing to do; 0 while there is, and while not connected."""
+        with self.lock:
+            machine = self.machine
+            if machine.state is not ActivationState.UP or machine.suspended or machine.in_hand:
+                return 0.0
+            return self.clock() - self.last_activity if machine.idle else 0.0
+
+    def keeps(self) -> bool:
+        """Whether it has messages that stay unsettled; for times when nothing is in hand."""
+        return bool(self.admission.intake.held)
+
+    def _take(self, intake: Intake) -> list[Work] | None:
+        if self._direct is not None:
+            return self._direct.take(intake)
+        with self.lock:
+            todo = self.take_one() if self.admission.may_take(intake) else None
+        self.speak()
+        if todo is None and self.ledger is not None:
+            self.ledger.flush()
+        return todo
+
+    def take_one(self) -> list[Work]:
+        """Take in what came first, or all if the machine chooses. Under the lock; `speak` afterwards."""
+        if self.admission.takes_all:
+            return self.handle(())
+        event = self.admission.take()
+        if event is None:  # settled before, or not for us any more: something came all the same
+            self.last_activity = self.clock()
+            return []
+        return self.handle((event,))
+
+    def ask_stop(self, event: StopAsked, *, delete_durable: bool) -> None:
+        """Stop; from any thread, but not from a signal handler.
+
+        Args:
+            event: For the machine.
+            delete_durable: Whether the durable subscription may go, if that is asked for.
+        """
+        self._delete_durable = delete_durable
+        self.feed(event)
+
+    def forsake(self) -> None:
+        """Count nothing of what has come and was not taken in hand: another run gets it."""
+        with self.lock:
+            self._begin_anew(Intake.shut(self.link))
+
+    # -- decisions out ------------------------------------------------------------------------------------
+
+    def _act_on(self, decision: AboutMessages, todo: list[Work]) -> None:
+        if isinstance(decision, RollBackUnit):
+            self.tally.rolled_back += self.leave_unit(decision.unit)
+            if (work := self.units.pop(decision.unit, None)) is None:
+                return
+            self.rollbacks.waiting.append(work)
+        todo.append((self.admission.intake, decision))
+
+    def _do(self, work: Work) -> list[Work]:
+        if self.rollbacks.waiting:
+            self.rollbacks.finish()
+        kind = work[1].__class__
+        if kind is RollBackUnit:
+            return []
+        if kind is Leave:
+            return self._leave(work[0].link)
+        return self._caller.perform(work)
+
+    def _leave(self, link: Bearer) -> list[Work]:
+        """Go on without a message that stays, over another connection if this one can't go on without it.
+
+        Its consumers may have promised the broker what a message that stays would break: order, or a prefetch
+        of one.
+        """
+        todo: list[Work] = []
+        with self.lock:
+            if any(each.in_order or each.one_of_several for each in self._receives.subscriptions):
+                first, *further = (
+                    replace(each, in_order=False, one_of_several=False)
+                    for each in self._receives.subscriptions
+                )
+                self._receives = replace(self._receives, subscription=first, further=tuple(further))
+                if link is self.link and not link.is_lost:
+                    link.is_lost = True  # what it has to tell yet is of no interest
+                    todo = self.handle((ReconnectAsked(reason="a message stays unsettled"),))
+            self.admission.admit_more()
+        self.speak()
+        return todo
+
+    def _link_is_up(self, link: Bearer) -> None:
+        self._settled.connected(stable=link.connection.capabilities.stable_message_id)
+
+    def _begin_anew(self, intake: Intake) -> None:
+        self.admission.begin_anew(intake)
+        if self.ledger is not None:
+            self.ledger.give_back()
+
+    def _close_link(self, *, clean: bool) -> None:
+        # Never when messages come back to the subscription. W33.
+        wanted = clean and self._delete_durable and self.settings.delete_durable
+        self.link.close(delete_durable=wanted and not self.link.is_lost and self.tally.active == 0)
+
+    def _settle_again(self) -> None:
+        self._settled.settle_again(self.settings.name)
+
+    def _end(self) -> None:
+        self._ended = True
+        self._alarm_set.set()
+        self.workers.close()
+
+    def speak(self) -> None:
+        """Write the log lines that were decided on, then say if it has stopped; not under the lock."""
+        if self._lines or self._settled.has_repeated:
+            super().speak()
+        if self._ended:
+            if self.ledger is not None and not self.stopped.is_set():
+                self.ledger.give_back()
+                self.ledger.flush()
+            self.stopped.set()
+
+    # -- time ---------------------------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """See to it that the machine's next deadline is kept. Under the lock."""
+        deadline = self.machine.deadline
+        if deadline is not None and deadline < self.alarm:
+            self.alarm = deadline
+            self._alarm_set.set()
+
+    def _keep_time(self) -> None:
+        while True:
+            self._alarm_set.wait(None if self.alarm == _FAR else max(0.0, self.alarm - self.clock()))
+            with self.lock:
+                if self._ended:
+                    return
+                self._alarm_set.clear()
+                deadline = self.machine.deadline
+                self.alarm = _FAR if deadline is None else deadline
+                due = deadline is not None and deadline <= self.clock()
+                if self._woken:  # only then: a wake-up that comes now would be lost
+                    self._woken = False
+                    due = True
+            if due:
+                self.feed(Tick())
+
+
+def allows_direct_way(settings: ListenerSettings) -> bool:
+    """Say whether a listener can settle a message with nothing but a pipelined acknowledgement."""
+    return (
+        allows_short_way(settings.delivery)
+        and not settings.confirm
+        and not (settings.copies or settings.drop_duplicates)
+        and settings.subscribes is None
+    )
+
+
+class DirectWay:
+    """From the connection to the handler and to the settlement, while nothing is out of the ordinary.
+
+    This is what a listener with one message in hand does nearly all the time: what the dispatcher, the caller
+    and the settler do in turn, without a decision to pass on for each step. Used by its only thread.
+
+    Args:
+        dispatcher: Whose arrivals are taken, and whose machine is told.
+        caller: Calls the handler.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, caller: Caller) -> None:
+        self._dispatcher = dispatcher
+        self._admission = dispatcher.admission
+        self._settled = dispatcher.admission.settled
+        self._machine = dispatcher.machine
+        self._settler = dispatcher.settler
+        self._engine = caller.engine
+        self._call = caller.call_directly
+        self._reader = ArrivalReader(dispatcher.settings)
+        delivery = dispatcher.settings.delivery
+        self._handling = str(delivery.handling)
+        timeout = delivery.transaction_timeout
+        self._source = delivery.destination
+        self._timeout = math.inf if timeout is None else timeout.total_seconds()
+
+    def take(self, intake: Intake) -> list[Work] | None:
+        """Handle what arrives, message after message.
+
+        Returns:
+            What is to be done before this is asked again; `None`: there is nothing to take.
+        """
+        dispatcher, arrivals, lock = self._dispatcher, intake.arrivals, self._dispatcher.lock
+        dispatcher.rollbacks.finish()
+        todo: list[Work] | None = None
+        done: Direct | None = None
+        while True:
+            # Decoded here, and not under the lock: nobody else takes from the arrivals.
+            message = self._reader.plain(arrivals[0]) if arrivals else None
+            with lock:
+                now = dispatcher.clock()
+                if done is not None and (todo := self._committed(intake, done, now)):
+                    break
+                if not self._admission.may_take(intake):
+                    todo = None
+                    break
+                begun = None if message is None else self._begin(intake, message, now)
+                if begun is None or message is None:
+                    todo = dispatcher.take_one()
+                    break
+            direct, received = begun
+            delivery = Delivery(message, self._engine, intake, direct.call, direct.unit, self._handling)
+            events = self._call(delivery)
+            with lock:
+                dispatcher.tally.active -= 1
+                if events is not None or not self._is_plain(direct):
+                    todo = dispatcher.handle(events or (HandlerReturned(call=direct.call),))
+                    break
+            try:
+                received.consumer.acknowledge((received,))
+            except Exception as error:  # noqa: BLE001 - the settler tells them apart
+                commit = CommitUnit(unit=direct.unit, acknowledge=(direct.delivery,))
+                return self._settler.failed(intake, commit, error)
+            done = direct
+        dispatcher.speak()
+        return todo
+
+    def _begin(self, intake: Intake, message: JmsMessage, now: float) -> tuple[Direct, Received] | None:
+        dispatcher, received = self._dispatcher, intake.arrivals[0]
+        if received.is_stale or message.message_id is None:
+            return None
+        if self._settled.comes_again(received):
+            return None
+        group = message.properties.get("JMSXGroupID")
+        direct = self._machine.begin_directly(
+            next(self._admission.numbers), message.message_id, None if group is None else str(group), now
+        )
+        if direct is None:
+            return None
+        intake.arrivals.popleft()
+        intake.held[direct.delivery] = received, message
+        dispatcher.last_activity = now
+        dispatcher.tally.deliver(0, now)
+        if now + self._timeout < dispatcher.alarm:
+            dispatcher.arm()
+        return direct, received
+
+    def _is_plain(self, direct: Direct) -> bool:
+        """Say whether there is nothing to do but to acknowledge, now that the handler has returned."""
+        return direct.unit not in self._dispatcher.units and self._machine.returned_directly(direct)
+
+    def _committed(self, intake: Intake, direct: Direct, now: float) -> list[Work]:
+        dispatcher = self._dispatcher
+        held = intake.held.pop(direct.delivery, None)
+        if held is not None:
+            self._settled.note(held[0], held[1], self._source)
+        dispatcher.tally.commit(1)
+        if not self._machine.committed_directly(direct):
+            return dispatcher.handle((UnitCommitted(unit=direct.unit),))
+        dispatcher.last_activity = now
+        return []

@@ -1,0 +1,227 @@
+"""JMS connections over any transport: what `JmsHook.get_conn()` gives to the user."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from airflow_provider_jmsjca.core.configuration.administered import destination_named
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.engine.connecting.pool import Usage
+from airflow_provider_jmsjca.engine.session.session import AcknowledgeMode, JmsSession
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, TransientBrokerError
+from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Connection, OnLost
+
+_log = logging.getLogger(__name__)
+
+
+class SessionLimit:
+    """Bounds how many sessions are open at once over one connection factory.
+
+    Args:
+        most: How many.
+        timeout: How long to wait for one to be closed; `None` waits without limit.
+
+    Source: J45.
+    """
+
+    def __init__(self, most: int, timeout: timedelta | None) -> None:
+        self._most = most
+        self._timeout = timeout
+        self._free = threading.Semaphore(most)
+
+    def acquire(self) -> None:
+        """Take a place.
+
+        Raises:
+            TransientBrokerError: None became free in time.
+        """
+        if self._free.acquire(blocking=False):
+            return
+        if self._timeout is None:
+            _log.warning("All %d sessions (pool_max_size) are in use; waiting for one of them", self._most)
+            self._free.acquire()
+        elif not self._free.acquire(timeout=self._timeout.total_seconds()):
+            raise TransientBrokerError(
+                f"no free session within {self._timeout.total_seconds():g} s (pool_timeout): "
+                f"all {self._most} (pool_max_size) are in use"
+            )
+
+    def release(self) -> None:
+        """Give a place back."""
+        self._free.release()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRules:
+    """What holds for every session of a connection, whatever its user asks for.
+
+    Attributes:
+        always_transacted: A session that isn't asked to be transacted is so all the same. Source: J98, J126.
+        single: A connection has one session at a time. Source: J27, J100.
+        prefetch: For sessions that don't say one.
+        limit: Bounds the sessions of several connections together. Source: J45.
+        find: Returns the destination a text names. Source: J87-J89.
+        parameters: Values for `${name}` in selectors, by names in lower case. Source: J181.
+    """
+
+    always_transacted: bool = False
+    single: bool = False
+    prefetch: int | None = None
+    limit: SessionLimit | None = None
+    find: Callable[[str], Destination] = destination_named
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+class JmsConnection:
+    """A connection in JMS terms. Use it as a context manager; closing it closes its sessions.
+
+    Args:
+        connection: The transport's connection.
+        on_close: Called once instead of closing `connection`, if it belongs to a pool.
+        rules: What holds for every session of it.
+        on_lost: Takes the callback for a lost connection, if it belongs to a pool: the connection itself
+            would keep it for life.
+        usage: Where successful and failed uses are noted.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        on_close: Callable[[], None] | None = None,
+        rules: SessionRules | None = None,
+        on_lost: Callable[[OnLost], None] | None = None,
+        *,
+        usage: Usage | None = None,
+    ) -> None:
+        self._connection = connection
+        self._rules = rules or SessionRules()
+        self._usage = usage or Usage()
+        self._on_close = connection.close if on_close is None else on_close
+        self._sessions: list[JmsSession] = []
+        self._loss: JmsError | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        (connection.on_lost if on_lost is None else on_lost)(self._lost)
+
+    @property
+    def broker(self) -> BrokerInfo:
+        """Which broker answered."""
+        return self._connection.broker
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        return self._connection.capabilities
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What it logged in with, and must be shown and sent nowhere."""
+        return self._connection.secrets
+
+    def session(
+        self,
+        *,
+        transacted: bool = False,
+        acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO,
+        prefetch: int | None = None,
+    ) -> JmsSession:
+        """Begin a session.
+
+        Args:
+            transacted: Whether sends and receipts take effect together, at `commit`. With the option
+                `ignore_tx` every session is transacted, whatever is said here.
+            acknowledge_mode: For sessions that aren't transacted; `transacted` beats it.
+            prefetch: How many messages the broker may set aside for this session and destination; it bounds
+                what the session can hold unsettled, so a transaction of 500 needs 500. `None` means 1 for a
+                queue in AUTO mode, else 100; 1000 for a topic. Artemis counts 1,500 bytes as
+                a message: give more for larger ones.
+
+        Raises:
+            ConfigurationError: The connection is closed, or has a session already and the option `strict`
+                allows one; or `prefetch` is below 1: such a consumer would never receive anything.
+            TransientBrokerError: As many sessions as `pool_max_size` allows are open, and none was closed
+                within `pool_timeout`.
+        """
+        rules = self._rules
+        prefetch = rules.prefetch if prefetch is None else prefetch
+        if prefetch is not None and prefetch < 1:
+            raise ConfigurationError(f"prefetch is {prefetch}; it must be at least 1")
+        transacted = transacted or rules.always_transacted
+        mode = AcknowledgeMode.SESSION_TRANSACTED if transacted else acknowledge_mode
+        if rules.limit is not None:
+            rules.limit.acquire()
+        try:
+            with self._lock:
+                self._check_open()
+                session = JmsSession(
+                    self._connection,
+                    mode,
+                    prefetch,
+                    self._forget,
+                    rules.find,
+                    usage=self._usage,
+                    parameters=rules.parameters,
+                )
+                self._sessions.append(session)
+                loss = self._loss
+        except BaseException:
+            if rules.limit is not None:
+                rules.limit.release()
+            raise
+        if loss is not None:
+            session.lose(loss)
+        return session
+
+    def close(self) -> None:
+        """Close every session, then the connection. Closing twice is harmless."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            sessions = self._sessions[:]
+        try:
+            for session in sessions:
+                session.close()
+        finally:
+            self._on_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConfigurationError("the connection is closed")
+        if self._rules.single and self._sessions:
+            raise ConfigurationError(
+                "the connection has a session already; JMSJCA.Strict allows one at a time: close it, or take "
+                "another connection"
+            )
+
+    def _forget(self, session: JmsSession) -> None:
+        with self._lock:
+            if session not in self._sessions:
+                return
+            self._sessions.remove(session)
+        if self._rules.limit is not None:
+            self._rules.limit.release()
+
+    def _lost(self, reason: JmsError) -> None:
+        with self._lock:
+            self._loss = reason
+            sessions = self._sessions[:]
+        for session in sessions:
+            session.lose(reason)

@@ -1,0 +1,167 @@
+"""What a session receives from one destination, before the caller asks for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import replace
+
+from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.core.prefetch import for_session_that_keeps
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
+from airflow_provider_jmsjca.transports.base import Connection, Consumer, Received, Subscription
+
+# How long "no wait" waits for what the broker had already put on the way.
+_ROUND_TRIP = 0.1
+
+
+class Inbox:
+    """A subscription with a buffer no larger than its prefetch.
+
+    It is one consumer, always: with several the broker would deal the messages out among them, and their
+    order would be lost. So the prefetch is a bound on what the caller can hold unsettled at a time.
+
+    Args:
+        connection: Where to subscribe.
+        subscription: What to receive, with its prefetch.
+        lock: Guards everything here, and wakes whoever waits.
+    """
+
+    def __init__(self, connection: Connection, subscription: Subscription, lock: threading.Condition) -> None:
+        self._connection = connection
+        self._subscription = subscription
+        self._lock = lock
+        self._buffer: deque[Received] = deque()
+        self._consumer: Consumer | None = None
+        self._unsettled = 0
+        self._hungry = False
+        self._loss: JmsError | None = None
+
+    def lose(self, reason: JmsError) -> None:
+        """The connection is gone: what is buffered is the broker's again."""
+        with self._lock:
+            self._loss = reason
+            self._buffer = deque()
+            self._lock.notify_all()
+
+    def take(self, timeout: float) -> Received | None:
+        """Return the next message; `None` when the time is up.
+
+        Args:
+            timeout: Seconds; 0 waits only for what the broker has put on the way already.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+            ConfigurationError: The time is up, and the caller holds as many unsettled messages as the
+                prefetch allows: no more would ever come.
+            CapabilityError: As `Connection.consume`.
+        """
+        if self._consumer is None:
+            self._consumer = self._connection.consume(self._subscription, self._put)
+        buffer = self._buffer  # nobody else takes from it: `lose` puts another one in its place
+        while buffer:
+            received = buffer.popleft()
+            if not received.is_stale:
+                self._unsettled += 1
+                return received
+        if not timeout:
+            self._connection.synchronize()
+        with self._lock:
+            if self._wait(time.monotonic() + (timeout or _ROUND_TRIP)):
+                self._unsettled += 1
+                return self._buffer.popleft()
+            if self._loss is not None:
+                raise type(self._loss)(str(self._loss)) from self._loss
+            if self._unsettled >= (self._subscription.prefetch or 1):
+                raise ConfigurationError(
+                    f"{self._unsettled} messages of {self._subscription.destination} are unsettled, as many"
+                    " as the prefetch allows: settle them, or give the session a larger prefetch"
+                )
+        return None
+
+    def _wait(self, deadline: float) -> bool:
+        """Wait for a message or a loss; say whether there is a message."""
+        self._hungry = True  # before the buffer is looked at once more: what comes later says so
+        try:
+            self._lock.wait_for(
+                lambda: self._has_current() or self._loss is not None, deadline - time.monotonic()
+            )
+        finally:
+            self._hungry = False
+        return self._has_current()
+
+    def decode_ahead(self) -> None:
+        """Decode what has come, while there is nothing better to do."""
+        with self._lock:
+            waiting = [received for received in self._buffer if not received.is_on_disk]
+        for received in waiting:
+            try:
+                _ = received.message
+            except PoisonMessageError:  # raised when it is its turn
+                continue
+
+    def settle_singly(self) -> None:
+        """Go on behind a message that was taken and that nobody will settle.
+
+        Where the messages behind it couldn't be settled, or would never come because the prefetch is used
+        up, the inbox consumes anew, with room for more; what is unsettled comes again, that message too. A
+        plain subscription to a topic is left as it is: it would lose messages.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+        """
+        consumer, subscription = self._consumer, self._subscription
+        if consumer is None:
+            return
+        prefetch = subscription.prefetch or 1
+        keeps = (
+            subscription.destination.kind is DestinationKind.QUEUE or subscription.durable_name is not None
+        )
+        if keeps and self._unsettled >= prefetch:
+            prefetch = for_session_that_keeps(prefetch)
+        elif not consumer.settles_in_order:
+            return
+        self._subscription = replace(subscription, in_order=False, prefetch=prefetch)
+        self.close()
+        self._unsettled = 0
+        self._consumer = self._connection.consume(self._subscription, self._put)
+
+    def settled(self, count: int) -> None:
+        """So many messages that were taken are settled now."""
+        with self._lock:
+            self._unsettled -= count
+
+    def recover(self) -> None:
+        """Hand everything unsettled back, taken or not; it comes again in order.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+        """
+        if self._consumer is None:
+            return
+        self._consumer.recover()
+        with self._lock:
+            self._unsettled = 0
+            # One that is still on its way from before is recognised when it is its turn.
+            self._has_current()
+
+    def close(self) -> None:
+        """End the subscription; what is unsettled or unread goes back."""
+        with self._lock:
+            consumer, self._consumer = self._consumer, None
+            self._buffer.clear()
+        if consumer is not None:
+            consumer.close()
+
+    def _has_current(self) -> bool:
+        """Drop what is stale, and say whether there is anything else; stale ones are always in front."""
+        while self._buffer and self._buffer[0].is_stale:
+            self._buffer.popleft()
+        return bool(self._buffer)
+
+    def _put(self, received: Received) -> None:
+        self._buffer.append(received)
+        if self._hungry:
+            with self._lock:
+                self._lock.notify_all()

@@ -1,0 +1,502 @@
+"""JMS sessions over any transport."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
+
+from airflow_provider_jmsjca.core.configuration.administered import destination_named
+from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.prefetch import for_session
+from airflow_provider_jmsjca.core.selector import Selector, parameters_for, substitute
+from airflow_provider_jmsjca.engine.connecting.pool import Usage
+from airflow_provider_jmsjca.engine.session.inbox import Inbox
+from airflow_provider_jmsjca.errors import (
+    ConfigurationError,
+    JmsError,
+    PermanentBrokerError,
+    PoisonMessageError,
+    TransientBrokerError,
+)
+from airflow_provider_jmsjca.transports.base import (
+    Connection,
+    Outgoing,
+    Received,
+    Subscription,
+    UnitOfWork,
+    check_sendable,
+)
+
+
+class AcknowledgeMode(enum.StrEnum):
+    """When what a session received is settled. Source: JMS 2.0 section 6.2.10.
+
+    Attributes:
+        AUTO: When `receive` returns; the broker has confirmed it by then.
+        CLIENT: When `acknowledge` is called: all that the session received so far.
+        DUPS_OK: When `receive` returns, without waiting for the broker: faster, and the last few messages
+            may come again after a crash.
+        SESSION_TRANSACTED: When `commit` is called, together with what the session sent.
+    """
+
+    AUTO = "auto"
+    CLIENT = "client"
+    DUPS_OK = "dups_ok"
+    SESSION_TRANSACTED = "session_transacted"
+
+
+# One acknowledgement at the end for more than that would stall ActiveMQ: it hands out 200 and waits for one.
+MOST_IN_ORDER = 200
+AT_ONCE = frozenset({AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK})
+"""Modes in which a message is settled when it is received."""
+
+
+def session_subscription(
+    mode: AcknowledgeMode,
+    destination: Destination,
+    selector: str | None,
+    durable_name: str | None,
+    prefetch: int | None,
+) -> Subscription:
+    """Return the subscription.
+
+    Args:
+        mode: When the session settles.
+        destination: Where from; a prefetch among its options beats the session's.
+        selector: What to select; `None` or empty: everything.
+        durable_name: Name of a durable subscription.
+        prefetch: The session's; `None` leaves it to the mode.
+    """
+    found = for_session(
+        prefetch_of(destination) or prefetch,
+        is_topic=destination.kind is DestinationKind.TOPIC,
+        one_by_one=mode is AcknowledgeMode.AUTO,
+    )
+    if mode in AT_ONCE:
+        # What can't be decoded stays, and it consumes anew then: a plain subscription would lose messages.
+        in_order = destination.kind is DestinationKind.QUEUE or durable_name is not None
+    else:
+        in_order = found <= MOST_IN_ORDER
+    return Subscription(
+        destination=destination,
+        selector=selector or None,
+        durable_name=durable_name,
+        prefetch=found,
+        in_order=in_order,
+    )
+
+
+__all__ = ["AcknowledgeMode", "JmsSession"]
+
+_log = logging.getLogger(__name__)
+
+
+class JmsSession:
+    """Sends and receives, in transactions or not, on one thread at a time.
+
+    Guarantee: what was received and not settled comes again after a crash, a lost connection, `recover` or
+    `rollback`, and after closing the session, in its original order as far as the broker keeps it. With
+    `Capabilities.atomic_commit` sends and receipts of a transaction happen together or not at all; without
+    it sends come first, and a crash in between repeats messages but loses none.
+
+    Source: JMS 2.0 chapter 6.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        acknowledge_mode: AcknowledgeMode,
+        prefetch: int | None,
+        on_close: Callable[[JmsSession], None],
+        find: Callable[[str], Destination] = destination_named,
+        *,
+        usage: Usage | None = None,
+        parameters: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._connection = connection
+        self._mode = acknowledge_mode
+        self._transacted = acknowledge_mode is AcknowledgeMode.SESSION_TRANSACTED
+        self._settles_at_once = acknowledge_mode in AT_ONCE
+        self._prefetch = prefetch
+        self._on_close = on_close
+        self._find = find
+        self._usage = usage or Usage()
+        self._parameters = parameters
+        self._lock = threading.Condition()
+        self._inboxes: dict[Hashable, Inbox] = {}
+        self._latest: tuple[Destination | str, str | None, str | None, Inbox] | None = None
+        self._unsettled: list[tuple[Inbox, Received]] = []
+        self._handed_back: set[tuple[Inbox, str | None]] = set()
+        self._unit: UnitOfWork | None = None
+        self._loss: JmsError | None = None
+        self._closed = False
+
+    @property
+    def acknowledge_mode(self) -> AcknowledgeMode:
+        """When what it received is settled."""
+        return self._mode
+
+    @property
+    def transacted(self) -> bool:
+        """Whether it works in transactions."""
+        return self._transacted
+
+    def send(
+        self,
+        destination: Destination | str,
+        message: JmsMessage,
+        *,
+        delay: float | None = None,
+        time_to_live: float | None = None,
+        priority: int | None = None,
+        persistent: bool | None = None,
+        deduplication_id: str | None = None,
+    ) -> None:
+        """Send a message; in a transacted session it is there after `commit`, else when this returns.
+
+        Args:
+            destination: Where to, for example `queue://orders`.
+            message: What to send; it isn't changed.
+            delay: Seconds before it can be received.
+            time_to_live: Seconds until it expires, counted from now.
+            priority: 0 to 9; `None` leaves the message's own.
+            persistent: Whether it survives a restart of the broker; `None` leaves the message's own.
+            deduplication_id: A second message with this id is dropped by the broker.
+
+        Raises:
+            ConfigurationError: What is given is no message.
+            CapabilityError: The broker can't do what is asked.
+            PermanentBrokerError: The broker refused it.
+            InDoubtError: The connection was lost; it may be there.
+        """
+        self._check_open()
+        outgoing = Outgoing(
+            destination=self._destination(destination),
+            message=message,
+            delay=None if delay is None else timedelta(seconds=delay),
+            deduplication_id=deduplication_id,
+        )
+        if not (priority is None and persistent is None and time_to_live is None):
+            outgoing = replace(outgoing, message=_changed(message, time_to_live, priority, persistent))
+        check_sendable(self._connection, outgoing)
+        if self._transacted:
+            self._open_unit().send(outgoing)
+            return
+        with self._usage:
+            self._connection.send([outgoing])
+        self._usage.succeeded()
+
+    def send_all(self, messages: Iterable[Outgoing]) -> None:
+        """Send messages, which is much faster than one by one where the session isn't transacted.
+
+        In a transacted session they are there after `commit`, else when this returns.
+
+        Args:
+            messages: What to send where.
+
+        Raises:
+            CapabilityError: The broker can't do what one of them asks; those before it may be there.
+            PermanentBrokerError: The broker refused one; others may be there.
+            InDoubtError: The connection was lost; some may be there.
+        """
+        self._check_open()
+        if self._transacted:
+            unit = self._open_unit()
+            for outgoing in self._sendable(messages):
+                unit.send(outgoing)
+            return
+        with self._usage:
+            self._connection.send(self._sendable(messages))
+        self._usage.succeeded()
+
+    def _sendable(self, messages: Iterable[Outgoing]) -> Iterator[Outgoing]:
+        for outgoing in messages:
+            check_sendable(self._connection, outgoing)
+            yield outgoing
+
+    def receive(
+        self,
+        destination: Destination | str,
+        timeout: float = 10,
+        selector: str | None = None,
+        *,
+        subscription_name: str | None = None,
+    ) -> JmsMessage | None:
+        """Return the next message, or `None` when the time is up.
+
+        The first call subscribes; the subscription stays until the session is closed. Meanwhile the broker
+        may set aside as many messages for this session as the prefetch says.
+
+        Args:
+            destination: Where from, for example `queue://orders`.
+            timeout: Seconds to wait; 0 asks the broker once and doesn't wait for messages to be sent.
+            selector: JMS message selector; parameters in it, such as `${region}`, are filled in.
+            subscription_name: Name of a durable subscription to a topic.
+
+        Raises:
+            ConfigurationError: The selector can't be parsed; the position is in the text.
+            CapabilityError: The broker ignores selectors, or has no durable subscriptions. The session does
+                not filter instead: it would take away messages meant for others, or mix up their order.
+            ConfigurationError: Nothing came, and the session holds as many unsettled messages as its prefetch
+                allows.
+            ConnectionLostError: The connection is gone.
+            PoisonMessageError: The message can't be decoded. It stays unsettled; in a transacted or CLIENT
+                session `commit` or `acknowledge` settles it. In the other modes the same session may get it
+                again, and goes on with those behind it.
+        """
+        self._check_open()
+        inbox = self._inbox_of(destination, selector, subscription_name)
+        try:
+            received = inbox.take(timeout)
+        except (TransientBrokerError, PermanentBrokerError):
+            self._usage.failed()
+            raise
+        if received is None:
+            return None
+        self._usage.succeeded()
+        self._unsettled.append((inbox, received))
+        if self._transacted:
+            # At once: some brokers hand out no more while too much is unacknowledged.
+            self._open_unit().acknowledge(received)
+        if not self._settles_at_once:
+            return self._flagged(inbox, received.message)
+        self._unsettled.pop()
+        try:
+            message = received.message
+        except PoisonMessageError:
+            inbox.settle_singly()
+            raise
+        received.consumer.acknowledge([received])
+        inbox.settled(1)
+        if self._mode is AcknowledgeMode.AUTO:
+            try:
+                self._connection.synchronize()
+            except JmsError as error:
+                # The broker may have let go of it: then there is none but this one.
+                _log.warning("Message %s may come again: %s", message.message_id, error)
+        return message
+
+    def acknowledge(self) -> None:
+        """Settle everything the session received so far; the broker has confirmed it on return.
+
+        Raises:
+            ConfigurationError: The session isn't in CLIENT mode.
+            ConnectionLostError: The connection is gone; they will come again.
+        """
+        self._check_open()
+        if self._mode is not AcknowledgeMode.CLIENT:
+            raise ConfigurationError(
+                f"acknowledge() is for sessions in client mode; this one is {self._mode}"
+            )
+        unsettled, self._unsettled = self._unsettled, []
+        for inbox, received in unsettled:
+            received.consumer.acknowledge([received])
+            inbox.settled(1)
+        self._connection.synchronize()
+
+    def recover(self) -> None:
+        """Hand back what the session received and did not settle; it comes again.
+
+        Raises:
+            ConfigurationError: The session is transacted: use `rollback`.
+            ConnectionLostError: The connection is gone, which hands it back too.
+        """
+        self._check_open()
+        if self.transacted:
+            raise ConfigurationError("recover() is for sessions that aren't transacted; use rollback()")
+        self._hand_back()
+
+    def commit(self) -> None:
+        """Make everything sent and received since the last commit final.
+
+        Raises:
+            InDoubtError: The connection was lost and the outcome is unknown.
+            ConnectionLostError: The connection was lost; nothing of it happened.
+            PermanentBrokerError: The broker refused a part: all of it is rolled back.
+            ConfigurationError: The session isn't transacted.
+        """
+        self._check_transacted("commit")
+        unit, self._unit = self._unit, None
+        if unit is None:
+            return
+        try:
+            with self._usage:
+                unit.commit(self._decode_ahead)
+        except PermanentBrokerError:
+            self._hand_back()
+            raise
+        self._usage.succeeded()
+        unsettled, self._unsettled = self._unsettled, []
+        for inbox, count in Counter(inbox for inbox, _ in unsettled).items():
+            inbox.settled(count)
+
+    def _decode_ahead(self) -> None:
+        for inbox in self._inboxes.values():
+            inbox.decode_ahead()
+
+    def rollback(self) -> None:
+        """Forget what was sent and hand back what was received since the last commit: it comes again.
+
+        Raises:
+            ConnectionLostError: The connection is gone, which rolls back too.
+            ConfigurationError: The session isn't transacted.
+        """
+        self._check_transacted("rollback")
+        unit, self._unit = self._unit, None
+        if unit is not None:
+            unit.rollback()
+        self._hand_back()
+
+    def browse(self, destination: Destination | str, selector: str | None = None) -> Iterator[JmsMessage]:
+        """Yield the messages on a queue without consuming them.
+
+        One that can't be decoded is logged and yielded as what can be kept of it, a bytes message.
+
+        Raises:
+            CapabilityError: The broker can't be browsed, or ignores selectors.
+        """
+        self._check_open()
+        target = self._destination(destination)
+        self._require("browse", purpose=f"browsing {target}")
+        return self._connection.browse(target, self._checked_selector(selector, None))
+
+    def close(self) -> None:
+        """End the session: an open transaction is rolled back, unsettled and unread messages go back.
+
+        Closing twice is harmless.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._loss is None:
+                if self._unit is not None:
+                    self._unit.rollback()
+                elif self._mode is AcknowledgeMode.DUPS_OK and self._inboxes:
+                    self._connection.synchronize()
+                for inbox in self._inboxes.values():
+                    inbox.close()
+        except TransientBrokerError:
+            # The connection broke meanwhile: that has handed everything back already.
+            if self._loss is None:
+                raise
+        finally:
+            self._on_close(self)
+
+    def lose(self, reason: JmsError) -> None:
+        """The connection is gone: wake whoever waits. Called by the connection."""
+        self._loss = reason
+        for inbox in list(self._inboxes.values()):
+            inbox.lose(reason)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _inbox_of(
+        self, destination: Destination | str, selector: str | None, durable_name: str | None
+    ) -> Inbox:
+        latest = self._latest  # nearly always the same again, and quicker to tell than to look up
+        if (
+            latest is not None
+            and latest[0] is destination
+            and latest[1] == selector
+            and latest[2] == durable_name
+        ):
+            return latest[3]
+        inbox = self._inbox(self._destination(destination), selector, durable_name)
+        self._latest = destination, selector, durable_name, inbox
+        return inbox
+
+    def _inbox(self, destination: Destination, selector: str | None, durable_name: str | None) -> Inbox:
+        key = (destination, destination.options, selector or None, durable_name)
+        found = self._inboxes.get(key)
+        if found is None:
+            selector = self._checked_selector(selector, durable_name)
+            if durable_name is not None:
+                self._require("durable_subscription", purpose=f"the durable subscription {durable_name!r}")
+            subscription = session_subscription(
+                self._mode, destination, selector, durable_name, self._prefetch
+            )
+            found = self._inboxes[key] = Inbox(self._connection, subscription, self._lock)
+            if self._loss is not None:
+                found.lose(self._loss)
+        return found
+
+    def _open_unit(self) -> UnitOfWork:
+        if self._unit is None:
+            self._unit = self._connection.unit()
+        return self._unit
+
+    def _flagged(self, inbox: Inbox, message: JmsMessage) -> JmsMessage:
+        """Return a message as redelivered if this session handed it back: not every broker says so."""
+        if not self._handed_back or (inbox, message.message_id) not in self._handed_back:
+            return message
+        self._handed_back.discard((inbox, message.message_id))
+        return message if message.redelivered else replace(message, redelivered=True)
+
+    def _hand_back(self) -> None:
+        for inbox, received in self._unsettled:
+            message = received.readable
+            if message is not None and message.message_id is not None:
+                self._handed_back.add((inbox, message.message_id))
+        self._unsettled.clear()
+        for inbox in self._inboxes.values():
+            inbox.recover()
+
+    def _require(self, *names: str, purpose: str) -> None:
+        self._connection.capabilities.require(self._connection.broker, *names, purpose=purpose)
+
+    def _checked_selector(self, selector: str | None, durable_name: str | None) -> str | None:
+        """Return the selector with its parameters filled in. Source: J179-J181."""
+        if not selector:
+            return None
+        known = parameters_for(selector, self._parameters)
+        if durable_name is not None:
+            known["subscribername"] = durable_name
+        selector = substitute(selector, known)
+        Selector.parse(selector)
+        self._require("selector", purpose=f"the message selector {selector!r}")
+        return selector
+
+    def _check_transacted(self, method: str) -> None:
+        self._check_open()
+        if not self.transacted:
+            raise ConfigurationError(f"{method}() is for transacted sessions; this one is {self._mode}")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConfigurationError("the session is closed")
+
+    def _destination(self, given: Destination | str) -> Destination:
+        return given if isinstance(given, Destination) else self._find(given)
+
+
+def _changed(
+    message: JmsMessage, time_to_live: float | None, priority: int | None, persistent: bool | None
+) -> JmsMessage:
+    changes: dict[str, Any] = {}
+    if priority is not None:
+        changes["priority"] = priority
+    if persistent is not None:
+        changes["persistent"] = persistent
+    if time_to_live is not None:
+        changes["expiration"] = int((time.time() + time_to_live) * 1000)
+    return replace(message, **changes)

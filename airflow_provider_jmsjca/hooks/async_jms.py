@@ -1,0 +1,265 @@
+"""The hook for event loops: what the authors of own triggers send and receive with."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from airflow.sdk.bases.hook import BaseHook
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.connecting.threads import in_thread
+from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
+from airflow_provider_jmsjca.hooks.clients import with_client_id_of
+from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.settings import settings_for
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
+
+# So many threads at once for the sends of one connection; others wait their turn.
+_SENDS_AT_ONCE = 2
+
+# Administered objects in Airflow variables would have to be asked for, which blocks.
+_find = functools.partial(find_destination, variables=False)
+
+
+class AsyncJmsHook(BaseHook):
+    """Sends and receives in an event loop, such as the triggerer's, and never blocks it.
+
+    For example::
+
+        async with AsyncJmsHook("jms_default").get_conn() as connection:
+            await connection.send("queue://questions", JmsMessage.text("42?"))
+            delivery = await connection.receive("queue://answers", timeout=60)
+            if delivery is not None:
+                print(delivery.message.body)
+                delivery.returned()
+
+    Args:
+        jms_conn_id: The Airflow connection.
+    """
+
+    conn_name_attr = JmsHook.conn_name_attr
+    default_conn_name = JmsHook.default_conn_name
+    conn_type = JmsHook.conn_type
+    hook_name = JmsHook.hook_name
+
+    def __init__(self, jms_conn_id: str = JmsHook.default_conn_name, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.jms_conn_id = jms_conn_id
+
+    def get_conn(self) -> AsyncJmsConnection:
+        """Return a connection to use as an asynchronous context manager; nothing is asked or opened yet."""
+        return AsyncJmsConnection(JmsHook(self.jms_conn_id))
+
+
+class AsyncJmsConnection:
+    """A connection for one task of an event loop. Use it as a context manager; its end closes its streams.
+
+    Streams of all tasks of a process that consume from the same broker share one connection to it, and
+    reconnect by themselves. What is sent goes over a connection that is kept for a while for the next send.
+
+    Guarantee: a message is settled only after `StreamDelivery.returned`. Whatever ends before brings the
+    message back: a crash, a cancellation, the end of this connection. Settling goes on in the background: a
+    crash soon after `returned` may bring the message again.
+
+    Args:
+        hook: Knows the Airflow connection.
+    """
+
+    def __init__(self, hook: JmsHook) -> None:
+        self._hook = hook
+        self._streams: list[DeliveryStream] = []
+        self._receiving: dict[tuple[str, str | None], DeliveryStream] = {}
+        self._received: dict[tuple[str, str | None], StreamDelivery] = {}
+        self._sends = asyncio.Semaphore(_SENDS_AT_ONCE)
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        """Return itself; it connects when it is used first."""
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        await self.aclose()
+
+    async def send(
+        self,
+        destination: str | Destination,
+        message: JmsMessage,
+        *,
+        delay: float | None = None,
+        time_to_live: float | None = None,
+        priority: int | None = None,
+        persistent: bool | None = None,
+        deduplication_id: str | None = None,
+    ) -> None:
+        """Send a message, and wait until the broker has confirmed it.
+
+        Args:
+            destination: `queue://name`, `topic://name`, the name of a queue, or `lookup://object` for an
+                entry of `[jmsjca]`.
+            message: What to send.
+            delay: Seconds before it can be received.
+            time_to_live: Seconds until it expires, counted from now.
+            priority: 0 to 9; `None` leaves the message's own.
+            persistent: Whether it survives a restart of the broker; `None` leaves the message's own.
+            deduplication_id: A second message with this id is dropped by the broker.
+
+        Raises:
+            ConfigurationError: The destination or the Airflow connection can't be used.
+            CapabilityError: The broker can't do what is asked.
+            TransientBrokerError: The broker can't be reached; nothing is sent. It is tried once.
+            InDoubtError: The connection was lost; the message may be there.
+            PermanentBrokerError: The broker refuses it.
+
+        Guarantee: on cancellation it returns at once, and the message is sent or not.
+        """
+        self._check_open()
+        target = destination if isinstance(destination, Destination) else _find(destination)
+        options = await self._hook.aoptions()
+
+        def work() -> None:
+            with self._hook.connect(options, _find) as connection, connection.session() as session:
+                session.send(
+                    target,
+                    message,
+                    delay=delay,
+                    time_to_live=time_to_live,
+                    priority=priority,
+                    persistent=persistent,
+                    deduplication_id=deduplication_id,
+                )
+                if session.transacted:
+                    session.commit()
+
+        async with self._sends:
+            await in_thread(work)
+
+    async def receive(
+        self,
+        destination: str,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109  # as `JmsSession.receive`
+        message_selector: str | None = None,
+    ) -> StreamDelivery | None:
+        """Wait for a message. End the delivery with `returned`, or with `raised` where it failed.
+
+        The first call subscribes, and the subscription stays until the connection is closed: what is
+        published to a topic between two calls is there at the second. A delivery is ended before the next
+        one of the same destination and selector is asked for; `consume` has several under way.
+
+        Args:
+            destination: As for `send`.
+            timeout: Seconds; `None` waits for ever.
+            message_selector: Only messages that match.
+
+        Returns:
+            The delivery, or `None` if nothing came in time.
+
+        Raises:
+            ConfigurationError: The destination, the selector or the Airflow connection can't be used; or the
+                delivery before isn't ended.
+            TransientBrokerError: The broker couldn't be reached within the timeout.
+            PermanentBrokerError: The broker refuses.
+        """
+        self._check_open()
+        key = (destination, message_selector)
+        if (last := self._received.get(key)) is not None and not last.ended:
+            raise ConfigurationError(
+                f"the last delivery from {destination} isn't ended; expected returned() or raised() before "
+                "the next receive, or consume() with a concurrency_mode for several at once"
+            )
+        try:
+            async with asyncio.timeout(timeout):
+                if key not in self._receiving:
+                    fields = {} if message_selector is None else {"message_selector": message_selector}
+                    self._receiving[key] = await self.consume(destination, **fields)
+                delivery = self._received[key] = await anext(self._receiving[key])
+                return delivery
+        except TimeoutError:
+            if key in self._receiving and self._receiving[key].consuming.is_set():
+                return None
+            raise TransientBrokerError(
+                f"{destination} over connection {self._hook.jms_conn_id!r}: the broker couldn't be reached "
+                f"within {timeout:g} s; the log says why"
+            ) from None
+
+    async def consume(self, spec: str | ActivationSpec | Mapping[str, Any], **fields: Any) -> DeliveryStream:
+        """Return the deliveries of a destination, for `async for`.
+
+        The rules are those of a listener: the spec is heard over connection and `[jmsjca]`. Deliveries under
+        way at once are as many as its `concurrency_mode` says, one if nobody says otherwise.
+
+        Args:
+            spec: A destination as for `send`, an `ActivationSpec`, or its fields.
+            **fields: Further fields of the spec: `message_selector`, `redelivery_handling`,
+                `concurrency_mode`, `prefetch` ...
+
+        Raises:
+            ConfigurationError: Every fault of every level; or the spec asks for what only a listener does.
+            TransientBrokerError: Airflow can't be asked for its connection now.
+        """
+        self._check_open()
+        return await self._stream(_spec_of(spec, fields))
+
+    async def aclose(self) -> None:
+        """Close the streams: what was returned is settled, the rest goes back. Closing twice is harmless.
+
+        Guarantee: returns within half a second; a broker that doesn't answer is left to a thread.
+        """
+        self._closed = True
+        streams, self._streams = self._streams, []
+        await asyncio.gather(*(stream.aclose() for stream in streams))
+
+    async def _stream(self, spec: ActivationSpec) -> DeliveryStream:
+        layer = spec.layer()
+
+        async def find() -> tuple[ActivationSpec, ConnectionSettings]:
+            resolved = await self._hook.alevels(layer)
+            in_force = looked_up(ActivationSpec.from_resolved(resolved), variables=False)
+            settings = settings_for(self._hook.jms_conn_id, resolved)
+            return in_force, with_client_id_of(settings, in_force, "")
+
+        async def find_settings() -> ConnectionSettings:
+            return (await find())[1]
+
+        in_force, settings = await find()
+        listener = listener_settings(
+            in_force,
+            client_id=settings.client_id,
+            principal=settings.username,
+            url=settings.url,
+            find=_find,
+        )
+        connection = AsyncConnection(find_settings, minimal_logging=in_force.minimal_reconnect_logging)
+        stream = DeliveryStream(listener, connection)
+        self._check_open()
+        self._streams.append(stream)
+        return stream
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConfigurationError("the connection is closed")
+
+
+def _spec_of(given: str | ActivationSpec | Mapping[str, Any], fields: Mapping[str, Any]) -> ActivationSpec:
+    if isinstance(given, ActivationSpec):
+        return given.replace(**fields) if fields else given
+    if not isinstance(given, str):
+        return ActivationSpec(**{**given, **fields})
+    text = given if "://" in given else f"queue://{given}"
+    return ActivationSpec(**{"destination": text, **fields})

@@ -1,0 +1,44 @@
+"""Checks the numbers that the author of a DAG gives."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+_LONGEST = timedelta(days=36_500).total_seconds()
+
+
+def seconds_faults(name: str, value: object, *, least: float | None = None, otherwise: str = "") -> list[str]:
+    """Return what is wrong with a number of seconds, if anything is.
+
+    Args:
+        name: Of the argument.
+        value: As given.
+        least: The smallest that will do; `None`: any above 0.
+        otherwise: What could be given instead, for the text.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        above = value > 0 if least is None else value >= least
+        if above and value <= _LONGEST:
+            return []
+    bound = "above 0" if least is None else f"of at least {least:g}"
+    return [f"{name} is {value!r}; expected seconds {bound}{f', or {otherwise}' if otherwise else ''}"]
+
+
+def number_of(value: Any) -> Any:
+    """Return the number in a text that a template left; empty text is `None`, what is no number stays."""
+    if not isinstance(value, str):
+        return value
+    for read in (int, float):
+        try:
+            return read(value)
+        except ValueError:
+            continue
+    return value.strip() or None
+
+
+def count_faults(name: str, value: object, *, least: int = 1) -> list[str]:
+    """Return what is wrong with a number of messages or bytes, if anything is."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+        return []
+    return [f"{name} is {value!r}; expected a whole number of at least {least}"]

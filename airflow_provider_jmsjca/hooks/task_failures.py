@@ -1,0 +1,55 @@
+"""How a task fails: the one place where our errors become Airflow's, and its timeout while it is deferred."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Protocol
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
+
+# Should no triggerer run, Airflow's scheduler ends the deferral so much later.
+_GRACE = timedelta(seconds=30)
+
+
+@contextlib.contextmanager
+def task_failures() -> Iterator[None]:
+    """Fail a task without retries where trying again gives the same answer.
+
+    Transient errors pass as they are: Airflow retries the task as often as it is told to.
+
+    Raises:
+        AirflowFailException: From a configuration error or a permanent refusal by the broker.
+    """
+    try:
+        yield
+    except (ConfigurationError, PermanentBrokerError) as error:
+        raise AirflowFailException(str(error)) from error
+
+
+class Task(Protocol):
+    """The part of an operator that is read here."""
+
+    execution_timeout: timedelta | None
+
+
+def timed_out(task: Task) -> str:
+    """Return the words for a task whose time is up."""
+    return f"execution_timeout of {task.execution_timeout} is over, the time it was deferred included"
+
+
+def deferral_timeout(timeout_at: float | None, own: timedelta | None = None) -> timedelta | None:
+    """Return when Airflow is to end a deferral of which no triggerer says that its time is up.
+
+    Args:
+        timeout_at: When `execution_timeout` is over, in seconds since the epoch; `None`: never.
+        own: After how long the operator itself wants it ended.
+    """
+    if timeout_at is None:
+        return own
+    left = timedelta(seconds=max(0.0, timeout_at - time.time())) + _GRACE
+    return left if own is None else min(left, own)

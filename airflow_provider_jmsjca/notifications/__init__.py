@@ -1,0 +1,1 @@
+"""Messages that say what became of a task or a DAG run."""

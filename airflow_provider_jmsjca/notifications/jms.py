@@ -1,0 +1,192 @@
+"""Tells a queue or a topic what became of a task or a DAG run."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import functools
+from collections.abc import Callable, Generator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from airflow.sdk import BaseNotifier, Context
+from airflow.sdk.log import redact  # type: ignore[attr-defined]  # what Airflow masks its logs with
+
+from airflow_provider_jmsjca.core.activation import refuse_secrets
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import PropertyValue
+from airflow_provider_jmsjca.engine.connecting.threads import in_thread
+from airflow_provider_jmsjca.hooks.destinations import find_destination
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.operators.sending import Sending, json_text, send
+
+_LONGEST_TEXT = 4000
+
+
+class JmsNotifier(BaseNotifier):
+    """Sends a message when a task or a DAG run fails, succeeds, is tried again, or misses a deadline.
+
+    For `on_failure_callback`, `on_success_callback`, `on_retry_callback`, `on_skipped_callback` and
+    `on_execute_callback` of tasks, for the callbacks of DAGs, and for deadline alerts: there
+    `AsyncCallback(JmsNotifier, kwargs={...})` sends from the triggerer without blocking its event loop. One
+    notifier may serve many tasks: each call renders its templates anew.
+
+    Guarantee: a call returns when the broker has confirmed the messages. If the broker can't be reached or
+    refuses, the call raises once, within the timeouts of the connection, and is not tried again: Airflow
+    writes the error to the log of the task, and the task's own state and error stay as they are. When the
+    connection is lost during the confirmation, the messages may be there or not.
+
+    Args:
+        destination: `queue://name`, `topic://name`, `lookup://object`, or the name of a queue. Templated. The
+            triggerer finds objects in `[jmsjca]` only.
+        messages: A message or a list of them, in the forms of `JmsPublishOperator`; `None` sends one JSON
+            object with `dag_id`, `run_id`, `task_id`, `map_index`, `try_number`, `state`, `logical_date`,
+            `exception`, `reason`, `deadline` and `log_url`, as far as Airflow knows them, without the secrets
+            that Airflow masks in its logs. Templated.
+        jms_conn_id: The Airflow connection. Templated.
+        properties: Added to messages that are given as values, and to the one of `None`. Templated.
+        message_type: JMSType of such messages. Templated.
+        correlation_id: JMSCorrelationID of the messages; `None`: their own. Templated.
+        reply_to: Where answers are to go, as `destination`; `None`: the messages' own. Templated.
+        priority: 0 (lowest) to 9; `None`: the messages' own, by default 4. Templated.
+        time_to_live: Seconds until they expire; `None`: the messages' own, by default never. Templated.
+        delay: Seconds before they can be received; `None`: none. Templated.
+        context: What templates see, where the notifier is awaited; Airflow gives it.
+
+    Raises:
+        ConfigurationError: The destination holds a secret.
+
+    Source: JMS 2.0 chapter 7.
+    """
+
+    template_fields: Sequence[str] = (
+        "destination",
+        "messages",
+        "jms_conn_id",
+        "properties",
+        "message_type",
+        "correlation_id",
+        "reply_to",
+        "priority",
+        "time_to_live",
+        "delay",
+    )
+
+    def __init__(
+        self,
+        *,
+        destination: str,
+        messages: Any = None,
+        jms_conn_id: str = JmsHook.default_conn_name,
+        properties: Mapping[str, PropertyValue] | None = None,
+        message_type: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        priority: int | str | None = None,
+        time_to_live: float | str | None = None,
+        delay: float | str | None = None,
+        context: Context | None = None,
+    ) -> None:
+        refuse_secrets(type(self).__name__, {"destination": destination})
+        self.destination = destination
+        self.messages = messages
+        self.jms_conn_id = jms_conn_id
+        self.properties = properties
+        self.message_type = message_type
+        self.correlation_id = correlation_id
+        self.reply_to = reply_to
+        self.priority = priority
+        self.time_to_live = time_to_live
+        self.delay = delay
+        super().__init__(context)
+
+    def __call__(self, *args: Any) -> None:
+        """Send; called by Airflow with the context."""
+        super(JmsNotifier, copy.copy(self)).__call__(*args)  # which renders the templates into itself
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Send; awaited by Airflow's triggerer, with `context`."""
+        return super(JmsNotifier, copy.copy(self)).__await__()
+
+    def notify(self, context: Context) -> None:
+        """Send, and wait for the broker.
+
+        Raises:
+            ConfigurationError: The arguments or the Airflow connection can't be used; every fault is named.
+            TransientBrokerError: The broker can't be reached, or didn't answer in time.
+            PermanentBrokerError: The broker refuses the user, the destination or a message.
+        """
+        outgoing = self._sending(context, find_destination).outgoing()
+        with JmsHook(self.jms_conn_id).get_conn() as connection:
+            send(connection, outgoing)
+        self.log.info("Sent %d messages to %s", len(outgoing), self.destination)
+
+    async def async_notify(self, context: Context) -> None:
+        """Send, and wait for the broker, without blocking the event loop.
+
+        Raises:
+            JmsError: As `notify`.
+
+        Guarantee: on cancellation it returns at once; messages that are on their way are sent then or not.
+        """
+        hook = JmsHook(self.jms_conn_id)
+        options = await hook.aoptions()
+        find = functools.partial(find_destination, variables=False)
+        outgoing = self._sending(context, find).outgoing()
+
+        def work() -> None:
+            with hook.connect(options, find) as connection:
+                send(connection, outgoing)
+
+        await in_thread(work)
+        self.log.info("Sent %d messages to %s", len(outgoing), self.destination)
+
+    def _sending(self, context: Context, find: Callable[[str], Destination]) -> Sending:
+        return Sending(
+            destination=find(self.destination),
+            messages=json_text(_report(context)) if self.messages is None else self.messages,
+            properties=self.properties,
+            message_type=self.message_type,
+            correlation_id=self.correlation_id,
+            reply_to=self.reply_to,
+            priority=self.priority,
+            time_to_live=self.time_to_live,
+            delay=self.delay,
+            find=find,
+        )
+
+
+def _report(context: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a message says whose author said nothing, as far as Airflow knows it."""
+    run, task, exception = context.get("dag_run"), context.get("ti"), context.get("exception")
+    known = {
+        "dag_id": _part(task, "dag_id") or _part(run, "dag_id") or _part(context.get("dag"), "dag_id"),
+        "run_id": _part(task, "run_id") or _part(run, "run_id") or context.get("run_id"),
+        "task_id": _part(task, "task_id"),
+        "map_index": _part(task, "map_index"),
+        "try_number": _part(task, "try_number"),
+        "state": _part(task, "state") or _part(run, "state"),
+        "logical_date": _part(run, "logical_date"),
+        "exception": None if exception is None else f"{type(exception).__name__}: {exception}",
+        "reason": context.get("reason"),
+        "deadline": _part(context.get("deadline"), "deadline_time"),
+        "log_url": _part(task, "log_url"),
+    }
+    return {name: _plain(value) for name, value in known.items() if value not in (None, "")}
+
+
+def _part(whole: object, name: str) -> Any:
+    """Return a field of an object, or of the mapping that the triggerer has in its place."""
+    return whole.get(name) if isinstance(whole, Mapping) else getattr(whole, name, None)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case int():
+            return value
+        case datetime():
+            return value.isoformat()
+        case enum.Enum():
+            return value.value
+    # Masked first: half a secret wouldn't be known as one.
+    return str(redact(str(value)))[:_LONGEST_TEXT]

@@ -1,0 +1,70 @@
+"""Says from within a DAG what becomes of the messages that have started it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from airflow.sdk import Asset, BaseOperator, Context
+
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.task_failures import task_failures
+from airflow_provider_jmsjca.triggers.payload import hold_token, outcome_key
+
+_OUTCOMES = ("acknowledge", "roll_back")
+
+
+class JmsAcknowledgeOperator(BaseOperator):
+    """Acknowledges the messages of the events that started the run, or has them delivered again.
+
+    For a `JmsActivationTrigger` with `hold_until_ack=True`. Without this operator a message is acknowledged
+    when its run has succeeded; with it as soon as the task has run, whatever becomes of the run afterwards.
+    The first word counts: to say another one later changes nothing.
+
+    Guarantee: when the task has succeeded its word is stored; the trigger hears it within some 10 seconds. A
+    crash before that repeats nothing: the trigger asks again when it is back.
+
+    Args:
+        asset: The asset whose events started the run.
+        outcome: `"acknowledge"`, or `"roll_back"` for the redelivery handling to deal with the messages.
+
+    Returns:
+        How many events it has spoken for.
+
+    Source: J192-J199.
+    """
+
+    ui_color = "#cfe3c8"
+
+    def __init__(self, *, asset: Asset, outcome: str = "acknowledge", **kwargs: Any) -> None:
+        inlets = [*(kwargs.pop("inlets", None) or ()), asset]
+        super().__init__(inlets=inlets, **kwargs)
+        self.asset = asset
+        self.outcome = outcome
+
+    def execute(self, context: Context) -> int:
+        """Store the word."""
+        with task_failures():
+            if self.outcome not in _OUTCOMES:
+                raise ConfigurationError(
+                    f"outcome is {self.outcome!r}; expected one of {', '.join(map(repr, _OUTCOMES))}"
+                )
+        word: dict[str, Any] = {"acknowledged": True}
+        if self.outcome != _OUTCOMES[0]:
+            word = {"acknowledged": False, "why": f"task {self.task_id} rolled it back"}
+        tokens = self._tokens(context)
+        store = context["asset_state_store"][self.asset]
+        for token in tokens:
+            if store.get(outcome_key(token)) is None:
+                store.set(outcome_key(token), word)
+        if not tokens:
+            self.log.warning(
+                "No event of asset %r that started this run waits for a word; expected a trigger with "
+                "hold_until_ack=True",
+                self.asset.name,
+            )
+        return len(tokens)
+
+    def _tokens(self, context: Context) -> Sequence[str]:
+        events = context["triggering_asset_events"][self.asset]
+        return [token for event in events if (token := hold_token(event.extra)) is not None]

@@ -1,0 +1,161 @@
+"""What a listener takes along, through its deferrals, from one run at a worker to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+from airflow_provider_jmsjca.core.backoff import pause
+from airflow_provider_jmsjca.engine.delivering.statistics import Counts
+
+# How long a run lasts that only checks whether anything is there, in seconds.
+_LOOK = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePause:
+    """A queue that isn't looked at for a while, because it showed a message that nobody here could get.
+
+    Attributes:
+        message_id: The message; `None`: it has no id.
+        repeats: How many wake-ups in a row it was this one.
+        until: When to look again, in seconds since the epoch.
+    """
+
+    message_id: str | None
+    repeats: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """Where a listener stands when it comes to a worker. Moments are seconds since the epoch.
+
+    Attributes:
+        so_far: What became of messages before.
+        until: When `run_for` is over; `None`: never.
+        idle_until: When `idle_for` is over if nothing comes; `None`: not before this run has said.
+        timeout_at: When Airflow's `execution_timeout` is over, counted from the first run.
+        woken_by: The event of the queue that held messages; `None`: it wasn't that.
+        rests: Queues that are left alone for a while, by the name of their watch.
+        members_down: The members that weren't up when it left the worker; `None`: it has no members.
+    """
+
+    so_far: Counts = field(default_factory=Counts)
+    until: float | None = None
+    idle_until: float | None = None
+    timeout_at: float | None = None
+    woken_by: Mapping[str, Any] | None = None
+    rests: Mapping[str, QueuePause] = field(default_factory=dict)
+    members_down: tuple[str, ...] | None = None
+
+    @property
+    def deadline(self) -> float | None:
+        """When it is to come to a worker although nothing came."""
+        ends = (self.until, self.idle_until, self.timeout_at)
+        return min((each for each in ends if each is not None), default=None)
+
+    @property
+    def ends_by_time(self) -> bool:
+        """Whether `run_for` is the end at its deadline, and nothing else."""
+        return self.until is not None and self.deadline == self.until
+
+    @property
+    def ends_by_timeout(self) -> bool:
+        """Whether Airflow's `execution_timeout` is the end at its deadline, and none of its own."""
+        own = (self.until, self.idle_until)
+        return self.timeout_at is not None and all(each is None or self.timeout_at < each for each in own)
+
+    def idle_limit(self, now: float, *, idle_for: float | None, defer_after: float | None) -> float | None:
+        """Return after how many seconds without a message to leave the worker; `None`: never.
+
+        What is left of `idle_for` may be nothing: the run then only looks, and the broker has to answer.
+
+        Args:
+            now: The moment.
+            idle_for: As the user said.
+            defer_after: As the user said; `None`: it can't be deferred.
+        """
+        if defer_after is None or idle_for is None:
+            return idle_for if defer_after is None else defer_after
+        left = idle_for
+        if self.idle_until is not None:
+            left = max(self.idle_until - now, min(_LOOK, idle_for))
+        return min(left, defer_after)
+
+    def after(
+        self, counts: Counts, now: float, *, quiet: float, idle_for: float | None, interval: float
+    ) -> RunState:
+        """Return where the listener stands after a run that ended because nothing came.
+
+        A run in which nothing came at all has no part in `idle_for`, which goes on from before. If a message
+        had been seen it was held by another consumer, or can't be delivered: the queue rests for a while.
+
+        Args:
+            counts: What became of messages, those of this run included.
+            now: The moment.
+            quiet: For how many seconds nothing came.
+            idle_for: As the user said.
+            interval: Seconds of the shortest rest.
+        """
+        came = counts != self.so_far
+        idle_until = self.idle_until
+        if idle_for is None:
+            idle_until = None
+        elif came or idle_until is None:
+            idle_until = now - quiet + idle_for
+        rests = dict(self.rests)
+        if self.woken_by is not None:
+            last = rests.pop(self.woken_by["watch"], None)
+            if not came:
+                rests[self.woken_by["watch"]] = _queue_pause(self.woken_by, last, now, interval)
+        return replace(self, so_far=counts, idle_until=idle_until, woken_by=None, rests=rests)
+
+    def as_state(self) -> dict[str, Any]:
+        """Return what `resumed` reads, JSON only."""
+        return {
+            "so_far": self.so_far.as_dict(),
+            "until": self.until,
+            "idle_until": self.idle_until,
+            "timeout_at": self.timeout_at,
+            "rests": {name: [rest.message_id, rest.repeats, rest.until] for name, rest in self.rests.items()},
+            "members_down": None if self.members_down is None else list(self.members_down),
+        }
+
+    @classmethod
+    def resumed(cls, event: Mapping[str, Any], now: float) -> RunState:
+        """Return where it stands after the trigger's event."""
+        state = event["state"]
+        down = state["members_down"]
+        run_state = cls(
+            so_far=Counts(**state["so_far"]),
+            until=state["until"],
+            idle_until=state["idle_until"],
+            timeout_at=state["timeout_at"],
+            woken_by=event if event["event"] == "ready" else None,
+            rests={
+                name: QueuePause(message_id=message_id, repeats=repeats, until=until)
+                for name, (message_id, repeats, until) in state["rests"].items()
+            },
+            members_down=None if down is None else tuple(down),
+        )
+        if (
+            event["event"] == "deadline"
+            and run_state.idle_until is not None
+            and not (run_state.ends_by_time or run_state.ends_by_timeout)
+        ):
+            # The triggerer's clock decides, also where this one is behind.
+            return replace(run_state, idle_until=min(run_state.idle_until, now))
+        return run_state
+
+
+def _queue_pause(
+    event: Mapping[str, Any], last: QueuePause | None, now: float, interval: float
+) -> QueuePause:
+    message_id = event["message_id"]
+    again = last is not None and message_id is not None and message_id == last.message_id
+    repeats = last.repeats + 1 if last is not None and again else 0
+    wait = pause(timedelta(seconds=interval), repeats=repeats, deliveries=event["deliveries"])
+    return QueuePause(message_id=message_id, repeats=repeats, until=now + wait.total_seconds())

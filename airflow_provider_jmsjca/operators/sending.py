@@ -1,0 +1,228 @@
+"""What the author of a DAG says of messages to send, made into messages."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
+from airflow_provider_jmsjca.core.message.checks import HIGHEST_PRIORITY
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
+from airflow_provider_jmsjca.hooks.destinations import find_destination
+from airflow_provider_jmsjca.hooks.quantities import number_of, seconds_faults
+from airflow_provider_jmsjca.hooks.store import installed_store
+from airflow_provider_jmsjca.store.base import LimboEntry
+from airflow_provider_jmsjca.transports.base import Outgoing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    """The arguments that say what is sent where; templates have left numbers as text.
+
+    Attributes are the arguments of `JmsPublishOperator`, and:
+        find: Returns the destination that a text names, for `reply_to`.
+    """
+
+    destination: Destination
+    messages: Any
+    properties: Mapping[str, PropertyValue] | None = None
+    message_type: str | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    priority: int | str | None = None
+    time_to_live: float | str | None = None
+    delay: float | str | None = None
+    deliver_at: datetime | str | None = None
+    find: Callable[[str], Destination] = find_destination
+
+    def outgoing(self, deduplication: str | None = None) -> list[Outgoing]:
+        """Return the messages, each with its headers and its delay.
+
+        Args:
+            deduplication: What their deduplication ids begin with; `None`: they have none.
+
+        Raises:
+            ConfigurationError: Names every argument that is wrong, or every message that is none.
+        """
+        changes, delay = self._arguments()
+        return [
+            Outgoing(
+                destination=self.destination,
+                message=replace(message, **changes) if changes else message,
+                delay=delay,
+                deduplication_id=None if deduplication is None else f"{deduplication}/{number}",
+            )
+            for number, message in enumerate(self._read())
+        ]
+
+    def _arguments(self) -> tuple[dict[str, Any], timedelta | None]:
+        """Return the headers to set on each message, and the delay."""
+        faults: list[str] = []
+        delay, priority, lives = map(number_of, (self.delay, self.priority, self.time_to_live))
+        if delay is not None:
+            faults += seconds_faults("delay", delay, least=0, otherwise="None for no delay")
+        if self.deliver_at:
+            if delay is not None:
+                faults.append("delay and deliver_at are both given; expected one of them")
+            try:
+                delay = _seconds_until(self.deliver_at)
+            except ValueError as error:
+                faults.append(str(error))
+        if lives is not None:
+            faults += seconds_faults("time_to_live", lives, otherwise="None for messages that never expire")
+        if priority is not None and not (type(priority) is int and 0 <= priority <= HIGHEST_PRIORITY):
+            faults.append(f"priority is {priority!r}; expected a whole number from 0 to {HIGHEST_PRIORITY}")
+        properties: object = self.properties
+        if properties is not None and not isinstance(properties, Mapping):
+            faults.append(
+                f"properties is a {type(properties).__name__}; expected a mapping of names to values, "
+                "such as {'region': 'eu'}"
+            )
+        reply_to: Destination | None = None
+        try:
+            reply_to = self.find(self.reply_to) if self.reply_to else None
+        except ConfigurationError as error:
+            faults.extend(f"reply_to is {self.reply_to!r}: {fault}" for fault in error.faults)
+        if faults:
+            raise ConfigurationError(faults)
+        changes: dict[str, Any] = {
+            "correlation_id": self.correlation_id or None,
+            "reply_to": reply_to,
+            "priority": priority,
+            "expiration": None if lives is None else int((time.time() + lives) * 1000),
+        }
+        given = {name: value for name, value in changes.items() if value is not None}
+        return given, timedelta(seconds=delay) if delay else None
+
+    def _read(self) -> Iterator[JmsMessage]:
+        given = self.messages
+        many = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+        faults: list[str] = []
+        for place, item in enumerate(given if many else [given]):
+            try:
+                yield self._message(item)
+            except ConfigurationError as error:
+                where = f"messages[{place}]" if many else "messages"
+                faults.extend(f"{where}: {fault}" for fault in error.faults)
+        if faults:
+            raise ConfigurationError(faults)
+
+    def _message(self, item: object) -> JmsMessage:
+        match item:
+            case JmsMessage():
+                return item
+            case Mapping() if "body_kind" in item:
+                return JmsMessage.from_json(item)
+            case bytes():
+                return JmsMessage.bytes(item, self.properties or {}, type=self.message_type)
+            case str():
+                text = item
+            case None:
+                raise ConfigurationError(
+                    "None is no message; expected a value, which a task that returned nothing doesn't have "
+                    "(for JSON's null send the text 'null')"
+                )
+            case _:
+                text = json_text(item)
+        return JmsMessage.text(text, self.properties or {}, type=self.message_type)
+
+
+def _seconds_until(given: object) -> float:
+    try:
+        moment = given if isinstance(given, datetime) else datetime.fromisoformat(str(given))
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError(
+            f"deliver_at is {given!r}; expected a datetime with a time zone, or such a text: "
+            "'2026-05-04T12:00:00+00:00'"
+        )
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+def send(
+    connection: JmsConnection,
+    outgoing: Sequence[Outgoing],
+    *,
+    transacted: bool = False,
+    limbo: str | None = None,
+) -> list[int]:
+    """Send messages, and wait until the broker has confirmed them.
+
+    Guarantee: that of `JmsPublishOperator`.
+
+    Args:
+        connection: Where to.
+        outgoing: What.
+        transacted: All of them or none.
+        limbo: The connection's name, by which delayed messages are put in limbo where the broker can't delay;
+            `None`: such messages are refused.
+
+    Returns:
+        Their numbers in limbo, if they are there; otherwise nothing.
+
+    Raises:
+        CapabilityError: The broker can't do what is asked; nothing was sent.
+        PermanentBrokerError: The broker refused one; others may be there.
+        InDoubtError: The connection was lost; some may be there.
+    """
+    shelved = limbo is not None and not connection.capabilities.delayed_delivery
+    _check(connection, outgoing, transacted=transacted, shelved=shelved)
+    if limbo is not None and shelved and any(item.delay for item in outgoing):
+        now = datetime.now(UTC)
+        with contextlib.closing(installed_store()) as store:
+            return store.limbo.put([_entry(limbo, item, now) for item in outgoing], now)
+    with connection.session(transacted=transacted) as session:
+        session.send_all(outgoing)
+        if session.transacted:
+            session.commit()
+    return []
+
+
+def _entry(jms_conn_id: str, outgoing: Outgoing, now: datetime) -> LimboEntry:
+    return LimboEntry(
+        jms_conn_id=jms_conn_id,
+        destination=str(outgoing.destination),
+        message=outgoing.message,
+        due_at=now + (outgoing.delay or timedelta()),
+    )
+
+
+def _check(
+    connection: JmsConnection, outgoing: Sequence[Outgoing], *, transacted: bool, shelved: bool
+) -> None:
+    capabilities, broker = connection.capabilities, connection.broker
+    if not shelved and any(item.delay for item in outgoing):
+        capabilities.require(broker, "delayed_delivery", purpose="delay")
+    if any(item.deduplication_id is not None for item in outgoing):
+        capabilities.require(broker, "deduplicating_send", purpose="deduplicate=True")
+    if transacted and len(outgoing) > 1:
+        capabilities.require(broker, "atomic_commit", purpose="transacted=True")
+    kinds = {item.message.body_kind for item in outgoing} - capabilities.body_kinds
+    if kinds:
+        raise CapabilityError(
+            f"messages with a {kind} body can't be sent to {broker}: the body would not survive"
+            for kind in sorted(kinds)
+        )
+
+
+def json_text(value: object) -> str:
+    """Return a value as JSON text.
+
+    Raises:
+        ConfigurationError: JSON has no such value.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(
+            f"a {type(value).__name__} is no message ({error}); expected text, bytes, a JmsMessage, its JSON "
+            "form, or a value that JSON has"
+        ) from None

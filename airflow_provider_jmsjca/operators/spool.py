@@ -1,0 +1,117 @@
+"""Keeps the spool in order."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowException
+
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.quantities import seconds_faults
+from airflow_provider_jmsjca.hooks.spool import spool_path
+from airflow_provider_jmsjca.hooks.task_failures import task_failures
+from airflow_provider_jmsjca.spool.upkeep import NEEDS_CARE, batches, prune, verify
+
+_DAY = 24 * 3600.0
+
+
+class JmsSpoolMaintenanceOperator(BaseOperator):
+    """Removes batches that nobody needs, and names those that somebody has to look after.
+
+    Guarantee: nothing is removed that is needed, as `spool.upkeep.prune` says it.
+
+    Args:
+        spool_path: Directory of the batches; `None` takes what the other operators take. Templated.
+        older_than: Only batches in which nothing has changed for so many seconds are removed.
+        collected: Remove also batches that no job was ever submitted for: those of `JmsCollectOperator`.
+            Whoever reads them must be through by then.
+        forget: Remove also the reports of batches that haven't changed for so many seconds; `None` keeps
+            them. A task that is cleared after that collects anew under the name of the old batch.
+        care_after: Name batches that are unfinished, undone or have unsent rejects, once nothing has changed
+            in them for so many seconds.
+        verify: Read all files and compare them with their digests.
+        dry_run: Remove nothing.
+
+    Returns:
+        `{"batches": 12, "states": {"done": 12}, "pruned": ["..."], "bytes": 1048576, "needs_care": []}`.
+
+    Raises:
+        AirflowException: A file is damaged; the text names each. The other work was done before.
+    """
+
+    template_fields: Sequence[str] = ("spool_path",)
+    ui_color = "#e0e0d0"
+
+    def __init__(
+        self,
+        *,
+        spool_path: str | None = None,
+        older_than: float = 7 * _DAY,
+        collected: bool = False,
+        forget: float | None = None,
+        care_after: float = 3600,
+        verify: bool = True,
+        dry_run: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.spool_path = spool_path
+        self.older_than = older_than
+        self.collected = collected
+        self.forget = forget
+        self.care_after = care_after
+        self.verify = verify
+        self.only_look = dry_run
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Prune, verify what is left, and name what needs care."""
+        del context
+        with task_failures():
+            faults = [
+                *seconds_faults("older_than", self.older_than, least=0),
+                *seconds_faults("care_after", self.care_after, least=0),
+                *(() if self.forget is None else seconds_faults("forget", self.forget, least=0)),
+            ]
+            if faults:
+                raise ConfigurationError(faults)
+            return self._keep_in_order()
+
+    def _keep_in_order(self) -> dict[str, Any]:
+        spool = spool_path(self.spool_path)
+        if not spool.exists():
+            return {"batches": 0, "states": {}, "pruned": [], "bytes": 0, "needs_care": []}
+        removed = prune(
+            spool,
+            older_than=timedelta(seconds=self.older_than),
+            collected=self.collected,
+            forget=None if self.forget is None else timedelta(seconds=self.forget),
+            dry_run=self.only_look,
+        )
+        for gone in removed:
+            self.log.info("%s %s", "Would prune" if self.only_look else "Pruned", gone)
+        found = list(batches(spool))
+        latest = time.time() - self.care_after
+        care = [each for each in found if each.state in NEEDS_CARE and each.changed <= latest]
+        for each in care:
+            self.log.warning(
+                "Batch %s is %s: its messages are in %s and nowhere else; clear its task, or see "
+                "`airflow jms spool show`",
+                each.batch_id,
+                each.state,
+                each.folder,
+            )
+        damaged = [fault for each in found if self.verify and (fault := verify(each)) is not None]
+        if damaged:
+            raise AirflowException("; ".join(damaged))
+        return {
+            "batches": len(found),
+            "states": dict(Counter(str(each.state) for each in found)),
+            "pruned": [each.batch_id for each in removed],
+            "bytes": sum(each.bytes for each in removed),
+            "needs_care": [each.batch_id for each in care],
+        }

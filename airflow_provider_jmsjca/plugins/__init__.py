@@ -1,0 +1,1 @@
+"""What the scheduler runs for us. Nobody imports it but Airflow."""

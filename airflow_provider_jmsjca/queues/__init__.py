@@ -1,0 +1,1 @@
+"""JMS for Airflow's `MessageQueueTrigger`."""

@@ -1,0 +1,95 @@
+"""Tells a job that failed because of its messages from one that failed because of the machines under it.
+
+| because of the data | not because of the data |
+|---|---|
+| `PoisonMessageError`, which a script raises to say so | everything of the spool and of the configuration |
+| Spark's data exceptions: SQLSTATE 22, and `raise_error` (P0001) | lost executors, memory, a failed shuffle |
+| what a Python or Scala function raised for a row | a Python function that lacks a module, a file, memory |
+| `ValueError`, `ArithmeticError` of the driver's script | any other exception of the script |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
+from airflow_provider_jmsjca.spool.splits import DataFailure
+
+# 22: data exception; 39: a user's function raised; P0001: raise_error and assert_true.
+_SQL_STATES = ("22", "39", "P0001")
+_PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
+# What a Python worker says when the trouble isn't the row.
+_SURROUNDINGS = frozenset(
+    {
+        "BrokenPipeError",
+        "ChildProcessError",
+        "ConnectionAbortedError",
+        "ConnectionError",
+        "ConnectionRefusedError",
+        "ConnectionResetError",
+        "EOFError",
+        "FileNotFoundError",
+        "ImportError",
+        "InterruptedError",
+        "KeyboardInterrupt",
+        "MemoryError",
+        "ModuleNotFoundError",
+        "OSError",
+        "PermissionError",
+        "SystemExit",
+        "TimeoutError",
+    }
+)
+
+
+def data_failure(error: BaseException, stored: tuple[str, ...] = ()) -> DataFailure | None:
+    """Return why a script failed because of its data, or `None` if it failed for another reason.
+
+    Args:
+        error: What ended the script.
+        stored: Tables that it had committed rows to before.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
+
+    if isinstance(error, PySparkException):
+        for cause in _causes(error):
+            said = _of_python(cause) if type(cause).__name__ == "PythonException" else _of_spark(cause)
+            if said is not None:
+                return DataFailure(exception_class=said[0], exception_message=said[1], stored=stored)
+        return None
+    if isinstance(error, PoisonMessageError) or (
+        isinstance(error, ValueError | ArithmeticError) and not isinstance(error, JmsError)
+    ):
+        name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+        return DataFailure(exception_class=name, exception_message=str(error), stored=stored)
+    return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception of Spark's and what caused it, the outermost first."""
+    found: BaseException | None = error
+    while found is not None:
+        yield found
+        found = getattr(found, "_cause", None)
+
+
+def _of_spark(error: BaseException) -> tuple[str, str] | None:
+    state = getattr(error, "getSqlState", lambda: None)()
+    if not isinstance(state, str) or not state.startswith(_SQL_STATES):
+        return None
+    condition = getattr(error, "getCondition", lambda: None)()
+    return f"org.apache.spark.{condition or type(error).__name__}", _first_paragraph(str(error))
+
+
+def _of_python(error: BaseException) -> tuple[str, str] | None:
+    """Return class and text of what a Python function raised: the last line of its traceback."""
+    lines = str(error).partition("Traceback (most recent call last):")[2].splitlines()
+    found = [match for line in lines if (match := _PYTHON_ERROR.match(line))]
+    if not found or found[-1][1] in _SURROUNDINGS:
+        return None
+    return found[-1][1], found[-1][2] or ""
+
+
+def _first_paragraph(text: str) -> str:
+    return text.partition("\n\nJVM stacktrace")[0].partition("\n\n")[0].strip()

@@ -1,0 +1,252 @@
+"""Runs a script on a batch and, where it fails because of its data, on ever smaller parts of the batch.
+
+    spark-submit bisecting.py --application job.py --splits 64 --manifest ... --batch-id ... --fence ... [...]
+
+The script is run as it is, in this driver, once for each part; `argv` names the part as it would name a
+batch. Parts that succeed are stored under names of their own. A message that fails alone is turned away with
+the exception. When nothing is left, the batch is done, with what its parts stored and turned away.
+
+Guarantee: every message is stored once or turned away once. Killed at any point, the next attempt goes on
+with the parts that aren't done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import runpy
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, SpoolError
+from airflow_provider_jmsjca.spark.job import check_name, leave
+from airflow_provider_jmsjca.spool.attempts import (
+    DONE,
+    Done,
+    RejectsFile,
+    check_fence,
+    committing,
+    current_fence,
+)
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.sealing import Staged, open_plain, seal
+from airflow_provider_jmsjca.spool.splits import (
+    DataFailure,
+    Rows,
+    all_rows,
+    make_part,
+    part_folder,
+    parts,
+    place_in_batch,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the job.
+
+    Args:
+        arguments: Without the script's name; `None` means the command line's.
+    """
+    parser = argparse.ArgumentParser(description=__doc__, add_help=False, allow_abbrev=False)
+    parser.add_argument("--application", required=True)
+    parser.add_argument("--splits", required=True, type=int)
+    parser.add_argument("--manifest", required=True)
+    parser.add_argument("--batch-id", required=True)
+    parser.add_argument("--fence", required=True, type=int)
+    asked, rest = parser.parse_known_args(arguments)
+    try:
+        manifest = Manifest.read(asked.manifest)
+        check_name(manifest, asked.batch_id)
+        if Done.read(manifest.folder) is not None:
+            _say(f"batch {manifest.batch_id} is done already")
+            return
+        check_fence(manifest.folder, asked.fence)
+        manifest.verify()
+        _Bisection(manifest, asked.fence, asked.application, rest, asked.splits).run()
+    except (SpoolError, ConfigurationError) as error:
+        leave(error)
+
+
+class _Bisection:
+    """One attempt at a batch.
+
+    Args:
+        manifest: The batch.
+        fence: The number of this attempt, which its attempts at the parts have too.
+        application: The script.
+        rest: Arguments of the script.
+        limit: How many parts may be split, over all attempts.
+    """
+
+    def __init__(
+        self, manifest: Manifest, fence: int, application: str, rest: Sequence[str], limit: int
+    ) -> None:
+        self._manifest = manifest
+        self._fence = fence
+        self._application = application
+        self._rest = rest
+        self._limit = limit
+        self._splits = len(parts(manifest.folder)) // 2
+        self._alone: dict[Rows, DataFailure] = {}
+        self._done: list[tuple[Rows, Path]] = []
+
+    def run(self) -> None:
+        whole = all_rows(self._manifest)
+        self._settle(whole, inferred=False)
+        if not self._done or self._done[0][0] != whole:
+            self._finish()
+
+    def _settle(self, rows: Rows, *, inferred: bool) -> bool:
+        """Store a part or what can be stored of it; tell whether that is all of it.
+
+        Args:
+            rows: Which part.
+            inferred: The part fails, for the half that was split off it does not.
+        """
+        check_fence(self._manifest.folder, self._fence)
+        folder = part_folder(self._manifest, rows)
+        if Done.read(folder) is not None:
+            self._done.append((rows, folder))
+            return True
+        if rows.first < rows.last and (self._was_split(rows) or inferred):
+            return self._halve(rows, fails=inferred)
+        part = (
+            self._manifest
+            if rows == all_rows(self._manifest)
+            else make_part(self._manifest, rows, self._fence)
+        )
+        failure = self._attempt(part)
+        if failure is None:
+            self._done.append((rows, folder))
+            return True
+        _say(f"rows {rows} fail: {failure.exception_class}: {failure.exception_message}")
+        if failure.stored:
+            raise ConfigurationError(
+                f"batch {self._manifest.batch_id} can't be bisected: the script stored rows in "
+                f"{', '.join(failure.stored)} before it failed because of its data "
+                f"({failure.exception_class}: {failure.exception_message}); let it do all that can fail "
+                "before its first batch.write"
+            )
+        if rows.first == rows.last:
+            self._alone[rows] = failure
+            return False
+        return self._halve(rows, fails=True)
+
+    def _was_split(self, rows: Rows) -> bool:
+        return any(part_folder(self._manifest, half).exists() for half in rows.halves())
+
+    def _halve(self, rows: Rows, *, fails: bool) -> bool:
+        """Settle the halves of a part; `fails` says that the script, as it is now, fails on the whole."""
+        left, right = rows.halves()
+        if not self._was_split(rows):
+            if self._splits >= self._limit:
+                raise ConfigurationError(
+                    f"batch {self._manifest.batch_id}: {self._limit} splits were not enough; "
+                    f"{len(self._alone)} messages failed alone, none is turned away. If it isn't the data, "
+                    "mend the job; otherwise raise bisect_splits; then clear the task, which goes on"
+                )
+            self._splits += 1
+            _say(f"rows {rows} are split into {left} and {right}")
+            # Both are there before one is run: what was split stays split.
+            for half in (left, right):
+                make_part(self._manifest, half, self._fence)
+        good = self._settle(left, inferred=False)
+        return self._settle(right, inferred=good and fails) and good
+
+    def _attempt(self, part: Manifest) -> DataFailure | None:
+        """Run the script on a part; return why it failed, if that was because of its data.
+
+        Raises:
+            Exception: What the script raised for another reason.
+            SystemExit: It left so.
+        """
+        if part.folder != self._manifest.folder:
+            with committing(part.folder):
+                if current_fence(part.folder) > self._fence:
+                    raise FencedError(f"{part.folder}: a newer attempt works on it: stopping")
+                seal(part.folder / f"fence-{self._fence:06d}", b"")
+        _say(f"running {self._application} on {part.rows} messages of {part.batch_id}")
+        fence = str(self._fence)
+        sys.argv = [self._application, "--manifest", part.uri, "--batch-id", part.batch_id, "--fence", fence]
+        sys.argv += self._rest
+        sys.path[0] = str(Path(self._application).parent)
+        ended: BaseException | None = None
+        try:
+            runpy.run_path(self._application, run_name="__main__")
+        except SystemExit as left:
+            ended = left if left.code not in {0, None} else None
+        except Exception as raised:  # noqa: BLE001 - it is raised below, unless the data were at fault
+            ended = raised
+        failure = DataFailure.read(part.folder).get(self._fence)
+        if failure is None and ended is not None:
+            raise ended
+        if failure is None and Done.read(part.folder) is None:
+            raise SpoolError(
+                f"{part.folder}: the script ended without an error but there is no {DONE}: it must use "
+                "airflow_provider_jmsjca.spark.job.Batch in a `with` block"
+            )
+        return failure
+
+    def _finish(self) -> None:
+        """Say in the batch's name what its parts stored and turned away."""
+        folder, stored = self._manifest.folder, Counter[str]()
+        for _, part in self._done:
+            done = Done.read(part)
+            stored.update({} if done is None else done.stored)
+        path = folder / f"rejects-{self._fence:06d}-000000.jsonl"
+        count, digest = 0, hashlib.sha256()
+        with Staged(path) as file:
+            for reject in self._rejects():
+                line = json.dumps(reject).encode() + b"\n"
+                file.write(line)
+                digest.update(line)
+                count += 1
+            if count and not file.seal():
+                raise SpoolError(f"{path}: there already: two jobs run as one attempt")
+        rejects = (RejectsFile(file=path.name, rows=count, sha256=digest.hexdigest()),) if count else ()
+        done = Done(
+            batch_id=self._manifest.batch_id,
+            fence=self._fence,
+            rows=self._manifest.rows,
+            stored=dict(stored),
+            rejected=count,
+            rejects=rejects,
+            finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        )
+        with committing(folder):
+            check_fence(folder, self._fence)
+            if not done.create(folder):
+                raise FencedError(f"{folder}: another attempt has finished this batch")
+        _say(f"done after {self._splits} splits: stored {dict(stored)}, turned away {count}")
+
+    def _rejects(self) -> Iterator[dict[str, object]]:
+        for rows, failure in self._alone.items():
+            segment, position = place_in_batch(self._manifest, rows, 0, 0)
+            yield {
+                "segment": segment,
+                "position": position,
+                "exception_class": failure.exception_class,
+                "exception_message": failure.exception_message,
+            }
+        for rows, folder in self._done:
+            done = Done.read(folder)
+            for file in () if done is None else done.rejects:
+                with os.fdopen(open_plain(folder / file.file), "rb") as lines:
+                    for line in lines:
+                        reject = json.loads(line)
+                        place = place_in_batch(self._manifest, rows, reject["segment"], reject["position"])
+                        yield reject | {"segment": place[0], "position": place[1]}
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"Bisecting: {text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    main()

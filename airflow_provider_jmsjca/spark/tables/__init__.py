@@ -1,0 +1,24 @@
+"""Tables that a batch is written to, one module for each format. Doing it twice leaves one copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+BATCH_COLUMN: Final = "batch_id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """Who writes.
+
+    Attributes:
+        batch_id: Names the batch in the table.
+        folder: The batch's folder, for the fence.
+        fence: This attempt's number.
+    """
+
+    batch_id: str
+    folder: Path
+    fence: int

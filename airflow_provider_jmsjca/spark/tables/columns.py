@@ -1,0 +1,102 @@
+"""What becomes of a table's columns when a batch is written to it.
+
+A column that is new widens the table, and is NULL in older batches. A column that the batch doesn't have is
+NULL in this batch. A column whose type has changed is refused: readers could no longer read the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+
+def widened(table: str, found: StructType | None, rows: StructType) -> StructType:
+    """Return the columns of a table once it has rows with these columns; all are nullable.
+
+    Args:
+        table: Its name, for the error.
+        found: The table's columns; `None` for a table that has no rows yet.
+        rows: The columns of what is to be written.
+
+    Raises:
+        ConfigurationError: The type of a column, or of a part of it, differs: which, and both types.
+    """
+    faults: list[str] = []
+    columns = _merged(found if found is not None else rows, rows, "", faults)
+    if faults:
+        raise ConfigurationError(
+            f"table {table}: {'; '.join(faults)}. Nothing was written: cast the column to the table's type, "
+            "give it another name, or write to another table"
+        )
+    return columns  # type: ignore[return-value]  # of two structs it makes a struct
+
+
+def check_partitions(table: str, found: Sequence[str] | None, asked: Sequence[str]) -> None:
+    """Refuse to partition a table in two ways: readers couldn't tell its columns.
+
+    Raises:
+        ConfigurationError: They differ, or are in another order.
+    """
+    if found is not None and list(found) != list(asked):
+        raise ConfigurationError(
+            f"table {table}: is partitioned by {', '.join(found) or 'nothing else than the batch'}, and this "
+            f"batch would be by {', '.join(asked) or 'nothing else'}. Nothing was written: set "
+            f"partition_by to {list(found)}, or write to another table"
+        )
+
+
+def type_name(kind: DataType) -> str:
+    """Return a type as a user writes it."""
+    from pyspark.sql.types import ArrayType, MapType, StructType  # noqa: PLC0415 - only jobs have pyspark
+
+    match kind:
+        case StructType():
+            inner = (
+                f"{field.name}: {type_name(field.dataType)}{'' if field.nullable else ' NOT NULL'}"
+                for field in kind.fields
+            )
+            return f"STRUCT<{', '.join(inner)}>"
+        case ArrayType():
+            return f"ARRAY<{type_name(kind.elementType)}>"
+        case MapType():
+            return f"MAP<{type_name(kind.keyType)}, {type_name(kind.valueType)}>"
+    return kind.simpleString().upper()
+
+
+def _merged(found: DataType, rows: DataType, path: str, faults: list[str]) -> DataType:
+    from pyspark.sql.types import (  # noqa: PLC0415 - only jobs have pyspark
+        ArrayType,
+        MapType,
+        StructField,
+        StructType,
+    )
+
+    match found, rows:
+        case StructType(), StructType():
+            types = {field.name: field.dataType for field in found.fields}
+            spelled = {name.lower(): name for name in types}
+            for field in rows.fields:
+                place = f"{path}{field.name}"
+                known = spelled.setdefault(field.name.lower(), field.name)
+                if known != field.name:
+                    faults.append(f"column {place!r} is {path}{known!r} in the table, in other letters")
+                else:
+                    kind = types.get(field.name, field.dataType)
+                    types[field.name] = _merged(kind, field.dataType, f"{place}.", faults)
+            return StructType([StructField(name, kind) for name, kind in types.items()])
+        case ArrayType(), ArrayType():
+            return ArrayType(_merged(found.elementType, rows.elementType, f"{path[:-1]}[].", faults))
+        case MapType(), MapType():
+            key = _merged(found.keyType, rows.keyType, f"{path[:-1]}[key].", faults)
+            return MapType(key, _merged(found.valueType, rows.valueType, f"{path[:-1]}[].", faults))
+    if found != rows:
+        faults.append(
+            f"column {path[:-1]!r} is {type_name(found)} in the table, and {type_name(rows)} in what this "
+            "batch would write"
+        )
+    return found

@@ -1,0 +1,292 @@
+"""A folder of Parquet files, in which each batch is the partition `batch_id=<id>`.
+
+On a file system of this machine the rows are written to `_staging/` inside the table, which Spark doesn't
+read, and appear by one rename. Elsewhere (HDFS, object stores) Spark itself overwrites the partition.
+
+The table's columns stand in `_common_metadata`, a Parquet file without rows. Spark takes a table's columns
+from there, so that its readers see every column of every batch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import pyarrow.parquet as pq
+
+from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
+from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, Attempt
+from airflow_provider_jmsjca.spark.tables.columns import check_partitions, widened
+from airflow_provider_jmsjca.spool.attempts import check_fence, committing, locked
+from airflow_provider_jmsjca.spool.manifest import path_for_spark, uri_to_path
+from airflow_provider_jmsjca.spool.sealing import synchronize_folder, synchronize_tree
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+STAGING: Final = "_staging"
+COLUMNS: Final = "_common_metadata"
+_SPARK_COLUMNS: Final = b"org.apache.spark.sql.parquet.row.metadata"
+# Parquet's writer looks at the size of a page and of a row group after 100 rows; of large messages that is
+# more than a worker's memory.
+_BY_SIZE: Final = {
+    "parquet.page.size.row.check.min": "1",
+    "parquet.block.size.row.check.min": "1",
+}
+_LOCK_SECONDS: Final = 60.0
+
+
+def replace_by_rename(df: DataFrame, table: Path, attempt: Attempt, partition_by: Sequence[str]) -> int:
+    """Write the rows aside and put them in the place of what the batch has in the table.
+
+    Guarantee: the table has all of these rows or none of them, whenever the process dies; when this returns
+    they survive a crash of the machine, on which the driver sees the table's folder. Where an earlier
+    attempt had put rows of this batch, those leave the moment before these appear. An attempt that was
+    fenced off changes nothing in the table. Columns are added to the table the moment before the rows that
+    have them.
+
+    Args:
+        df: The rows.
+        table: The table's folder; created if missing.
+        attempt: Who writes.
+        partition_by: Further columns to partition by, below the batch.
+
+    Returns:
+        How many rows were written.
+
+    Raises:
+        ConfigurationError: The table has a column of this name and another type, or is partitioned otherwise.
+        FencedError: A newer attempt has begun.
+        SpoolError: The operating system refused.
+    """
+    spark = df.sparkSession
+    aside = table / STAGING / attempt.batch_id
+    staged, replaced = aside / f"new-{uuid.uuid4().hex}", aside / f"old-{uuid.uuid4().hex}"
+    place = table / f"{BATCH_COLUMN}={attempt.batch_id}"
+    rows = df.drop(BATCH_COLUMN)
+    stored = rows.drop(*partition_by).schema
+    others = _LocalTable(table, spark, without=attempt.batch_id)
+    try:
+        check_partitions(str(table), others.partitions(), partition_by)
+        widened(str(table), others.columns(), stored)
+        with committing(attempt.folder):
+            check_fence(attempt.folder, attempt.fence)
+            if aside.exists():
+                shutil.rmtree(aside)
+        rows.write.options(**_BY_SIZE).partitionBy(*partition_by).parquet(path_for_spark(staged))
+        count = sum(int(pq.read_metadata(file).num_rows) for file in staged.rglob("*.parquet"))
+        synchronize_tree(staged)
+        for folder in (table, table.parent):  # they may be new
+            synchronize_folder(folder)
+        is_placed = False
+        while not is_placed:
+            found = others.columns()
+            columns = widened(str(table), found, stored)
+            document = None
+            if columns != found or not (table / COLUMNS).exists():
+                folder = aside / f"columns-{uuid.uuid4().hex}"
+                _write_columns(spark, columns, path_for_spark(folder))
+                (document,) = folder.glob("part-*.parquet")
+            with committing(attempt.folder), _locked(table):
+                check_fence(attempt.folder, attempt.fence)
+                if others.columns() != found:
+                    continue  # another batch has added columns meanwhile
+                if document is not None:
+                    document.replace(table / COLUMNS)
+                if place.exists():
+                    place.rename(replaced)
+                staged.rename(place)
+                synchronize_folder(table)
+                shutil.rmtree(aside)
+                is_placed = True
+    except OSError as error:
+        raise SpoolError(f"{place}: can't be written: {error.strerror or error}") from error
+    return count
+
+
+def replace_by_overwrite(df: DataFrame, table: str, attempt: Attempt, partition_by: Sequence[str]) -> int:
+    """Let Spark overwrite the batch's partition; arguments, result and errors as `replace_by_rename`.
+
+    Guarantee: written twice there is one copy. The fence is looked at before and after; an older attempt that
+    is in the middle when a newer one begins may still finish, with the same rows. A batch without rows leaves
+    what an earlier attempt wrote. Of two batches that add columns at the same moment one may have to be
+    written again before readers see its columns.
+    """
+    from pyspark.sql import Observation  # noqa: PLC0415 - only jobs have pyspark
+    from pyspark.sql import functions as sql  # noqa: PLC0415 - as above
+
+    check_fence(attempt.folder, attempt.fence)
+    spark = df.sparkSession
+    rows = df.drop(BATCH_COLUMN)
+    others = _RemoteTable(table, spark, without=attempt.batch_id)
+    check_partitions(table, others.partitions(), partition_by)
+    found = others.columns()
+    columns = widened(table, found, rows.drop(*partition_by).schema)
+    if columns != found or not others.is_recorded():
+        others.record(columns)
+    observation = Observation()
+    rows = rows.withColumn(BATCH_COLUMN, sql.lit(attempt.batch_id))
+    rows = rows.observe(observation, sql.count("*").alias("rows"))
+    (
+        rows.write.mode("overwrite")
+        .options(partitionOverwriteMode="dynamic", **_BY_SIZE)
+        .partitionBy(BATCH_COLUMN, *partition_by)
+        .parquet(table)
+    )
+    check_fence(attempt.folder, attempt.fence)
+    return int(observation.get["rows"])
+
+
+class _LocalTable:
+    """What a table on a file system of this machine has without one batch, which is about to be replaced."""
+
+    def __init__(self, table: Path, spark: SparkSession, *, without: str) -> None:
+        self._table = table
+        self._spark = spark
+        self._own = f"{BATCH_COLUMN}={without}"
+
+    def _a_file(self) -> Path | None:
+        batches = (path for path in self._table.glob(f"{BATCH_COLUMN}=*") if path.name != self._own)
+        return next(
+            (file.relative_to(self._table) for path in batches for file in path.rglob("*.parquet")), None
+        )
+
+    def partitions(self) -> list[str] | None:
+        """Return what the table is partitioned by, below the batch; `None` if it has no rows."""
+        file = self._a_file()
+        return None if file is None else _partitions(file.parts)
+
+    def columns(self) -> StructType | None:
+        """Return the table's columns without those it is partitioned by; `None` if it has no rows."""
+        from pyspark.sql.types import StructType  # noqa: PLC0415 - only jobs have pyspark
+
+        file = self._a_file()
+        if file is None:
+            return None
+        try:
+            found = (pq.read_metadata(self._table / COLUMNS).metadata or {}).get(_SPARK_COLUMNS)
+        except FileNotFoundError:
+            found = None
+        if found is not None:
+            return StructType.fromJson(json.loads(found))
+        return _all_columns(self._spark, path_for_spark(self._table), _partitions(file.parts))
+
+
+class _RemoteTable:
+    """As `_LocalTable`, through Hadoop's file systems."""
+
+    def __init__(self, table: str, spark: SparkSession, *, without: str) -> None:
+        self._table = table
+        self._spark = spark
+        self._own = f"{BATCH_COLUMN}={without}"
+        context: Any = spark.sparkContext
+        # PySpark has no public way to a file system of Hadoop's.
+        self._path: Any = context._jvm.org.apache.hadoop.fs.Path  # noqa: SLF001
+        self._files: Any = self._path(table).getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001
+
+    def _a_file(self) -> tuple[str, ...] | None:
+        table = self._path(self._table)
+        if not self._files.exists(table):
+            return None
+        root = self._files.resolvePath(table).toString()
+        for folder in self._files.listStatus(table):
+            name = folder.getPath().getName()
+            if name.startswith(f"{BATCH_COLUMN}=") and name != self._own:
+                found = self._files.listFiles(folder.getPath(), True)
+                while found.hasNext():
+                    path = found.next().getPath().toString()
+                    if path.endswith(".parquet"):
+                        return tuple(path.removeprefix(root).strip("/").split("/"))
+        return None
+
+    def partitions(self) -> list[str] | None:
+        """As `_LocalTable.partitions`."""
+        file = self._a_file()
+        return None if file is None else _partitions(file)
+
+    def columns(self) -> StructType | None:
+        """As `_LocalTable.columns`."""
+        file = self._a_file()
+        if file is None:
+            return None
+        if self.is_recorded():
+            return self._spark.read.parquet(self._path(self._table, COLUMNS).toString()).schema
+        return _all_columns(self._spark, self._table, _partitions(file))
+
+    def is_recorded(self) -> bool:
+        """Tell whether the table's columns are written down."""
+        return bool(self._files.exists(self._path(self._table, COLUMNS)))
+
+    def record(self, columns: StructType) -> None:
+        """Write down the table's columns."""
+        staged = self._path(self._table, f"{STAGING}/columns-{uuid.uuid4().hex}")
+        _write_columns(self._spark, columns, staged.toString())
+        (file,) = (
+            each for each in self._files.listStatus(staged) if each.getPath().getName().startswith("part-")
+        )
+        record = self._path(self._table, COLUMNS)
+        self._files.delete(record, False)
+        self._files.rename(file.getPath(), record)
+        self._files.delete(staged, True)
+
+
+def _partitions(file: Sequence[str]) -> list[str]:
+    """Return what a file's folders, below that of the batch, are named by."""
+    return [folder.partition("=")[0] for folder in file[1:-1]]
+
+
+def _all_columns(spark: SparkSession, table: str, partitions: Sequence[str]) -> StructType:
+    """Return the columns of a table that doesn't say them, from every file it has.
+
+    Raises:
+        ConfigurationError: The files disagree about a type.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
+
+    try:
+        found = spark.read.option("mergeSchema", "true").parquet(table)
+    except PySparkException as error:
+        (what, *_) = str(error).strip().splitlines()
+        raise ConfigurationError(
+            f"table {table}: its batches have columns of one name and different types; write to another "
+            f"table: {what}"
+        ) from error
+    return found.drop(BATCH_COLUMN, *partitions).schema
+
+
+def _write_columns(spark: SparkSession, columns: StructType, place: str) -> None:
+    """Let Spark write one file without rows."""
+    spark.createDataFrame([], columns).coalesce(1).write.parquet(place)
+
+
+@contextmanager
+def _locked(table: Path) -> Iterator[None]:
+    """Keep other batches from changing the table's columns meanwhile."""
+    with locked(os.open(table, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), table, _LOCK_SECONDS):
+        yield
+
+
+def local_path(df: DataFrame, table: str) -> Path | None:
+    """Return the table's folder if it is on a file system of this machine, else `None`.
+
+    Raises:
+        ConfigurationError: The path is neither absolute nor a URI.
+    """
+    scheme = urlsplit(table).scheme
+    if scheme:
+        return uri_to_path(table) if scheme == "file" else None
+    if not table.startswith("/"):
+        raise ConfigurationError(
+            f"table path {table!r}: expected an absolute path or a URI such as file:///..."
+        )
+    # PySpark has no public way to ask what a path without scheme means.
+    default = df.sparkSession.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
+    return Path(table) if str(default).startswith("file:") else None

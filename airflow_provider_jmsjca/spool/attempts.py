@@ -1,0 +1,230 @@
+"""Which attempt at a batch may commit, and that it did.
+
+An attempt takes a fence number before it submits its job. A job may commit only while its number is the
+highest: when the task was retried, an older driver that still runs (killing the JVM doesn't kill a Python
+driver) finds a higher one and stops.
+
+Files in the batch's folder: `fence-000001`, `fence-000002`, ... one for each attempt; `commit.lock`, held
+while an attempt looks at the fence and commits, so that no newer one can begin in between; `_DONE`, created
+once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from airflow_provider_jmsjca.errors import FencedError, SpoolError
+from airflow_provider_jmsjca.spool.sealing import numbered, open_plain, read_document, seal
+
+DONE: Final = "_DONE"
+COMMIT_LOCK: Final = "commit.lock"
+DEAD_LETTERED: Final = "dead-lettered"
+"""Stem of the marks that say how many rejects have been sent."""
+_FENCE: Final = "fence"
+_POLL_SECONDS = 0.05
+_REJECTS_FILE = re.compile(r"rejects-[0-9]{6,20}-[0-9]{6,20}\.jsonl")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def take_fence(folder: Path) -> int:
+    """Begin an attempt: return a number higher than any before, which shuts out the attempts before.
+
+    Guarantee: once it has returned, no older attempt puts anything into a table by renaming (see `tables`).
+
+    Args:
+        folder: The batch's folder.
+
+    Raises:
+        SpoolError: The folder can't be written, or an older attempt has been committing for a minute.
+    """
+    with committing(folder):
+        number = current_fence(folder) + 1
+        if not seal(folder / f"{_FENCE}-{number:06d}", b""):
+            raise SpoolError(f"{folder}: fence {number} appeared although {COMMIT_LOCK} was held")
+        return number
+
+
+@contextmanager
+def committing(folder: Path, timeout: float = 60.0) -> Iterator[None]:
+    """Keep other attempts from committing or beginning meanwhile; for renames, not for long work.
+
+    Args:
+        folder: The batch's folder.
+        timeout: How long to wait for another attempt's commit, in seconds.
+
+    Raises:
+        SpoolError: The other attempt didn't end, or the lock can't be had.
+    """
+    path = folder / COMMIT_LOCK
+    try:
+        with locked(open_plain(path, os.O_RDWR | os.O_CREAT), path, timeout):
+            yield
+    except OSError as error:
+        raise SpoolError(f"{path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def locked(descriptor: int, path: Path, timeout: float) -> Iterator[None]:
+    """Hold the `flock` of an open file meanwhile, and close the file.
+
+    Args:
+        descriptor: The file.
+        path: Its name, for the error.
+        timeout: How long to wait for whoever holds it, in seconds.
+
+    Raises:
+        SpoolError: It was held all that time.
+        OSError: Its file system has no locks.
+    """
+    deadline = time.monotonic() + timeout
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise SpoolError(
+                        f"{path}: another process has held its lock for {timeout:.0f} s; end that process"
+                    ) from None
+                time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def current_fence(folder: Path) -> int:
+    """Return the number of the newest attempt; 0 if there was none.
+
+    Raises:
+        SpoolError: The folder can't be read.
+    """
+    try:
+        fences = numbered(folder, _FENCE)
+    except OSError as error:
+        raise SpoolError(f"{folder}: can't be read: {error.strerror or error}") from error
+    return fences[-1][0] if fences else 0
+
+
+def dead_lettered(folder: Path) -> int:
+    """Return how many of a batch's rejects have been sent to the dead-letter destination.
+
+    Raises:
+        OSError: The folder can't be read.
+    """
+    marks = numbered(folder, DEAD_LETTERED)
+    return marks[-1][0] if marks else 0
+
+
+def check_fence(folder: Path, fence: int) -> None:
+    """Refuse to go on if this isn't the newest attempt.
+
+    Raises:
+        FencedError: A newer attempt has begun, or this one never did.
+    """
+    current = current_fence(folder)
+    if fence != current:
+        raise FencedError(f"{folder}: this is attempt {fence}, but attempt {current} may commit: stopping")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectsFile:
+    """A file of rejects that counts: those of attempts that didn't finish don't.
+
+    Attributes:
+        file: Its name in the batch's folder.
+        sha256: The digest of the whole file.
+    """
+
+    file: str
+    rows: int
+    sha256: str
+
+    @classmethod
+    def checked(cls, found: Any) -> Self:
+        """Return what stands in a report.
+
+        Raises:
+            ValueError: It is of another form, or names a file that no job writes, such as `../../file`.
+        """
+        if not isinstance(found, dict) or set(found) != {"file", "rows", "sha256"}:
+            raise ValueError(f"rejects: expected file, rows and sha256, found {found!r:.200}")
+        for name, pattern in (("file", _REJECTS_FILE), ("sha256", _SHA256)):
+            if not isinstance(found[name], str) or not pattern.fullmatch(found[name]):
+                raise ValueError(f"rejects: {name}: expected {pattern.pattern}, found {found[name]!r:.200}")
+        return cls(file=found["file"], rows=_count("rejects: rows", found["rows"]), sha256=found["sha256"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What a job reports when it has finished: the content of `_DONE`.
+
+    Attributes:
+        fence: The attempt that did it.
+        rows: Messages in the batch.
+        stored: Rows written by table path.
+        rejected: Messages the job turned away.
+        finished: When, ISO 8601 in UTC.
+    """
+
+    batch_id: str
+    fence: int
+    rows: int
+    stored: dict[str, int]
+    rejected: int
+    rejects: tuple[RejectsFile, ...]
+    finished: str
+
+    def create(self, folder: Path) -> bool:
+        """Seal the report; `False` if another attempt did it first."""
+        return seal(folder / DONE, json.dumps(asdict(self), indent=2, sort_keys=True).encode() + b"\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> Done | None:
+        """Return the report of a batch, or `None` if it isn't done.
+
+        Raises:
+            SpoolError: There is one, but not of this form.
+        """
+        path = folder / DONE
+        try:
+            return cls._checked(read_document(path))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise SpoolError(f"{path}: can't be read: {error.strerror or error}") from error
+        except ValueError as error:
+            raise SpoolError(f"{path}: not the report of a finished batch: {error}") from error
+
+    @classmethod
+    def _checked(cls, found: Any) -> Self:
+        names = {"batch_id", "fence", "rows", "stored", "rejected", "rejects", "finished"}
+        if not isinstance(found, dict) or set(found) != names:
+            raise ValueError(f"expected an object with {', '.join(sorted(names))}")
+        for name, kind in (("batch_id", str), ("finished", str), ("stored", dict), ("rejects", list)):
+            if not isinstance(found[name], kind):
+                raise ValueError(f"{name}: expected {kind.__name__}, found {found[name]!r:.200}")  # noqa: TRY004 - bad content
+        return cls(
+            batch_id=found["batch_id"],
+            fence=_count("fence", found["fence"]),
+            rows=_count("rows", found["rows"]),
+            stored={table: _count(f"stored: {table}", rows) for table, rows in found["stored"].items()},
+            rejected=_count("rejected", found["rejected"]),
+            rejects=tuple(RejectsFile.checked(item) for item in found["rejects"]),
+            finished=found["finished"],
+        )
+
+
+def _count(name: str, found: Any) -> int:
+    if type(found) is not int or found < 0:
+        raise ValueError(f"{name}: expected a whole number of at least 0, found {found!r:.200}")
+    return found

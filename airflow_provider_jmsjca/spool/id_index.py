@@ -1,0 +1,452 @@
+"""An index of the messages in an activation's batches, so that opening a batch doesn't read all others.
+
+Folder `.known/<digest of the activation>` of the spool:
+
+| file | content |
+|---|---|
+| `open-<random>-<batch id>` | empty; the batch may grow, or the index hasn't got all of its segments yet |
+| `ids-000001.arrow` | a SHA-256, then sorted hashes of the keys in sealed segments; the highest counts |
+
+The batches are the truth, the index can be made from them: where it is missing or damaged it is. A batch is
+registered durably before anything in it can be acknowledged, and struck off only once a sealed index, the
+newest, has what its manifest lists. So at each moment index and registered batches together hold everything
+within the horizon, wherever a process dies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import time
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.spool.known_ids import SEGMENT_STEM, Horizon, activation_of, read_ids
+from airflow_provider_jmsjca.spool.manifest import MANIFEST
+from airflow_provider_jmsjca.spool.sealing import (
+    FILE_MODE,
+    make_folder,
+    numbered,
+    read_plain,
+    seal,
+    synchronize_folder,
+)
+
+INDEX_FOLDER: Final = ".known"
+_log = logging.getLogger(__name__)
+_FORMAT: Final = 1
+_STEM: Final = "ids"
+_OPEN: Final = "open-"
+_RANDOM_DIGITS: Final = 32
+_DIGEST_BYTES: Final = 32
+_COLUMNS: Final = pa.schema([("key", pa.uint64()), ("segment", pa.int32())])
+# Registered batches that are taken into the index when a batch is opened; fewer are when something is asked.
+_MANY: Final = 8
+# The index is kept for this, also where a batch asks for less.
+_LEAST: Final = Horizon()
+_READ_TRIES: Final = 10
+_NANOSECONDS: Final = 1_000_000_000
+
+
+class _Indexed(NamedTuple):
+    """A segment whose keys the index has.
+
+    Attributes:
+        name: `<batch id>/<file>`.
+        sealed: When, in nanoseconds since the epoch.
+        keys: How many; -1 while they haven't been read.
+    """
+
+    name: str
+    sealed: int
+    keys: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Index:
+    """One state of the index.
+
+    Attributes:
+        number: Of its file.
+        names: Of its segments, the oldest first; `<batch id>/<file>` each.
+        sealed: When each was, in nanoseconds since the epoch.
+        keys: How many each has.
+        table: Columns `key`, sorted, and `segment`, a place in `names`.
+        horizon: What it was kept for.
+        dropped: When the newest segment was sealed that is left out because of the horizon's count, in
+            nanoseconds since the epoch.
+    """
+
+    number: int
+    names: Sequence[str]
+    sealed: Sequence[int]
+    keys: Sequence[int]
+    table: pa.Table
+    horizon: Horizon
+    dropped: int
+
+    def document(self, activation: str) -> list[bytes | memoryview]:
+        """Return the file's content."""
+        metadata = {
+            "format": _FORMAT,
+            "activation": activation,
+            "count": self.horizon.count,
+            "age": self.horizon.age.total_seconds(),
+            "dropped": self.dropped,
+            "names": self.names,
+            "sealed": self.sealed,
+            "keys": self.keys,
+        }
+        sink = pa.BufferOutputStream()
+        schema = _COLUMNS.with_metadata({"index": json.dumps(metadata)})
+        with pa.ipc.new_stream(sink, schema) as writer:
+            writer.write_table(self.table.replace_schema_metadata(schema.metadata))
+        content = memoryview(sink.getvalue())
+        return [hashlib.sha256(content).digest(), content]
+
+
+class IdIndex:
+    """Which messages the other batches of an activation hold. For one thread at a time.
+
+    Args:
+        spool: The folder of all batches.
+        activation: Whose batches.
+        batch_id: The batch that asks; what is in it is not looked up here.
+        horizon: How far back.
+        clock: Seconds since the epoch.
+
+    Raises:
+        SpoolError: From every method: the operating system refused, or a segment can't be read.
+    """
+
+    def __init__(
+        self,
+        spool: Path,
+        activation: str,
+        batch_id: str,
+        horizon: Horizon | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._spool = spool
+        self._activation = activation
+        self._batch_id = batch_id
+        self._horizon = horizon or Horizon()
+        self._now = clock
+        digest = hashlib.sha256(activation.encode("utf-8", "surrogatepass")).hexdigest()
+        self._folder = spool / INDEX_FOLDER / digest[:32]
+        self._marker: Path | None = None
+        self._found: _Lookup | None = None
+
+    def register(self) -> None:
+        """Say, durably, that the batch is there: what is sealed in it from now on will be found by others.
+
+        The time that this takes doesn't grow with the number of earlier batches, once the activation has an
+        index.
+        """
+        try:
+            make_folder(self._folder.parent)
+            make_folder(self._folder)
+            synchronize_folder(self._folder.parent)
+            self._marker = self._register(self._batch_id)
+            if not numbered(self._folder, _STEM) or len(self._registered()) > _MANY:
+                self._lookup()
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def strike_off(self) -> None:
+        """Take back what `register` said; for a batch that is removed without messages."""
+        if self._marker is not None:
+            self._marker.unlink(missing_ok=True)
+
+    def batches(self) -> list[str]:
+        """Return the other batches that aren't wholly in the index: all unfinished ones, a few finished."""
+        try:
+            return sorted({batch_id for _, batch_id in self._registered()} - {self._batch_id})
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def find(self, key: str) -> Sequence[Path]:
+        """Return the segments that hold a message with this key (`known_ids.message_key`).
+
+        One in a great many is returned by mistake, for it is hashes that are compared. A segment may have
+        been removed since.
+        """
+        if self._found is None:
+            try:
+                self._lookup()
+            except OSError as error:
+                raise self._refusal(error) from error
+        assert self._found is not None  # noqa: S101 - for the type checker
+        names = self._found.names(_hash(key))
+        return [self._spool / name for name in names] if names else ()
+
+    def _refusal(self, error: OSError) -> SpoolError:
+        return SpoolError(f"{self._folder}: the index of known ids: {error}")
+
+    # --- Registered batches -----------------------------------------------------------------------------
+
+    def _register(self, batch_id: str) -> Path:
+        # Each opener has a mark of its own: whoever removes one never removes another's.
+        path = self._folder / f"{_OPEN}{uuid.uuid4().hex}-{batch_id}"
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+        synchronize_folder(self._folder)
+        return path
+
+    def _registered(self) -> list[tuple[Path, str]]:
+        start = len(_OPEN) + _RANDOM_DIGITS + 1
+        return [
+            (path, path.name[start:])
+            for path in self._folder.iterdir()
+            if path.name.startswith(_OPEN) and len(path.name) > start
+        ]
+
+    # --- The index --------------------------------------------------------------------------------------
+
+    def _lookup(self) -> None:
+        """Take what is registered into the index, and keep that in memory."""
+        index = self._newest()
+        if index is None or not _covers(index.horizon, self._horizon):
+            index = self._from_all_batches(index)
+        finished: list[Path] = []
+        fresh = self._unknown(index, finished)
+        if fresh or finished:
+            index = self._extended(index, fresh, index.horizon)
+            self._seal(index, finished)
+        self._found = _Lookup(index, self._horizon, self._now())
+
+    def _unknown(self, index: _Index, finished: list[Path]) -> list[_Indexed]:
+        """Return segments of registered batches that the index hasn't; name the marks nobody needs then."""
+        known = set(index.names)
+        oldest = max(index.dropped + 1, _oldest(index.horizon, self._now()))
+        found = []
+        for marker, batch_id in self._registered():
+            if batch_id == self._batch_id:
+                continue
+            folder = self._spool / batch_id
+            complete = os.path.lexists(folder / MANIFEST)  # looked for first: later, nothing is added
+            try:
+                segments = [] if folder.is_symlink() else numbered(folder, SEGMENT_STEM)
+            except (FileNotFoundError, NotADirectoryError):
+                complete, segments = True, []
+            new = [_unread(path) for _, path in segments if _name(path) not in known]
+            found += [segment for segment in new if segment.sealed >= oldest]
+            known.update(segment.name for segment in new)
+            if complete:
+                finished.append(marker)
+        return found
+
+    def _newest(self) -> _Index | None:
+        """Return the index as it is on disk; `None`, after a warning, if there is none that can be read."""
+        for _ in range(_READ_TRIES):
+            there = numbered(self._folder, _STEM)
+            if not there:
+                return None
+            number, path = there[-1]
+            try:
+                return _parsed(number, read_plain(path), self._activation)
+            except FileNotFoundError:
+                continue  # the next one has taken its place
+            except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+                _log.warning("%s can't be read (%s): it is made anew from the batches", path, error)
+                return None
+        return None
+
+    def _from_all_batches(self, before: _Index | None) -> _Index:
+        """Make the index from what is in the spool, and register the batches that may still grow."""
+        there = numbered(self._folder, _STEM)
+        number = before.number if before else there[-1][0] if there else 0
+        registered = {batch_id for _, batch_id in self._registered()}
+        segments: list[_Indexed] = []
+        with os.scandir(self._spool) as entries:
+            folders = sorted(
+                Path(entry.path)
+                for entry in entries
+                if entry.name != self._batch_id
+                and not entry.name.startswith(".")
+                and entry.is_dir(follow_symlinks=False)
+            )
+        for folder in folders:
+            if activation_of(folder) != self._activation:
+                continue
+            if not os.path.lexists(folder / MANIFEST) and folder.name not in registered:
+                self._register(folder.name)
+            segments += [_unread(path) for _, path in numbered(folder, SEGMENT_STEM)]
+        horizon = _wider(_LEAST, self._horizon)
+        empty = _Index(
+            number=number,
+            names=(),
+            sealed=(),
+            keys=(),
+            table=_COLUMNS.empty_table(),
+            horizon=horizon,
+            dropped=0,
+        )
+        index = self._extended(empty, segments, horizon)
+        self._seal(index, [])
+        return index
+
+    def _extended(self, index: _Index, fresh: Iterable[_Indexed], horizon: Horizon) -> _Index:
+        """Return the index with further segments, without what is beyond the horizon."""
+        candidates = [*map(_Indexed, index.names, index.sealed, index.keys), *fresh]
+        kept: list[_Indexed] = []
+        keys: list[int] = []
+        owners: list[int] = []
+        dropped, left = index.dropped, horizon.count
+        moved: list[int | None] = [None] * len(index.names)
+        oldest = _oldest(horizon, self._now())
+        for place in sorted(range(len(candidates)), key=lambda n: candidates[n].sealed, reverse=True):
+            segment = candidates[place]
+            if segment.sealed < oldest:
+                break
+            if left <= 0:
+                dropped = max(dropped, segment.sealed)
+                break
+            if segment.keys < 0:
+                hashes = [_hash(key) for key in read_ids(self._spool / segment.name)]
+                segment = segment._replace(keys=len(hashes))
+                keys += hashes
+                owners += [len(kept)] * len(hashes)
+            else:
+                moved[place] = len(kept)
+            left -= segment.keys
+            kept.append(segment)
+        last = len(kept) - 1
+        table = index.table
+        if moved:
+            places = pc.take(pa.array(moved, pa.int32()), table["segment"])
+            table = pa.table([table["key"], places], schema=_COLUMNS)
+            if None in moved:
+                table = table.filter(pc.is_valid(table["segment"]))
+        added = pa.table([pa.array(keys, pa.uint64()), pa.array(owners, pa.int32())], schema=_COLUMNS)
+        table = pa.concat_tables([table, added])
+        backwards = pc.subtract(pa.scalar(last, pa.int32()), table["segment"])
+        table = pa.table([table["key"], backwards], schema=_COLUMNS).sort_by("key").combine_chunks()
+        return _Index(
+            number=index.number + 1,
+            names=[segment.name for segment in reversed(kept)],
+            sealed=[segment.sealed for segment in reversed(kept)],
+            keys=[segment.keys for segment in reversed(kept)],
+            table=table,
+            horizon=horizon,
+            dropped=dropped,
+        )
+
+    def _seal(self, index: _Index, finished: Iterable[Path]) -> None:
+        """Make the index the newest one on disk, and remove what it stands for.
+
+        Another process may have been quicker; then what is registered stays so.
+        """
+        path = self._folder / f"{_STEM}-{index.number:06d}.arrow"
+        if not seal(path, index.document(self._activation)):
+            return
+        there = numbered(self._folder, _STEM)
+        if there[-1][0] != index.number:
+            return  # the name was free again: a newer index, without what is in ours, has taken its place
+        for marker in finished:
+            marker.unlink(missing_ok=True)
+        for number, old in there:
+            if number < index.number:
+                old.unlink(missing_ok=True)
+
+
+class _Lookup:
+    """Finds hashes in an index, within a horizon."""
+
+    def __init__(self, index: _Index, horizon: Horizon, now: float) -> None:
+        self._names = index.names
+        table = index.table
+        self._keys, self._owners = _view(table["key"], "Q"), _view(table["segment"], "i")
+        oldest, left = _oldest(horizon, now), horizon.count
+        # The newest segments, as many as the horizon takes.
+        self._first = len(index.names)
+        for sealed, count in zip(reversed(index.sealed), reversed(index.keys), strict=True):
+            if left <= 0 or sealed < oldest:
+                break
+            left -= count
+            self._first -= 1
+
+    def names(self, hashed: int) -> list[str]:
+        keys = self._keys
+        place, end = bisect_left(keys, hashed), len(keys)
+        found = []
+        while place < end and keys[place] == hashed:
+            owner = self._owners[place]
+            if owner >= self._first:
+                found.append(self._names[owner])
+            place += 1
+        return found
+
+
+def _view(column: pa.ChunkedArray, kind: Literal["Q", "i"]) -> Sequence[int]:
+    if not len(column):
+        return ()
+    [chunk] = column.chunks
+    view: memoryview[int] = memoryview(chunk.buffers()[1]).cast("B").cast(kind)
+    return view[chunk.offset : chunk.offset + len(chunk)]
+
+
+def _parsed(number: int, content: bytes, activation: str) -> _Index:
+    """Return what a file of the index holds.
+
+    Raises:
+        ValueError, KeyError, TypeError, pa.ArrowException: The file is damaged, or another's.
+    """
+    body = memoryview(content)[_DIGEST_BYTES:]
+    if hashlib.sha256(body).digest() != content[:_DIGEST_BYTES]:
+        raise ValueError("its content doesn't have the digest that it begins with")
+    with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+        table = reader.read_all().combine_chunks()
+    found: dict[str, Any] = json.loads(table.schema.metadata[b"index"])
+    if found["format"] != _FORMAT or found["activation"] != activation or not table.schema.equals(_COLUMNS):
+        raise ValueError("another format, or another activation's")
+    return _Index(
+        number=number,
+        names=found["names"],
+        sealed=found["sealed"],
+        keys=found["keys"],
+        table=table,
+        horizon=_horizon(found["count"], found["age"]),
+        dropped=found["dropped"],
+    )
+
+
+def _unread(path: Path) -> _Indexed:
+    return _Indexed(_name(path), path.stat().st_mtime_ns, -1)
+
+
+def _name(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"
+
+
+def _horizon(count: int, seconds: float) -> Horizon:
+    return Horizon(count=count, age=timedelta(seconds=seconds))
+
+
+def _hash(key: str) -> int:
+    digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def _oldest(horizon: Horizon, now: float) -> int:
+    return int((now - horizon.age.total_seconds()) * _NANOSECONDS)
+
+
+def _covers(kept: Horizon, asked: Horizon) -> bool:
+    return kept.count >= asked.count and kept.age >= asked.age
+
+
+def _wider(one: Horizon, other: Horizon) -> Horizon:
+    return Horizon(count=max(one.count, other.count), age=max(one.age, other.age))

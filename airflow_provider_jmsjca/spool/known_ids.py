@@ -1,0 +1,139 @@
+"""What tells the messages in sealed segments from others, and how far back they are remembered."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_provider_jmsjca.core.message.identity import Identity, identity
+from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA, REASON_PROPERTY
+from airflow_provider_jmsjca.spool.sealing import open_plain, read_document
+
+_log = logging.getLogger(__name__)
+BATCH = "batch.json"
+SEGMENT_STEM = "segment"
+_IDENTIFYING = ["message_id", "destination", "timestamp", "body", "properties"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Horizon:
+    """How far back messages of an activation's earlier batches are recognised.
+
+    A batch always knows all of its own ids; this bounds what it reads of others. A broker delivers the
+    messages of a unit that wasn't committed as soon as somebody receives again, so they are among the last.
+
+    Attributes:
+        count: At most this many ids of earlier batches, counted in whole segments.
+        age: Only segments sealed within this time.
+    """
+
+    count: int = 200_000
+    age: timedelta = timedelta(days=7)
+
+
+def read_ids(segment: Path) -> list[str]:
+    """Return the keys (see `message_key`) of the messages in a segment; messages without id have none.
+
+    Raises:
+        SpoolError: It can't be read.
+    """
+    try:
+        with _reading(segment) as file:
+            return table_keys(file.read(columns=["message_id", "destination"]))
+    except (pa.ArrowException, OSError) as error:
+        raise SpoolError(
+            f"{segment}: the ids can't be read: {error}; restore the file, or move its batch's folder out of "
+            "the spool: then those of its messages that the broker repeats are stored once more"
+        ) from error
+
+
+def count_rows(segment: Path) -> int:
+    """Return how many messages a segment holds.
+
+    Raises:
+        SpoolError: It can't be read.
+    """
+    try:
+        with _reading(segment) as file:
+            return int(file.metadata.num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise SpoolError(f"{segment}: can't be read: {error}") from error
+
+
+@contextmanager
+def _reading(segment: Path) -> Iterator[pq.ParquetFile]:
+    with (
+        os.fdopen(open_plain(segment), "rb") as plain,
+        pq.ParquetFile(plain, page_checksum_verification=True) as file,
+    ):
+        if not file.schema_arrow.equals(MESSAGE_SCHEMA):
+            raise pa.ArrowInvalid("its columns are not those of a segment")
+        yield file
+
+
+def read_identities(segment: Path) -> Iterator[Identity]:
+    """Yield what tells the messages in a segment from others; those without id are left out.
+
+    Every segment ever sealed has the columns that this takes.
+
+    Raises:
+        SpoolError: It can't be read.
+    """
+    try:
+        with _reading(segment) as file:
+            for number in range(file.num_row_groups):
+                yield from table_identities(file.read_row_group(number, columns=_IDENTIFYING))
+    except (pa.ArrowException, OSError) as error:
+        raise SpoolError(f"{segment}: the identities can't be read: {error}") from error
+
+
+def table_identities(table: pa.Table) -> Iterator[Identity]:
+    """Yield the same of a table."""
+    instants = table.column("timestamp").cast(pa.int64()).to_pylist()
+    columns = (table.column(name).to_pylist() for name in ("message_id", "destination", "body", "properties"))
+    for message_id, destination, body, properties, instant in zip(*columns, instants, strict=True):
+        said = {name: value for name, value in properties or () if name != REASON_PROPERTY}
+        found = identity(message_id, destination, instant, body or b"", said)
+        if found is not None:
+            yield found
+
+
+def table_keys(table: pa.Table) -> list[str]:
+    """Return the keys of the messages in a table that has them."""
+    ids, places = table.column("message_id").to_pylist(), table.column("destination").to_pylist()
+    return [message_key(*pair) for pair in zip(ids, places, strict=True) if pair[0] is not None]
+
+
+def message_key(message_id: str, destination: str | None) -> str:
+    """Return what is looked up first: who hasn't this key is unknown, who has it is read whole.
+
+    The id alone won't do: a broker that copies a message to several queues gives the copies one id.
+    """
+    return f"{message_id} {destination or ''}"
+
+
+def activation_of(folder: Path) -> str | None:
+    """Return which activation a batch was collected for; `None`, after a warning, if that can't be read."""
+    try:
+        document = read_document(folder / BATCH)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        _log.warning(
+            "%s can't be read (%s): the batch is passed over, and what the broker repeats of its messages is "
+            "stored once more; restore the file, or move the folder out of the spool",
+            folder / BATCH,
+            error,
+        )
+        return None
+    activation = document.get("activation") if isinstance(document, dict) else None
+    return activation if isinstance(activation, str) else None

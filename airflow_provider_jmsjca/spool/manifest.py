@@ -1,0 +1,251 @@
+"""The manifest: the one document that says what belongs to a batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+from urllib.parse import quote, unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, MESSAGE_SCHEMA, SCHEMA_VERSION
+from airflow_provider_jmsjca.spool.sealing import digest_of, open_plain, read_document
+
+MANIFEST: Final = "manifest.json"
+PRUNED: Final = "pruned"
+"""There once a batch's messages have been removed; it says when."""
+SEGMENT_FILE: Final = re.compile(r"segment-(?P<number>[0-9]{6,9})\.parquet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One sealed file.
+
+    Attributes:
+        file: Its name in the batch's folder.
+        rows: How many messages it holds.
+        bytes: Its size.
+        sha256: The digest of the whole file, 64 hexadecimal digits.
+    """
+
+    file: str
+    rows: int
+    bytes: int
+    sha256: str
+
+    @property
+    def number(self) -> int:
+        """The number in its name, which the column `segment` of its rows has too."""
+        match = SEGMENT_FILE.fullmatch(self.file)
+        if match is None:
+            raise SpoolError(f"{self.file!r} is no name of a segment")
+        return int(match["number"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What belongs to a batch, for ever: it is created once and never changed.
+
+    Attributes:
+        folder: Where it was read from; not part of the document.
+        source: The destination the messages came from, such as `queue://orders`.
+        activation: The activation they were collected for; batches of one share the ids they have seen.
+        created: When the batch was completed, ISO 8601 in UTC.
+        rows: Messages in all segments.
+    """
+
+    folder: Path
+    batch_id: str
+    source: str
+    activation: str
+    created: str
+    rows: int
+    segments: tuple[Segment, ...]
+    format_version: int = FORMAT_VERSION
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def path(self) -> Path:
+        """The manifest's own path."""
+        return self.folder / MANIFEST
+
+    @property
+    def uri(self) -> str:
+        """The manifest's URI: all that travels through XCom."""
+        return path_to_uri(self.path)
+
+    def segment_paths(self) -> list[Path]:
+        """Return the paths of the segments in their order."""
+        return [self.folder / segment.file for segment in self.segments]
+
+    def document(self) -> bytes:
+        """Return the document as it is stored."""
+        content = asdict(self)
+        del content["folder"]
+        return json.dumps(content, indent=2, sort_keys=True).encode() + b"\n"
+
+    @classmethod
+    def read(cls, location: str | Path) -> Manifest:
+        """Read a manifest by its path or `file:` URI.
+
+        Raises:
+            SpoolError: It is missing or isn't one this version reads; every fault is named.
+        """
+        path = location if isinstance(location, Path) else uri_to_path(location)
+        try:
+            document = read_document(path)
+        except OSError as error:
+            raise SpoolError(f"{path}: the manifest can't be read: {error.strerror or error}") from error
+        except ValueError as error:
+            raise SpoolError(f"{path}: the manifest is not JSON: {error}") from error
+        faults = _faults(document)
+        if faults:
+            raise SpoolError(f"{path}: {'; '.join(faults)}")
+        fields = {name: document[name] for name in _FIELDS if name != "segments"}
+        segments = tuple(Segment(**segment) for segment in document["segments"])
+        return cls(folder=path.parent, segments=segments, **fields)
+
+    def verify(self) -> None:
+        """Check every segment: there, of the right size, digest, row count and schema.
+
+        Raises:
+            SpoolError: What is wrong with which file, what was expected and what was found; or the batch was
+                pruned.
+        """
+        if os.path.lexists(self.folder / PRUNED):
+            raise SpoolError(f"{self.folder}: the batch was pruned, its messages are gone")
+        faults = [fault for segment in self.segments for fault in self._segment_faults(segment)]
+        if faults:
+            raise SpoolError("; ".join(faults))
+
+    def _segment_faults(self, segment: Segment) -> list[str]:
+        path = self.folder / segment.file
+        try:
+            with os.fdopen(open_plain(path), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != segment.bytes:
+                    return [f"{path}: expected {segment.bytes} bytes, found {size}"]
+                digest = digest_of(file)
+                if digest != segment.sha256:
+                    return [f"{path}: expected sha256 {segment.sha256}, found {digest}"]
+                return segment_faults(path, file, rows=segment.rows)
+        except OSError as error:
+            return [f"{path}: can't be read: {error.strerror or error}"]
+
+
+def segment_faults(path: Path, file: BinaryIO, *, rows: int | None = None) -> list[str]:
+    """Return what is wrong with a segment's footer: schema or, if given, the number of rows."""
+    try:
+        with pq.ParquetFile(file) as parquet:
+            schema, found = parquet.schema_arrow, parquet.metadata.num_rows
+    except (pa.ArrowException, OSError) as error:
+        return [f"{path}: not a Parquet file: {error}"]
+    if not schema.equals(MESSAGE_SCHEMA):
+        return [f"{path}: expected message schema version {SCHEMA_VERSION}, found {_difference(schema)}"]
+    if rows is not None and found != rows:
+        return [f"{path}: expected {rows} rows, found {found}"]
+    return []
+
+
+def _difference(schema: pa.Schema) -> str:
+    for index, expected in enumerate(MESSAGE_SCHEMA):
+        found = schema.field(index) if index < len(schema) else None
+        if found is None or not found.equals(expected):
+            name = "missing" if found is None else f"{found.name} {found.type}"
+            return f"column {index + 1} is {name} instead of {expected.name} {expected.type}"
+    return f"{len(schema)} columns instead of {len(MESSAGE_SCHEMA)}"
+
+
+_FIELDS: Mapping[str, type] = {
+    "format_version": int,
+    "schema_version": int,
+    "batch_id": str,
+    "source": str,
+    "activation": str,
+    "created": str,
+    "rows": int,
+    "segments": list,
+}
+_SEGMENT_FIELDS: Mapping[str, type] = {"file": str, "rows": int, "bytes": int, "sha256": str}
+
+
+def _faults(document: Any) -> list[str]:
+    if not isinstance(document, dict):
+        return [f"expected a JSON object, found {type(document).__name__}"]
+    faults = _field_faults("", document, _FIELDS)
+    if faults:
+        return faults
+    for name, version in (("format_version", FORMAT_VERSION), ("schema_version", SCHEMA_VERSION)):
+        if document[name] != version:
+            faults.append(f"{name}: expected {version}, found {document[name]}")
+    for index, segment in enumerate(document["segments"]):
+        place = f"segments[{index}]"
+        if not isinstance(segment, dict):
+            faults.append(f"{place}: expected a JSON object, found {type(segment).__name__}")
+            continue
+        faults.extend(_field_faults(f"{place}.", segment, _SEGMENT_FIELDS))
+        file = segment.get("file")
+        if isinstance(file, str) and not SEGMENT_FILE.fullmatch(file):
+            faults.append(f"{place}.file: expected a name such as segment-000000.parquet, found {file!r}")
+    if not faults and (total := sum(item["rows"] for item in document["segments"])) != document["rows"]:
+        faults.append(f"rows: expected {total}, the sum of the segments, found {document['rows']}")
+    return faults
+
+
+def _field_faults(place: str, found: dict[str, Any], fields: Mapping[str, type]) -> list[str]:
+    faults = [
+        f"{place}{name}: expected {kind.__name__}, found "
+        + (f"{found[name]!r}" if name in found else "nothing")
+        for name, kind in fields.items()
+        if type(found.get(name)) is not kind
+    ]
+    faults.extend(f"{place}{name}: unknown field" for name in found if name not in fields)
+    return faults
+
+
+def path_to_uri(path: Path) -> str:
+    """Return the `file:` URI of a path."""
+    return "file://" + quote(str(path.absolute()))
+
+
+def path_for_spark(path: Path) -> str:
+    """Return what Spark's writers want for a path on a file system.
+
+    Hadoop reads it as it stands: in a proper URI, `%20` would be a part of the name.
+    """
+    return f"file://{path.absolute()}"
+
+
+def pattern_for_spark(path: Path) -> str:
+    """Return what Spark's readers want for just this path, in which `*`, `[` and the like mean themselves."""
+    return re.sub(r"[*?\[\]{}\\]", r"\\\g<0>", path_for_spark(path))
+
+
+def uri_to_path(location: str) -> Path:
+    """Return the path that a `file:` URI or a plain absolute path names.
+
+    Raises:
+        SpoolError: It is neither.
+    """
+    if location.startswith("/"):
+        return Path(location)
+    parts = urlsplit(location)
+    if (
+        parts.scheme != "file"
+        or parts.netloc not in {"", "localhost"}
+        or not parts.path.startswith("/")
+        or "?" in location
+        or "#" in location
+    ):
+        raise SpoolError(
+            f"{location!r}: expected a file:///... URI or an absolute path, on storage every node of the "
+            "Spark cluster sees; '#' and '?' in a URI are written %23 and %3F"
+        )
+    return Path(unquote(parts.path))

@@ -1,0 +1,120 @@
+"""Messages that an event is too small for: sealed in the spool, and referred to by the event.
+
+A message lies in a file of its own, named by the digest of its content: to seal it again changes nothing, and
+whoever reads it knows whether it is what was sealed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
+from airflow_provider_jmsjca.spool.manifest import path_to_uri, uri_to_path
+from airflow_provider_jmsjca.spool.sealing import TEMPORARY_PREFIX, make_folder, open_plain, seal
+
+FOLDER: Final = ".events"
+"""The folder below the spool; it begins with a dot, so that nobody takes it for a batch."""
+_SHARDS: Final = 2
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_LONGEST_UNFINISHED = timedelta(days=1)
+
+_log = logging.getLogger(__name__)
+
+
+def seal_message(spool: Path, message: JmsMessage) -> dict[str, Any]:
+    """Put a whole message into the spool, and return what refers to it.
+
+    Guarantee: when it returns, the file survives a crash of the machine. Sealed again, the same message is
+    the same file, whose age begins anew.
+
+    Args:
+        spool: The directory of the spool.
+        message: Headers, properties and body are kept exactly.
+
+    Returns:
+        `{"uri": "file:///.../.events/ab/abcd….json", "sha256": "abcd…", "bytes": 1048576}`.
+
+    Raises:
+        SpoolError: The operating system refused, for example because the disk is full.
+    """
+    content = json.dumps(message.to_json(), separators=(",", ":"), allow_nan=False).encode()
+    digest = hashlib.sha256(content).hexdigest()
+    folder = spool / FOLDER / digest[:_SHARDS]
+    path = folder / f"{digest}.json"
+    try:
+        for each in (spool, folder.parent, folder):
+            make_folder(each)
+        if not seal(path, content):
+            os.utime(path, follow_symlinks=False)
+    except OSError as error:
+        raise SpoolError(f"{path}: can't be written: {error.strerror or error}") from error
+    return {"uri": path_to_uri(path), "sha256": digest, "bytes": len(content)}
+
+
+def read_message(reference: Mapping[str, Any]) -> JmsMessage:
+    """Return the message that `seal_message` has put into the spool.
+
+    Args:
+        reference: What it returned.
+
+    Raises:
+        ConfigurationError: It is no reference.
+        SpoolError: The file isn't there, can't be read, or isn't what was sealed.
+    """
+    uri, digest, size = (reference.get(name) for name in ("uri", "sha256", "bytes"))
+    if not (isinstance(uri, str) and isinstance(digest, str) and isinstance(size, int)):
+        raise ConfigurationError("reference: expected uri, sha256 and bytes of a message in the spool")
+    path = uri_to_path(uri)
+    if not _DIGEST.fullmatch(digest) or path.name != f"{digest}.json" or path.parent.parent.name != FOLDER:
+        raise ConfigurationError(f"reference: {uri!r} is no message in a spool")
+    try:
+        with os.fdopen(open_plain(path), "rb") as file:
+            content = file.read(size + 1)
+    except FileNotFoundError as error:
+        raise SpoolError(
+            f"{path}: the message isn't there; this machine doesn't see the triggerer's spool_path, or it "
+            "was deleted after [jmsjca] reference_retention_days"
+        ) from error
+    except OSError as error:
+        raise SpoolError(f"{path}: can't be read: {error.strerror or error}") from error
+    found = hashlib.sha256(content).hexdigest()
+    if found != digest:
+        raise SpoolError(f"{path}: expected sha256 {digest}, found {found}: it isn't what was sealed")
+    return JmsMessage.from_json(json.loads(content))
+
+
+def sweep(spool: Path, retention: timedelta) -> int:
+    """Delete the messages that were sealed longer ago than the retention, and return how many.
+
+    What crashed writers left is deleted after a day. Several may sweep at once. What can't be deleted is
+    named in the log, and stays.
+
+    Args:
+        spool: The directory of the spool.
+        retention: How long messages are kept.
+    """
+    deleted = 0
+    now = time.time()
+    for path in (spool / FOLDER).glob("*/*"):
+        kept = min(retention, _LONGEST_UNFINISHED) if path.name.startswith(TEMPORARY_PREFIX) else retention
+        try:
+            if now - path.lstat().st_mtime > kept.total_seconds():
+                path.unlink()
+                deleted += 1
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            _log.warning("%s can't be deleted: %s", path, error)
+    if deleted:
+        _log.info("%d messages of events older than %s were deleted from %s", deleted, retention, spool)
+    return deleted

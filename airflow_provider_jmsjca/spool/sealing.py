@@ -1,0 +1,278 @@
+"""Files that are either there in full or not at all, and that are created once.
+
+Content is written under a temporary name, flushed to the disk, and given its final name by `link(2)`, which
+fails where that name exists: unlike `rename(2)` it never replaces what somebody else sealed. A crash leaves
+the sealed file, or a temporary file that nobody reads, or both.
+
+Files and folders of the spool are their owner's alone, whatever the umask says, and nothing found there is
+trusted: no symbolic link is followed, and what is read must be an ordinary file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import json
+import os
+import re
+import stat
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from airflow_provider_jmsjca.errors import SpoolError
+
+TEMPORARY_PREFIX: Final = ".tmp-"
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+LARGEST_DOCUMENT: Final = 16 * 1024 * 1024
+"""Bytes of a JSON document in the spool."""
+_NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{6,})(?P<suffix>\.[a-z]+)?")
+Buffer = bytes | memoryview
+
+
+def seal(path: Path, content: Sequence[Buffer] | Buffer) -> bool:
+    """Create a file with this content, durably, unless one of that name exists.
+
+    Guarantee: when it returns, the file and its name survive a crash of the machine.
+
+    Args:
+        path: Its final name; the folder must exist.
+        content: All of it, in one piece or several.
+
+    Returns:
+        `False` if the name was taken: nothing was changed.
+
+    Raises:
+        SpoolError: The operating system refused, for example because the disk is full.
+    """
+    with Staged(path) as staged:
+        for piece in [content] if isinstance(content, bytes | memoryview) else content:
+            staged.write(piece)
+        return staged.seal()
+
+
+class Staged:
+    """A file that is written piece by piece under a temporary name until it is sealed or given up.
+
+    Nothing of it is there for others before `seal`. A crash leaves a temporary file that nobody reads.
+
+    Args:
+        path: The name that the file shall have; the folder must exist.
+
+    Attributes:
+        size: How many bytes were written.
+
+    Raises:
+        SpoolError: The operating system refused; so does every method.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = 0
+        self._digest = hashlib.sha256()
+        self._temporary = path.with_name(f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
+        with self._refusals():
+            descriptor = os.open(
+                self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE
+            )
+            self._file = os.fdopen(descriptor, "wb", buffering=0)
+            os.fchmod(descriptor, FILE_MODE)  # the umask may have taken some of it
+
+    @property
+    def sha256(self) -> str:
+        """The digest of what was written so far, in hexadecimal digits."""
+        return self._digest.hexdigest()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was sealed or given up; Arrow asks for it."""
+        return self._file.closed
+
+    def write(self, piece: Buffer) -> int:
+        """Append, and return how many bytes that was; what was given up takes no more, and says nothing."""
+        if not self._file.closed:
+            rest = memoryview(piece)
+            with self._refusals():
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+            self._digest.update(piece)
+            self.size += len(piece)
+        return len(piece)
+
+    def flush(self) -> None:
+        """Do nothing: `seal` flushes."""
+
+    def seal(self) -> bool:
+        """Give the file its name, durably; `False` if that is taken: nothing was changed."""
+        with self._refusals():
+            try:
+                os.fsync(self._file.fileno())
+                self._file.close()
+                try:
+                    os.link(self._temporary, self.path)
+                except FileExistsError:
+                    # Over NFS a request that is repeated, for its answer was lost, finds what it made itself.
+                    if self._temporary.stat().st_nlink == 1:
+                        return False
+                synchronize_folder(self.path.parent)
+            finally:
+                self.close()
+        return True
+
+    def close(self) -> None:
+        """Give it up, unless it is sealed."""
+        with self._refusals():
+            self._file.close()
+            self._temporary.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise SpoolError(
+                f"{self.path}: can't be written: {error.strerror or error} (the spool needs a POSIX file "
+                "system with hard links and free space)"
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def synchronize_folder(folder: Path) -> None:
+    """Make the names in a folder survive a crash of the machine."""
+    _synchronize(folder, os.O_DIRECTORY)
+
+
+def synchronize_tree(folder: Path) -> None:
+    """Make a folder survive a crash of the machine, with every file and folder in it.
+
+    Raises:
+        OSError: One of them can't be read or flushed, or is a symbolic link.
+    """
+    for place, _, names in os.walk(folder, onerror=_raise):
+        for name in names:
+            _synchronize(Path(place, name), 0)
+        synchronize_folder(Path(place))
+
+
+def _synchronize(path: Path, flags: int) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder that is its owner's alone, and what is missing above it; make an older one so.
+
+    Raises:
+        OSError: It can't be made or isn't ours, or there is something else, such as a symbolic link.
+    """
+    if not folder.parent.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.parent.chmod(FOLDER_MODE)
+    try:
+        folder.mkdir(mode=FOLDER_MODE)
+    except FileExistsError:
+        if not stat.S_ISDIR(folder.lstat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "is no folder", str(folder)) from None
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) != FOLDER_MODE:
+            os.fchmod(descriptor, FOLDER_MODE)
+    finally:
+        os.close(descriptor)
+
+
+def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Return the descriptor of an ordinary file.
+
+    Args:
+        path: The file.
+        flags: As for `os.open`; with `O_CREAT` a file that is missing is created.
+
+    Raises:
+        OSError: It can't be opened, or is a symbolic link, a pipe, a folder or the like; or it is to be
+            created, and is there under a second name.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, FILE_MODE)
+    try:
+        _check_plain(path, os.fstat(descriptor), may_have_names=not flags & os.O_CREAT)
+        if flags & os.O_CREAT:
+            os.fchmod(descriptor, FILE_MODE)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_plain(path: Path, found: os.stat_result, *, may_have_names: bool) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "is no ordinary file", str(path))
+    if found.st_nlink != 1 and not may_have_names:
+        raise OSError(errno.EMLINK, "has a second name", str(path))
+
+
+def read_plain(path: Path) -> bytes:
+    """Return the content of an ordinary file.
+
+    Raises:
+        OSError: As `open_plain`.
+    """
+    with os.fdopen(open_plain(path), "rb") as file:
+        return file.read()
+
+
+def digest_of(file: io.BufferedReader) -> str:
+    """Return the SHA-256 of an open file from its beginning, in hexadecimal digits."""
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_document(path: Path) -> Any:
+    """Return what a JSON file holds.
+
+    Raises:
+        OSError: As `open_plain`.
+        ValueError: It is larger than `LARGEST_DOCUMENT`, or not JSON.
+    """
+    with os.fdopen(open_plain(path), "rb") as file:
+        content = file.read(LARGEST_DOCUMENT + 1)
+    if len(content) > LARGEST_DOCUMENT:
+        raise ValueError(f"larger than {LARGEST_DOCUMENT} bytes")
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def remove_temporary(folder: Path) -> None:
+    """Remove what crashed writers left; only the one writer of a folder may call it."""
+    for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
+        leftover.unlink(missing_ok=True)
+
+
+def numbered(folder: Path, stem: str) -> list[tuple[int, Path]]:
+    """Return the files `<stem>-<number>` of a folder, whatever their suffix, by number."""
+    found = []
+    for path in folder.iterdir():
+        match = _NUMBERED.fullmatch(path.name)
+        if match and match["stem"] == stem:
+            found.append((int(match["number"]), path))
+    return sorted(found)

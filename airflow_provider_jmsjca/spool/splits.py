@@ -1,0 +1,249 @@
+"""Parts of a batch whose job failed because of its data.
+
+A part is named by the rows it has of the batch, counted from 0 over all segments: folder `splits/0-99` in the
+batch's own. It is a batch like any other, with a manifest, fences and, once stored, a `_DONE`; its messages
+are copies. A part that failed too is split in two halves, so the names alone say which part came from which.
+
+| file | where | content |
+|---|---|---|
+| `split.json` | in a part | of which batch it is a part, and of which rows |
+| `failed-000001.json` | in a batch or part | why attempt 1 failed because of its data |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.spool.attempts import Done, check_fence, committing
+from airflow_provider_jmsjca.spool.batch_id import MAX_LENGTH
+from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, Segment
+from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA
+from airflow_provider_jmsjca.spool.sealing import (
+    Staged,
+    make_folder,
+    numbered,
+    open_plain,
+    read_document,
+    seal,
+    synchronize_folder,
+    synchronize_tree,
+)
+from airflow_provider_jmsjca.spool.spool import segment_metadata
+
+SPLITS: Final = "splits"
+_FAILED: Final = "failed"
+_SPLIT: Final = "split.json"
+_LONGEST_REASON: Final = 4_000
+
+
+class Rows(NamedTuple):
+    """Rows of a batch, the last one included."""
+
+    first: int
+    last: int
+
+    def halves(self) -> tuple[Rows, Rows]:
+        """Return the two parts of more than one row."""
+        middle = (self.first + self.last) // 2
+        return Rows(self.first, middle), Rows(middle + 1, self.last)
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFailure:
+    """Why a job failed because of what is in its messages.
+
+    Attributes:
+        exception_class: Qualified name, for the property of J162.
+        exception_message: For the property of J163.
+        stored: Tables that the failed attempt had committed rows to before.
+    """
+
+    exception_class: str
+    exception_message: str
+    stored: tuple[str, ...] = ()
+
+    def record(self, folder: Path, fence: int) -> None:
+        """Note it for an attempt at the batch in a folder, once.
+
+        Raises:
+            SpoolError: The operating system refused.
+        """
+        content = asdict(self) | {"exception_message": self.exception_message[:_LONGEST_REASON]}
+        seal(folder / f"{_FAILED}-{fence:06d}.json", json.dumps(content).encode() + b"\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> dict[int, DataFailure]:
+        """Return the failures of a batch's attempts by their fence.
+
+        Raises:
+            SpoolError: One can't be read.
+        """
+        found = {}
+        try:
+            for fence, path in numbered(folder, _FAILED):
+                content: Any = read_document(path)
+                found[fence] = cls(
+                    exception_class=str(content["exception_class"]),
+                    exception_message=str(content["exception_message"]),
+                    stored=tuple(map(str, content["stored"])),
+                )
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SpoolError(f"{folder}: why an attempt failed can't be read: {error}") from error
+        return found
+
+
+def all_rows(manifest: Manifest) -> Rows:
+    """Return the rows of a whole batch."""
+    return Rows(0, manifest.rows - 1)
+
+
+def part_folder(manifest: Manifest, rows: Rows) -> Path:
+    """Return the folder of a part; that of the batch for all of its rows."""
+    return manifest.folder if rows == all_rows(manifest) else manifest.folder / SPLITS / str(rows)
+
+
+def parts(folder: Path) -> list[tuple[Rows, Path]]:
+    """Return the parts of the batch in a folder, in the order of their rows, the larger first."""
+    found = []
+    if (folder / SPLITS).is_dir():
+        for path in (folder / SPLITS).iterdir():
+            first, dash, last = path.name.partition("-")
+            if dash and first.isdecimal() and last.isdecimal() and os.path.lexists(path / MANIFEST):
+                found.append((Rows(int(first), int(last)), path))
+    return sorted(found, key=lambda part: (part[0].first, -part[0].last))
+
+
+def lineage(manifest: Manifest) -> list[tuple[str, str]]:
+    """Return the rows of each part of a batch, and what became of it.
+
+    That is `stored`, `split`, `not run`, or `failed` and why.
+
+    Raises:
+        SpoolError: A document in a part can't be read.
+    """
+    said = []
+    for rows, folder in parts(manifest.folder):
+        failures = DataFailure.read(folder)
+        if Done.read(folder) is not None:
+            text = "stored"
+        elif any(part_folder(manifest, half).exists() for half in rows.halves() if half != rows):
+            text = "split"
+        elif failures:
+            last = failures[max(failures)]
+            text = f"failed: {last.exception_class}: {last.exception_message}"
+        else:
+            text = "not run"
+        said.append((str(rows), text))
+    return said
+
+
+def make_part(manifest: Manifest, rows: Rows, fence: int) -> Manifest:
+    """Return a part of a batch, made if it isn't there.
+
+    Guarantee: the part is there whole or not at all; a second call finds it.
+
+    Raises:
+        FencedError: A newer attempt has begun.
+        SpoolError: The operating system refused, or a segment of the batch is damaged.
+    """
+    folder = part_folder(manifest, rows)
+    if not os.path.lexists(folder / MANIFEST):
+        aside = folder.with_name(f".making-{uuid.uuid4().hex}")
+        try:
+            make_folder(folder.parent)
+            make_folder(aside)
+            _fill(manifest, rows, aside)
+            synchronize_tree(aside)
+            with committing(manifest.folder):
+                check_fence(manifest.folder, fence)
+                if not folder.exists():
+                    aside.rename(folder)
+                    synchronize_folder(folder.parent)
+        except (OSError, pa.ArrowException) as error:
+            raise SpoolError(f"{folder}: can't be made: {error}") from error
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    return Manifest.read(folder / MANIFEST)
+
+
+def _fill(manifest: Manifest, rows: Rows, folder: Path) -> None:
+    batch_id = f"{manifest.batch_id}~~rows-{rows}"
+    if len(batch_id) > MAX_LENGTH:
+        batch_id = f"{sha256(manifest.batch_id.encode()).hexdigest()[:32]}~~rows-{rows}"
+    segments: list[Segment] = []
+    for source, start, stop in _places(manifest, rows):
+        number = len(segments)
+        path = folder / f"segment-{number:06d}.parquet"
+        with os.fdopen(open_plain(manifest.folder / source.file), "rb") as plain, Staged(path) as staged:
+            schema = MESSAGE_SCHEMA.with_metadata(segment_metadata(batch_id, number))
+            with pq.ParquetFile(plain, page_checksum_verification=True) as file:
+                writer = pq.ParquetWriter(staged, schema, compression="zstd", write_page_checksum=True)
+                at = written = 0
+                for group in range(file.num_row_groups):
+                    length = file.metadata.row_group(group).num_rows
+                    begin, end = max(start, at), min(stop, at + length)
+                    if begin < end:
+                        table = file.read_row_group(group).slice(begin - at, end - begin)
+                        writer.write_table(_renamed(table, batch_id, number, written))
+                        written += end - begin
+                    at += length
+                writer.close()
+            staged.seal()
+            segments.append(Segment(file=path.name, rows=written, bytes=staged.size, sha256=staged.sha256))
+    part = Manifest(
+        folder=folder,
+        batch_id=batch_id,
+        source=manifest.source,
+        activation=manifest.activation,
+        created=manifest.created,
+        rows=sum(segment.rows for segment in segments),
+        segments=tuple(segments),
+    )
+    lineage = {"of": manifest.batch_id, "first": rows.first, "last": rows.last}
+    seal(folder / _SPLIT, json.dumps(lineage).encode() + b"\n")
+    seal(part.path, part.document())
+
+
+def _renamed(table: pa.Table, batch_id: str, segment: int, first: int) -> pa.Table:
+    """Return the rows with the names of their new place."""
+    count = table.num_rows
+    for name, values in (
+        ("batch_id", pa.repeat(pa.scalar(batch_id, pa.string()), count)),
+        ("segment", pa.repeat(pa.scalar(segment, pa.int32()), count)),
+        ("position", pa.array(range(first, first + count), pa.int32())),
+    ):
+        table = table.set_column(table.schema.get_field_index(name), MESSAGE_SCHEMA.field(name), values)
+    return table.cast(MESSAGE_SCHEMA)
+
+
+def _places(manifest: Manifest, rows: Rows) -> Iterator[tuple[Segment, int, int]]:
+    """Yield the segments that hold these rows, and which positions in each: from, up to."""
+    at = 0
+    for segment in manifest.segments:
+        start, stop = max(rows.first - at, 0), min(rows.last + 1 - at, segment.rows)
+        if start < stop:
+            yield segment, start, stop
+        at += segment.rows
+
+
+def place_in_batch(manifest: Manifest, rows: Rows, segment: int, position: int) -> tuple[int, int]:
+    """Return segment and position in the batch of a message of one of its parts."""
+    source, start, _ = list(_places(manifest, rows))[segment]
+    return source.number, start + position

@@ -1,0 +1,610 @@
+"""The writer's side of a batch: segments sealed one after the other, then the manifest.
+
+Guarantee: killed at any point, a batch holds sealed segments in full and nothing else that counts; opened
+again it goes on after the last one. Two writers can't both write it.
+
+The names `segment-000000.parquet`, `segment-000001.parquet`, ... are places in a row, and each is taken once,
+by exclusive creation, for one of three things: messages; a fence, without rows, by which a writer that goes
+on with a batch shuts out the one before (whose next segment finds its place taken, so that it acknowledges
+nothing more); or the end, without rows, after which nobody adds anything. So what the manifest lists is all
+there is, also where `flock` keeps nobody out, as over some NFS mounts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_provider_jmsjca.core.message.identity import Identity
+from airflow_provider_jmsjca.errors import BatchInUseError, SpoolError
+from airflow_provider_jmsjca.spool.batch_id import check_batch_id
+from airflow_provider_jmsjca.spool.id_index import IdIndex
+from airflow_provider_jmsjca.spool.known_ids import (
+    BATCH,
+    SEGMENT_STEM,
+    Horizon,
+    count_rows,
+    read_identities,
+    table_keys,
+)
+from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, Segment, segment_faults
+from airflow_provider_jmsjca.spool.rows import Row, rows_to_table
+from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, MESSAGE_SCHEMA, SCHEMA_VERSION
+from airflow_provider_jmsjca.spool.sealing import (
+    Staged,
+    digest_of,
+    make_folder,
+    numbered,
+    open_plain,
+    read_document,
+    remove_temporary,
+    seal,
+    synchronize_folder,
+)
+
+LOCK: Final = "lock"
+_END: Final = b"jmsjca.end"
+_EMPTY_PREFIX: Final = ".empty-"
+_ADOPTS: Final = "adopts"
+_LOCK_TRIES: Final = 5
+_LOCK_PAUSE_SECONDS: Final = 0.02
+# Worth a dictionary; ids and bodies are not.
+_REPEATED: Final = [
+    "destination",
+    "reply_to",
+    "type",
+    "group_id",
+    "body_type",
+    "content_type",
+    "properties.key_value.key",
+    "properties.key_value.value",
+    "property_types.key_value.key",
+    "property_types.key_value.value",
+    "batch_id",
+]
+
+
+class SpoolBatch:
+    """One batch, held by one writer at a time. Use it in a `with` statement.
+
+    Not for several threads at once, except that `knows` may be called while `seal` runs.
+
+    Attributes:
+        manifest: The finished batch; `None` while it is being written.
+        segments: What is sealed, in order; fences are not among them.
+        rows: How many messages that is.
+    """
+
+    def __init__(
+        self,
+        spool: Path,
+        batch_id: str,
+        *,
+        source: str,
+        activation: str,
+        horizon: Horizon | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Open a batch, or create it.
+
+        A finished one is returned as it is. Of an unfinished one what is sealed is verified and kept, its ids
+        are known, and temporary files are removed.
+
+        Args:
+            spool: The folder of all batches; created if missing.
+            batch_id: As `TaskKey.batch_id` makes it.
+            source: Where the messages come from, such as `queue://orders`.
+            activation: Which batches share the ids they have seen: those with the same text.
+            horizon: How far back in earlier batches messages are recognised; `None` means the default.
+            clock: Seconds since the epoch.
+
+        Raises:
+            BatchInUseError: Another writer holds it.
+            SpoolError: It is damaged, belongs to another source or activation, or can't be written.
+            ConfigurationError: The batch id can't name a folder.
+        """
+        self.batch_id = check_batch_id(batch_id)
+        self.folder = spool.absolute() / batch_id
+        self.source = source
+        self.activation = activation
+        self.manifest: Manifest | None = None
+        self.segments: list[Segment] = []
+        self.rows = 0
+        self._clock = clock
+        self._known: dict[str, list[Path]] = {}
+        self._others = IdIndex(self.folder.parent, activation, batch_id, horizon, clock)
+        self._said: dict[Path, frozenset[Identity]] = {}
+        self._lock: int | None = None
+        self._writing = threading.Lock()
+        self._open: _SegmentFile | None = None
+        self._place = 0
+        self._ended: str | None = None
+        if self._find_manifest():
+            return
+        try:
+            make_folder(self.folder)
+            self._lock = _lock(self.folder / LOCK)
+        except OSError as error:
+            raise SpoolError(
+                f"{self.folder}: can't be opened: {error.strerror or error}; expected a spool_path that this "
+                "process can write"
+            ) from error
+        try:
+            if not self._find_manifest():
+                synchronize_folder(self.folder.parent)
+                remove_temporary(self.folder)
+                is_new = self._write_or_check_header()
+                self._others.register()
+                self._recover(fence=not is_new)
+        except BaseException:
+            self.close()
+            raise
+
+    def _find_manifest(self) -> bool:
+        path = self.folder / MANIFEST
+        if os.path.lexists(path):
+            manifest = Manifest.read(path)
+            for name, found, expected in (
+                ("batch_id", manifest.batch_id, self.batch_id),
+                ("source", manifest.source, self.source),
+                ("activation", manifest.activation, self.activation),
+            ):
+                if found != expected:
+                    raise SpoolError(f"{path}: {name}: expected {expected!r}, found {found!r}")
+            self.manifest = manifest
+            self.segments = list(manifest.segments)
+            self.rows = manifest.rows
+        return self.manifest is not None
+
+    def _write_or_check_header(self) -> bool:
+        """Return whether this writer is the first."""
+        path = self.folder / BATCH
+        fields = {
+            "format_version": FORMAT_VERSION,
+            "schema_version": SCHEMA_VERSION,
+            "batch_id": self.batch_id,
+            "source": self.source,
+            "activation": self.activation,
+        }
+        document = {**fields, "created": self._now()}
+        if seal(path, json.dumps(document, indent=2, sort_keys=True).encode() + b"\n"):
+            return True
+        try:
+            found = read_document(path)
+        except (OSError, ValueError) as error:
+            raise SpoolError(f"{path}: can't be read: {error}") from error
+        faults = [
+            f"{name}: expected {expected!r}, found {found.get(name) if isinstance(found, dict) else found!r}"
+            for name, expected in fields.items()
+            if not isinstance(found, dict) or found.get(name) != expected
+        ]
+        if faults:
+            raise SpoolError(f"{path}: {'; '.join(faults)}")
+        return False
+
+    def _recover(self, *, fence: bool) -> None:
+        names = sorted(path.name for path in self.folder.glob(f"{SEGMENT_STEM}*"))
+        for number, name in enumerate(names):
+            expected = _file_name(number)
+            if name != expected:
+                raise SpoolError(f"{self.folder}: expected {expected}, found {name}")
+            self._keep()
+        while fence and self._ended is None and not self._take_place({}):
+            self._keep()  # the writer before was quicker
+        if self._ended is not None:
+            self._seal_manifest(self._ended)
+
+    def _take_place(self, metadata: dict[bytes, bytes]) -> bool:
+        """Take the next place without rows; `False` if somebody else has taken it."""
+        number = self._place
+        with _SegmentFile(self.folder, self.batch_id, number, metadata) as file:
+            file.write([])
+            if not file.seal():
+                return False
+        self._place += 1
+        return True
+
+    def _keep(self) -> None:
+        """Take up what stands in the next place."""
+        number = self._place
+        path = self.folder / _file_name(number)
+        if self._ended is not None:
+            raise SpoolError(f"{path}: stands behind the end of the batch")
+        keys: list[str] = []
+        try:
+            with os.fdopen(open_plain(path), "rb") as file:
+                faults = segment_faults(path, file)
+                if faults:
+                    raise SpoolError("; ".join(faults))
+                digest, size = digest_of(file), os.fstat(file.fileno()).st_size
+                try:
+                    with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+                        found, rows = parquet.schema_arrow.metadata or {}, parquet.metadata.num_rows
+                        for group in range(parquet.num_row_groups):
+                            keys += table_keys(parquet.read_row_group(group))  # all of it: that finds damage
+                except (pa.ArrowException, OSError) as error:
+                    raise SpoolError(f"{path}: damaged: {error}") from error
+        except OSError as error:
+            raise SpoolError(f"{path}: can't be read: {error.strerror or error}") from error
+        for name, expected in segment_metadata(self.batch_id, number).items():
+            if found.get(name) != expected:
+                raise SpoolError(
+                    f"{path}: {name.decode()}: expected {expected.decode()!r}, "
+                    f"found {found.get(name, b'nothing').decode(errors='replace')!r}"
+                )
+        end = found.get(_END)
+        self._ended = None if end is None else end.decode(errors="replace")
+        self._place += 1
+        if rows:
+            self._list(Segment(file=path.name, rows=rows, bytes=size, sha256=digest), keys)
+
+    def _list(self, segment: Segment, keys: Iterable[str]) -> Segment:
+        self._know(self.folder / segment.file, keys)
+        self.segments.append(segment)
+        self.rows += segment.rows
+        return segment
+
+    def knows(self, key: str, identity: Identity | None = None) -> bool:
+        """Tell whether a message is in a sealed segment.
+
+        Args:
+            key: What `known_ids.message_key` makes of it.
+            identity: What tells it from others that have its id, as `row_identity` makes it; `None` asks for
+                the key alone. What each segment that has the key holds is read once.
+
+        Raises:
+            SpoolError: A segment can't be read.
+        """
+        own, others = self._known.get(key, ()), self._others.find(key)
+        if identity is None:
+            return bool(own or others)
+        return any(identity in self._said_in(path) for path in own) or any(
+            identity in self._said_in(path) for path in others if os.path.lexists(path)
+        )
+
+    def _know(self, path: Path, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._known.setdefault(key, []).append(path)
+
+    def _said_in(self, path: Path) -> frozenset[Identity]:
+        if path not in self._said:
+            self._said[path] = frozenset(read_identities(path))
+        return self._said[path]
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Write rows into the next segment; nothing of them counts before `seal`.
+
+        They need no memory after that: a segment can be larger than what fits there.
+
+        Args:
+            rows: At least one.
+
+        Raises:
+            SpoolError: The operating system refused; what was added before is given up with them.
+        """
+        with self._writing:
+            self._add(rows)
+
+    def _add(self, rows: Sequence[Row]) -> _SegmentFile:
+        if self._lock is None or self._ended is not None:
+            raise SpoolError(f"{self.folder}: the batch is finished or closed, nothing can be added to it")
+        if not rows:
+            raise ValueError("a segment needs at least one row")
+        if self._open is None:
+            self._open = _SegmentFile(self.folder, self.batch_id, self._place)
+        try:
+            self._open.write(rows)
+        except BaseException:
+            self._give_up()
+            raise
+        return self._open
+
+    def seal(self, rows: Sequence[Row] = ()) -> Segment:
+        """Make durable, as the next segment, what was added and these rows.
+
+        Guarantee: when it returns they survive any crash, and may be acknowledged; when it raises or the
+        process dies, either they do, or nothing of them is there.
+
+        Args:
+            rows: At least one, unless some were added before.
+
+        Raises:
+            BatchInUseError: Another writer has taken the batch over: these rows are not in it.
+            SpoolError: The operating system refused.
+        """
+        with self._writing:
+            file = self._add(rows) if rows or self._open is None else self._open
+            self._open = None
+            with file:
+                if not file.seal():
+                    raise self._overtaken()
+                self._place += 1
+                return self._list(file.segment, file.keys)
+
+    def give_up(self) -> None:
+        """Forget what was added and isn't sealed; if another thread is just writing it, do nothing."""
+        if self._writing.acquire(blocking=False):
+            try:
+                self._give_up()
+            finally:
+                self._writing.release()
+
+    def _give_up(self) -> None:
+        file, self._open = self._open, None
+        if file is not None:
+            file.close()
+
+    def _overtaken(self) -> BatchInUseError:
+        return BatchInUseError(
+            f"{self.folder / _file_name(self._place)}: another writer goes on with the batch; what this one "
+            "has not sealed is not in it"
+        )
+
+    def complete(self) -> Manifest:
+        """Seal the manifest: the batch is finished and never changes again.
+
+        Returns:
+            The manifest; the one that is there if the batch was finished before.
+
+        Raises:
+            BatchInUseError: Another writer has taken it over.
+            SpoolError: The operating system refused.
+        """
+        if self.manifest is None:
+            if self._lock is None:
+                raise SpoolError(f"{self.folder}: the batch is closed")
+            if self._ended is None:
+                now = self._now()
+                if not self._take_place({_END: now.encode()}):
+                    raise self._overtaken()
+                self._ended = now
+            return self._seal_manifest(self._ended)
+        return self.manifest
+
+    def _seal_manifest(self, created: str) -> Manifest:
+        """Seal what the end of the batch has settled; whoever finds the end seals the same."""
+        manifest = Manifest(
+            folder=self.folder,
+            batch_id=self.batch_id,
+            source=self.source,
+            activation=self.activation,
+            created=created,
+            rows=self.rows,
+            segments=tuple(self.segments),
+        )
+        if not seal(manifest.path, manifest.document()) and Manifest.read(manifest.path) != manifest:
+            raise SpoolError(f"{manifest.path}: doesn't list the segments of the batch")
+        self.manifest = manifest
+        return manifest
+
+    def note_adopted(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Note durably which unfinished batches this one's run takes over, and return all it ever noted.
+
+        Args:
+            names: Of batches that an earlier call hasn't named.
+
+        Raises:
+            SpoolError: The operating system refused, or a note is damaged.
+        """
+        try:
+            notes = numbered(self.folder, _ADOPTS)
+            noted = [name for _, path in notes for name in read_document(path)]
+        except (OSError, ValueError, TypeError) as error:
+            raise SpoolError(f"{self.folder}: what it adopted can't be read: {error}") from error
+        fresh = [check_batch_id(name) for name in names if name not in noted]
+        if fresh:
+            seal(self.folder / f"{_ADOPTS}-{len(notes):06d}.json", json.dumps(fresh).encode() + b"\n")
+        return (*map(check_batch_id, noted), *fresh)
+
+    def discard(self) -> None:
+        """Remove the folder if the batch is finished and without messages: the next attempt looks again.
+
+        Guarantee: nothing is removed but such a folder, whoever else works at this place meanwhile: it is
+        taken aside by one rename first, and looked into there.
+
+        Raises:
+            SpoolError: It can't be removed.
+        """
+        aside = self.folder.with_name(f"{_EMPTY_PREFIX}{uuid.uuid4().hex}")
+        try:
+            if self._rows_at(self.folder) == 0:
+                self.folder.rename(aside)
+                if self._rows_at(aside) != 0:
+                    aside.rename(self.folder)
+                    raise SpoolError(f"{self.folder}: another writer works on the batch")
+                shutil.rmtree(aside)
+                self._others.strike_off()
+        except FileNotFoundError:
+            return  # another attempt has done it
+        except OSError as error:
+            raise SpoolError(f"{aside}: can't be removed: {error.strerror or error}") from error
+
+    def _rows_at(self, folder: Path) -> int | None:
+        """Return how many messages the finished batch there has; `None` if none is finished there."""
+        path = folder / MANIFEST
+        return Manifest.read(path).rows if os.path.lexists(path) else None
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
+
+    def close(self) -> None:
+        """Let go of the batch, finished or not; closing twice is harmless."""
+        self.give_up()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _file_name(number: int) -> str:
+    return f"{SEGMENT_STEM}-{number:06d}.parquet"
+
+
+def segment_metadata(batch_id: str, number: int) -> dict[bytes, bytes]:
+    """Return what each segment's file says of itself."""
+    return {
+        b"jmsjca.format_version": str(FORMAT_VERSION).encode(),
+        b"jmsjca.schema_version": str(SCHEMA_VERSION).encode(),
+        b"jmsjca.batch_id": batch_id.encode(),
+        b"jmsjca.segment": str(number).encode(),
+    }
+
+
+class _SegmentFile:
+    """A segment that is being written, one row group for each `write`; only that is in memory.
+
+    Args:
+        folder: The batch's.
+        batch_id: The batch's.
+        number: The place the segment shall take.
+        metadata: What the file says besides.
+
+    Attributes:
+        keys: Of the messages in it.
+    """
+
+    def __init__(
+        self, folder: Path, batch_id: str, number: int, metadata: dict[bytes, bytes] | None = None
+    ) -> None:
+        self.keys: list[str] = []
+        self._rows = 0
+        self._batch_id = batch_id
+        self._number = number
+        self._staged = Staged(folder / _file_name(number))
+        self._parquet = pq.ParquetWriter(
+            self._staged,
+            MESSAGE_SCHEMA.with_metadata(segment_metadata(batch_id, number) | (metadata or {})),
+            compression="zstd",
+            use_dictionary=_REPEATED,
+            write_page_checksum=True,
+        )
+
+    def write(self, rows: Sequence[Row]) -> None:
+        table = rows_to_table(rows, self._batch_id, self._number, first=self._rows)
+        self._parquet.write_table(table)
+        self._rows += len(rows)
+        self.keys += table_keys(table)
+
+    def seal(self) -> bool:
+        self._parquet.close()
+        return self._staged.seal()
+
+    @property
+    def segment(self) -> Segment:
+        staged = self._staged
+        return Segment(file=staged.path.name, rows=self._rows, bytes=staged.size, sha256=staged.sha256)
+
+    def close(self) -> None:
+        self._staged.close()
+        self._parquet.close()  # its last words go nowhere
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """An earlier batch that holds acknowledged messages, has no manifest, and nobody works on.
+
+    Attributes:
+        batch_id: Its name.
+        rows: How many messages that is; `None` if a file of it is damaged.
+    """
+
+    batch_id: str
+    rows: int | None
+
+
+def unfinished_batches(spool: Path, batch_id: str, activation: str) -> list[Unfinished]:
+    """Return what tasks left that neither finished nor were tried again, by name.
+
+    Args:
+        spool: The folder of all batches.
+        batch_id: The batch that asks, which is left out.
+        activation: The activation whose batches are looked at.
+    """
+    found = []
+    for name in IdIndex(spool, activation, batch_id).batches():
+        folder = spool / name
+        if os.path.lexists(folder / MANIFEST):
+            continue
+        try:
+            segments = [] if folder.is_symlink() else numbered(folder, SEGMENT_STEM)
+            if not segments or is_locked(folder / LOCK):
+                continue
+            rows = sum(count_rows(path) for _, path in segments)
+        except OSError:
+            continue  # no folder, or it went away meanwhile
+        except SpoolError:
+            rows = None
+        if rows != 0:
+            found.append(Unfinished(batch_id=folder.name, rows=rows))
+    return found
+
+
+def _wait_for_lock(descriptor: int) -> None:
+    """Lock a file; for a moment it may be somebody who looks whether it is locked (`is_locked`)."""
+    for _ in range(_LOCK_TRIES - 1):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_LOCK_PAUSE_SECONDS)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_locked(path: Path) -> bool:
+    """Tell whether a writer holds the batch that this lock is of."""
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = open_plain(path, os.O_RDWR)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
+def _lock(path: Path) -> int:
+    """Take the lock of a folder; the system lets go of it when the process ends, however it ends."""
+    descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
+    try:
+        _wait_for_lock(descriptor)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 200, 0).decode(errors="replace") or "another process"
+        os.close(descriptor)
+        raise BatchInUseError(f"{path}: the batch is being written by {holder}") from None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+    return descriptor

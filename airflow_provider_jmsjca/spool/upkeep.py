@@ -1,0 +1,374 @@
+"""What is in the spool, whether it is sound, and what may go.
+
+| state | what it means | goes by `prune` |
+|---|---|---|
+| `collecting` | a writer holds the batch | no |
+| `unfinished` | acknowledged messages without a manifest; the run was never retried | no |
+| `empty` | no message was acknowledged for it | yes |
+| `collected` | finished, and no job was ever submitted for it | if asked for |
+| `undone` | submitted, and no job has done it | no |
+| `rejects` | done, but not all of its rejects have been sent to the dead-letter destination | no |
+| `done` | done, with all rejects sent | yes |
+| `pruned` | its messages have been removed, its report is there | if asked for |
+| `damaged` | a document in it can't be read | no |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import shutil
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.spool.attempts import DEAD_LETTERED, DONE, Done, current_fence, dead_lettered
+from airflow_provider_jmsjca.spool.batch_id import check_batch_id
+from airflow_provider_jmsjca.spool.known_ids import BATCH, SEGMENT_STEM, Horizon, count_rows, read_identities
+from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest
+from airflow_provider_jmsjca.spool.sealing import (
+    digest_of,
+    numbered,
+    open_plain,
+    read_document,
+    seal,
+    synchronize_folder,
+)
+from airflow_provider_jmsjca.spool.splits import parts
+from airflow_provider_jmsjca.spool.spool import LOCK, SpoolBatch, is_locked
+
+_ASIDE: Final = ".pruned-"
+# What stays of a pruned batch: who submits it once more is told that it is done.
+_RECEIPT: Final = frozenset({BATCH, MANIFEST, PRUNED, DONE})
+
+
+class State(enum.StrEnum):
+    """How far a batch is; the module's table says what each means."""
+
+    COLLECTING = "collecting"
+    UNFINISHED = "unfinished"
+    EMPTY = "empty"
+    COLLECTED = "collected"
+    UNDONE = "undone"
+    REJECTS = "rejects"
+    DONE = "done"
+    PRUNED = "pruned"
+    DAMAGED = "damaged"
+
+
+NEEDS_CARE: Final = frozenset({State.UNFINISHED, State.UNDONE, State.REJECTS, State.DAMAGED})
+"""States in which messages are in the spool and nowhere else, and maybe nobody comes for them."""
+_UNPRUNED: Final = frozenset({State.COLLECTED, State.UNDONE, State.REJECTS, State.DONE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchState:
+    """What can be said of a batch from its files.
+
+    Attributes:
+        rows: Messages in it; of an unfinished one those in sealed segments, `None` if that can't be read.
+        bytes: Size of all its files.
+        changed: When the newest of them was, in seconds since the epoch.
+        attempts: How often it was submitted.
+        stored: Rows by table.
+        dead_lettered: How many rejects have been sent.
+        fault: What can't be read, if it is damaged.
+    """
+
+    batch_id: str
+    folder: Path
+    state: State
+    rows: int | None = None
+    segments: int = 0
+    bytes: int = 0
+    changed: float = 0.0
+    source: str | None = None
+    activation: str | None = None
+    attempts: int = 0
+    stored: tuple[tuple[str, int], ...] = ()
+    rejected: int = 0
+    dead_lettered: int = 0
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """A batch whose files went, or would have gone.
+
+    Attributes:
+        whole: Nothing is left of it; otherwise its report is.
+        bytes: How much that is.
+    """
+
+    batch_id: str
+    whole: bool
+    bytes: int
+
+
+def batches(spool: Path, only: Iterable[str] = ()) -> Iterator[BatchState]:
+    """Yield the batches of a spool by name; what is no batch is left out.
+
+    Args:
+        spool: The folder of all batches.
+        only: Names of batches; none means all.
+
+    Raises:
+        SpoolError: The spool can't be read, or there is no batch of a name in `only`.
+    """
+    try:
+        names = sorted(only) or sorted(path.name for path in spool.iterdir())
+        for name in names:
+            folder = spool / (check_batch_id(name) if only else name)
+            is_batch = not name.startswith(".") and (
+                os.path.lexists(folder / BATCH) or os.path.lexists(folder / MANIFEST)
+            )
+            if is_batch and not folder.is_symlink():
+                yield describe(folder)
+            elif only:
+                raise SpoolError(f"{spool}: there is no batch {name!r}")
+    except OSError as error:
+        raise SpoolError(f"{spool}: can't be read: {error.strerror or error}") from error
+
+
+def describe(folder: Path) -> BatchState:
+    """Return what can be said of the batch in a folder; damage is a state and no error."""
+    sizes = [path.lstat() for path in folder.rglob("*")]
+    found = BatchState(
+        batch_id=folder.name,
+        folder=folder,
+        state=State.EMPTY,
+        bytes=sum(size.st_size for size in sizes),
+        changed=max((size.st_mtime for size in sizes), default=folder.stat().st_mtime),
+    )
+    try:
+        return _finished(found) if os.path.lexists(folder / MANIFEST) else _unfinished(found)
+    except (SpoolError, OSError, ValueError) as error:
+        return replace(found, state=State.DAMAGED, fault=str(error))
+
+
+def _unfinished(found: BatchState) -> BatchState:
+    header = read_document(found.folder / BATCH)
+    if not isinstance(header, dict):
+        raise SpoolError(f"{found.folder / BATCH}: expected a JSON object")
+    segments = [path for _, path in numbered(found.folder, SEGMENT_STEM)]
+    rows = sum(count_rows(path) for path in segments)
+    state = State.UNFINISHED if rows else State.EMPTY
+    return replace(
+        found,
+        state=State.COLLECTING if is_locked(found.folder / LOCK) else state,
+        rows=rows,
+        segments=len(segments),
+        source=header.get("source"),
+        activation=header.get("activation"),
+    )
+
+
+def _finished(found: BatchState) -> BatchState:
+    manifest = Manifest.read(found.folder / MANIFEST)
+    done = Done.read(found.folder)
+    attempts = current_fence(found.folder)
+    sent = dead_lettered(found.folder)
+    if os.path.lexists(found.folder / PRUNED):
+        state = State.PRUNED
+    elif done is not None:
+        state = State.DONE if sent >= done.rejected else State.REJECTS
+    elif manifest.rows == 0:
+        state = State.DONE
+    else:
+        state = State.UNDONE if attempts else State.COLLECTED
+    return replace(
+        found,
+        state=state,
+        rows=manifest.rows,
+        segments=len(manifest.segments),
+        source=manifest.source,
+        activation=manifest.activation,
+        attempts=attempts,
+        stored=() if done is None else tuple(sorted(done.stored.items())),
+        rejected=0 if done is None else done.rejected,
+        dead_lettered=sent,
+    )
+
+
+def verify(batch: BatchState) -> str | None:
+    """Return what is wrong with a batch's files, after reading all of them; `None` if they are sound."""
+    if batch.fault is not None or batch.state is State.PRUNED:
+        return batch.fault
+    try:
+        if not os.path.lexists(batch.folder / MANIFEST):
+            for _, path in numbered(batch.folder, SEGMENT_STEM):
+                for _identity in read_identities(path):
+                    pass
+            return None
+        for folder in (batch.folder, *(folder for _, folder in parts(batch.folder))):
+            Manifest.read(folder / MANIFEST).verify()
+        done = Done.read(batch.folder)
+        for file in () if done is None else done.rejects:
+            path = batch.folder / file.file
+            with os.fdopen(open_plain(path), "rb") as content:
+                digest = digest_of(content)
+            if digest != file.sha256:
+                return f"{path}: expected sha256 {file.sha256}, found {digest}"
+    except (SpoolError, OSError) as error:
+        return str(error)
+    return None
+
+
+def prune(
+    spool: Path,
+    *,
+    older_than: timedelta,
+    collected: bool = False,
+    forget: timedelta | None = None,
+    horizon: Horizon | None = None,
+    dry_run: bool = False,
+    now: float | None = None,
+) -> list[Removed]:
+    """Remove the messages of batches that nobody needs; their reports stay, a few kilobytes each.
+
+    Guarantee: nothing goes that is needed: batches that aren't done, whose rejects haven't all been sent,
+    whose files are damaged, or whose ids are within the horizon of their activation. Killed at any point,
+    called again it goes on.
+
+    A report that stays tells a task that is cleared later that its batch is done. Once it is forgotten such a
+    task collects anew under the name of the old batch, and replaces that batch's rows in the table.
+
+    Args:
+        spool: The folder of all batches.
+        older_than: Only batches in which nothing has changed for this long.
+        collected: Also those that no job was ever submitted for: whoever reads them must be through.
+        forget: Remove also the reports of batches that haven't changed for this long; `None` keeps them.
+        horizon: How far back ids are needed; `None` means the default.
+        dry_run: Change nothing, and return what would go.
+        now: Seconds since the epoch; `None` asks the clock.
+
+    Raises:
+        SpoolError: The operating system refused.
+    """
+    now = time.time() if now is None else now
+    found = list(batches(spool))
+    removable = {State.DONE, State.EMPTY} | ({State.COLLECTED} if collected else set())
+    removed = []
+    try:
+        if not dry_run:
+            for leftover in spool.glob(f"{_ASIDE}*"):
+                shutil.rmtree(leftover)
+        needed = _within_horizon(found, horizon or Horizon(), now)
+        for batch in found:
+            age = now - batch.changed
+            if batch.state is State.PRUNED:
+                whole = forget is not None and age >= forget.total_seconds()
+                if not whole and not _beyond_receipt(batch.folder):
+                    continue
+            else:
+                whole = batch.state is State.EMPTY
+                if batch.state not in removable or batch.batch_id in needed:
+                    continue
+                if age < older_than.total_seconds():
+                    continue
+            size = batch.bytes if whole else sum(_size(path) for path in _beyond_receipt(batch.folder))
+            if dry_run or (_remove(batch.folder) if whole else _reduce(batch.folder, now)):
+                removed.append(Removed(batch_id=batch.batch_id, whole=whole, bytes=size))
+    except OSError as error:
+        raise SpoolError(f"{spool}: can't be pruned: {error}") from error
+    return removed
+
+
+def _size(path: Path) -> int:
+    inner = [each.lstat().st_size for each in path.rglob("*")] if path.is_dir() else []
+    return path.lstat().st_size + sum(inner)
+
+
+def _within_horizon(found: Sequence[BatchState], horizon: Horizon, now: float) -> set[str]:
+    """Return the finished batches whose ids a new batch of their activation looks up."""
+    sealed: defaultdict[str | None, list[tuple[float, int, str]]] = defaultdict(list)
+    for batch in found:
+        if batch.state in _UNPRUNED and batch.rows:
+            for segment in Manifest.read(batch.folder / MANIFEST).segments:
+                with contextlib.suppress(FileNotFoundError):
+                    modified = (batch.folder / segment.file).stat().st_mtime
+                    if now - modified <= horizon.age.total_seconds():
+                        sealed[batch.activation].append((modified, segment.rows, batch.batch_id))
+    needed = set()
+    for segments in sealed.values():
+        left = horizon.count
+        for _, rows, batch_id in sorted(segments, reverse=True):
+            if left <= 0:
+                break
+            left -= rows
+            needed.add(batch_id)
+    return needed
+
+
+def _beyond_receipt(folder: Path) -> list[Path]:
+    """Return what a pruned batch doesn't need any more."""
+    marks = [path for _, path in numbered(folder, DEAD_LETTERED)][-1:]
+    return [path for path in folder.iterdir() if path.name not in _RECEIPT and path not in marks]
+
+
+def _reduce(folder: Path, now: float) -> bool:
+    """Leave the report of a batch; tell whether it was done."""
+    moment = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
+    seal(folder / PRUNED, moment.encode() + b"\n")
+    for path in _beyond_receipt(folder):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    synchronize_folder(folder)
+    return True
+
+
+def _remove(folder: Path) -> bool:
+    """Remove a folder whole; tell whether it was done, which it isn't while a writer holds it."""
+    aside = folder.with_name(f"{_ASIDE}{uuid.uuid4().hex}")
+    try:
+        folder.rename(aside)
+        now = describe(aside)
+        if now.state not in {State.EMPTY, State.PRUNED}:
+            aside.rename(folder)
+            return False
+        shutil.rmtree(aside)
+    except FileNotFoundError:
+        return False  # somebody else did
+    return True
+
+
+def adopt(spool: Path, batch_id: str) -> Manifest | None:
+    """Finish a batch that its run left, so that its messages are in a manifest.
+
+    Guarantee: killed at any point, called again it goes on. The batch keeps its name: the run that left it
+    finds it finished, and a job that does it twice leaves one copy.
+
+    Returns:
+        The manifest, or `None` if no message had been acknowledged: then the batch is removed.
+
+    Raises:
+        BatchInUseError: A writer holds it.
+        SpoolError: There is no such batch, or it is damaged.
+    """
+    [found] = batches(spool, [batch_id])
+    if found.fault is not None or found.source is None or found.activation is None:
+        raise SpoolError(found.fault or f"{found.folder / BATCH}: names no source or activation")
+    with SpoolBatch(spool, batch_id, source=found.source, activation=found.activation) as batch:
+        manifest = batch.complete()
+    if manifest.rows:
+        return manifest
+    batch.discard()
+    return None
+
+
+def last_sealed(spool: Path, batch_id: str) -> float:
+    """Return when a batch got its last segment, in seconds since the epoch; 0 if it has none."""
+    with contextlib.suppress(OSError):
+        return max(
+            (path.stat().st_mtime for _, path in numbered(spool / batch_id, SEGMENT_STEM)), default=0.0
+        )
+    return 0.0

@@ -1,0 +1,335 @@
+"""What a store does, whichever it is: the port, its values, and how names are stored.
+
+Every call is one transaction: it is durable when it returns, and has not happened when it raises. Calls may
+come from any thread and any process. Times come in as arguments, with a time zone.
+
+Errors: `TransientStoreError` from every call, and nothing else. Whoever guards a message with a call doesn't
+acknowledge the message before the call has returned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final, Protocol
+
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+KEPT_ATTEMPTS: Final = 5_000
+"""Messages of an activation whose attempts are kept. Source: J132."""
+
+KEPT_IDS: Final = 32_768
+"""Ids of handled messages that are kept for an activation."""
+
+KEPT_FOR: Final = timedelta(days=7)
+"""How long either is kept."""
+
+KEPT_HISTORY: Final = 50
+"""Attempts of one message whose circumstances are kept; the latest."""
+
+_LONGEST_NAME = 200
+_DIGESTED = "sha256:"
+_LONGEST_TEXT = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEntry:
+    """The circumstances of one attempt at a message.
+
+    Attributes:
+        attempt: Its number, from 1.
+        at: When it began.
+        where: Host and process.
+        exception_class: Class of the exception it ended with; empty if none is known, as after a crash.
+        exception_message: The exception's text.
+    """
+
+    attempt: int
+    at: datetime
+    where: str
+    exception_class: str = ""
+    exception_message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageAttempts:
+    """A message that was handed over and isn't settled, as far as is known.
+
+    Attributes:
+        activation: Whose it is, as stored (`stored_name`).
+        message: Its id, as stored.
+        attempts: How often it was handed over.
+        first_at: When it was first.
+        last_at: When it was last.
+        where: Host and process of the last attempt.
+    """
+
+    activation: str
+    message: str
+    attempts: int
+    first_at: datetime
+    last_at: datetime
+    where: str
+
+
+class Attempts(Protocol):
+    """How often each message was handed over, shared by all consumers of an activation.
+
+    Source: J129-J132, and past them: the counts outlive the process, and so does a crash.
+    """
+
+    def begin(self, activation: str, messages: Collection[str], now: datetime) -> dict[str, int]:
+        """Count an attempt at each of these messages.
+
+        Returns:
+            The number of the attempt for each, from 1.
+        """
+
+    def take_back(self, activation: str, messages: Collection[str]) -> None:
+        """Undo the last attempt at each: it led to nothing, because the message was not handed over."""
+
+    def failed(self, activation: str, failures: Mapping[str, Failure], now: datetime) -> None:
+        """Note how the last attempt at each of these messages ended; those that aren't known are left out."""
+
+    def forget(self, activation: str, messages: Collection[str]) -> None:
+        """Drop all about these messages: they are settled, or are to be counted anew."""
+
+    def page(
+        self, activation: str | None = None, *, at_least: int = 1, limit: int = 100, after: int = 0
+    ) -> list[MessageAttempts]:
+        """Return the messages with most attempts, those seen last first among equals.
+
+        Args:
+            activation: Of this one; `None`: of all.
+            at_least: Those with so many attempts.
+            limit: No more than this.
+            after: Leave out so many.
+        """
+
+    def history(self, activation: str, message: str) -> list[AttemptEntry]:
+        """Return the attempts at a message, the first one and the latest `KEPT_HISTORY`, in order."""
+
+    def sweep(self, now: datetime, *, keep: int = KEPT_ATTEMPTS, max_age: timedelta = KEPT_FOR) -> int:
+        """Drop what is too much, the least recently seen first, and what is too old.
+
+        Args:
+            now: The time.
+            keep: Messages of each activation that stay; more, if several are as old as the last of them.
+            max_age: Messages seen before that are dropped.
+
+        Returns:
+            How many messages were dropped.
+        """
+
+
+class HandledIds(Protocol):
+    """The ids that an activation is done with: one window by age and count. Source: I15, I17."""
+
+    def known(self, activation: str, messages: Collection[str]) -> frozenset[str]:
+        """Return those of the messages that were handled."""
+
+    def add(self, activation: str, messages: Collection[str], now: datetime) -> None:
+        """Note that these messages were handled."""
+
+    def sweep(self, now: datetime, *, keep: int = KEPT_IDS, max_age: timedelta = KEPT_FOR) -> int:
+        """Drop what is too much, the oldest first, and what is too old; arguments as of `Attempts.sweep`."""
+
+
+class LimboState(StrEnum):
+    """What becomes of a message in limbo."""
+
+    WAITING = "waiting"
+    """It is sent when it is due."""
+    FAILED = "failed"
+    """It could not be sent so often as it was to be tried, and stays until somebody revives or purges it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimboEntry:
+    """A message to put in limbo.
+
+    Attributes:
+        jms_conn_id: The Airflow connection over which it is to be sent.
+        destination: Where to, as `Destination` writes it.
+        message: What.
+        due_at: When; never sooner.
+        activation: Whose redelivery it is; empty for one that was published with a delay.
+        key: Tells it from the activation's other messages: it takes the place of one with the same key, for
+            the same message came again. Empty: it stands by itself.
+    """
+
+    jms_conn_id: str
+    destination: str
+    message: JmsMessage = field(repr=False)
+    due_at: datetime
+    activation: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimboMessage:
+    """A message in limbo, without its content; what isn't explained here is as in `LimboEntry`.
+
+    Attributes:
+        number: What it is called by; never given twice.
+        state: What becomes of it.
+        put_at: When it was put there.
+        tries: How often sending it failed.
+        exception_class: Why it failed last; empty if it didn't.
+        exception_message: The exception's text.
+    """
+
+    number: int
+    state: LimboState
+    jms_conn_id: str
+    destination: str
+    activation: str
+    put_at: datetime
+    due_at: datetime
+    tries: int
+    exception_class: str = ""
+    exception_message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimboSelection:
+    """Which messages in limbo; what is `None` leaves none out.
+
+    Attributes:
+        numbers: These.
+        state: In this state.
+        activation: Of this activation.
+        jms_conn_id: To be sent over this connection.
+        destination: To be sent there, as `Destination` writes it.
+    """
+
+    numbers: frozenset[int] | None = None
+    state: LimboState | None = None
+    activation: str | None = None
+    jms_conn_id: str | None = None
+    destination: str | None = None
+
+
+EVERYTHING: Final = LimboSelection()
+"""All messages in limbo."""
+
+
+class Limbo(Protocol):
+    """Messages that are due later, and those that could not be sent.
+
+    Guarantee: a message is here from the return of `put` until `sent` has returned, whatever is killed in
+    between. It is leased to one process at a time; one that dies loses its lease when the time is up.
+
+    Source: P12-P19.
+    """
+
+    def put(self, entries: Sequence[LimboEntry], now: datetime) -> list[int]:
+        """Keep these messages, all or none.
+
+        Returns:
+            Their numbers, in the same order.
+        """
+
+    def lease(
+        self, now: datetime, *, owner: str, until: datetime, limit: int, leave: Collection[str] = ()
+    ) -> list[LimboMessage]:
+        """Lease messages that are due to an owner, those due first before the others.
+
+        Args:
+            now: Messages due until then.
+            owner: Who is going to send them; unique to a process.
+            until: When others may have them.
+            limit: No more than this.
+            leave: Connections whose messages are left where they are.
+        """
+
+    def sent(self, owner: str, numbers: Collection[int]) -> int:
+        """Drop messages that the owner has sent and still leases; return how many those were."""
+
+    def give_back(
+        self,
+        owner: str,
+        numbers: Collection[int],
+        *,
+        due_at: datetime | None = None,
+        failure: Failure | None = None,
+    ) -> None:
+        """End the owner's lease of messages that were not sent.
+
+        Args:
+            owner: Who leased them.
+            numbers: Which.
+            due_at: When they are tried again; `None` with a failure: never, they have failed for good; `None`
+                without: as before.
+            failure: Why they could not be sent, which counts as a try; `None`: they weren't tried.
+        """
+
+    def contents(self, numbers: Collection[int]) -> dict[int, JmsMessage | ConfigurationError]:
+        """Return messages by their numbers, without those that aren't here.
+
+        In place of one that can't be decrypted, or isn't a message, stands the error that says so.
+        """
+
+    def page(
+        self, selection: LimboSelection = EVERYTHING, *, limit: int = 100, after: int = 0
+    ) -> list[LimboMessage]:
+        """Return messages in the order of their numbers, from the one behind the number `after`."""
+
+    def revive(self, selection: LimboSelection, now: datetime) -> int:
+        """Let failed messages be sent now, with all their tries; return how many. Source: P17."""
+
+    def release(self, selection: LimboSelection, now: datetime) -> int:
+        """Let waiting messages be sent now; return how many."""
+
+    def purge(self, selection: LimboSelection, now: datetime) -> int:
+        """Drop messages, but those that somebody is sending now; return how many."""
+
+
+class Store(Protocol):
+    """All that must outlive a process. A feature is an attribute."""
+
+    @property
+    def attempts(self) -> Attempts:
+        """How often messages were handed over."""
+
+    @property
+    def handled(self) -> HandledIds:
+        """Ids of messages that were handled."""
+
+    @property
+    def limbo(self) -> Limbo:
+        """Messages that are due later, and those that could not be sent."""
+
+    def close(self) -> None:
+        """Let go of connections and files."""
+
+
+def stored_name(text: str) -> str:
+    """Return what is stored for the name of an activation or the id of a message.
+
+    That is the text itself, if it is printable ASCII of at most 200 characters. Otherwise it is a digest of
+    it: ids are a producer's word, of any length and with any character.
+    """
+    if len(text) <= _LONGEST_NAME and text.isascii() and text.isprintable() and text[:7] != _DIGESTED:
+        return text
+    return _DIGESTED + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def stored_text(text: str) -> str:
+    """Return a text as every database takes it: no NUL, no half characters, 2,000 characters at most."""
+    return text[:_LONGEST_TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def to_milliseconds(moment: datetime) -> int:
+    """Return a moment as it is stored: milliseconds since the epoch."""
+    return round(moment.timestamp() * 1000)
+
+
+def from_milliseconds(milliseconds: int) -> datetime:
+    """Return a stored moment, in UTC."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

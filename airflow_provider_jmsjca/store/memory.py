@@ -1,0 +1,341 @@
+"""The twin of the store, in memory: the model that the others are compared with."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.store.base import (
+    EVERYTHING,
+    KEPT_ATTEMPTS,
+    KEPT_FOR,
+    KEPT_HISTORY,
+    KEPT_IDS,
+    AttemptEntry,
+    LimboEntry,
+    LimboMessage,
+    LimboSelection,
+    LimboState,
+    MessageAttempts,
+    from_milliseconds,
+    stored_name,
+    stored_text,
+    to_milliseconds,
+)
+
+
+def _stored(moment: datetime) -> datetime:
+    return from_milliseconds(to_milliseconds(moment))
+
+
+class MemoryAttempts:
+    """`base.Attempts` of one process."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, str], MessageAttempts] = {}
+        self._history: dict[tuple[str, str], dict[int, AttemptEntry]] = {}
+
+    def begin(self, activation: str, messages: Collection[str], now: datetime) -> dict[str, int]:
+        """Count an attempt at each of these messages."""
+        with self._lock:
+            return {message: self._begin(activation, message, _stored(now)) for message in set(messages)}
+
+    def _begin(self, activation: str, message: str, now: datetime) -> int:
+        key = stored_name(activation), stored_name(message)
+        before = self._known.get(key)
+        number = 1 if before is None else before.attempts + 1
+        self._known[key] = MessageAttempts(
+            activation=key[0],
+            message=key[1],
+            attempts=number,
+            first_at=now if before is None else before.first_at,
+            last_at=now,
+            where=self._where,
+        )
+        history = self._history.setdefault(key, {})
+        history[number] = AttemptEntry(attempt=number, at=now, where=self._where)
+        for old in range(2, number - KEPT_HISTORY + 1):
+            history.pop(old, None)
+        return number
+
+    def take_back(self, activation: str, messages: Collection[str]) -> None:
+        """Undo the last attempt at each."""
+        with self._lock:
+            for message in set(messages):
+                key = stored_name(activation), stored_name(message)
+                before = self._known.pop(key, None)
+                if before is None:
+                    continue
+                self._history[key].pop(before.attempts, None)
+                if before.attempts > 1:
+                    self._known[key] = replace(before, attempts=before.attempts - 1)
+
+    def failed(self, activation: str, failures: Mapping[str, Failure], now: datetime) -> None:
+        """Note how the last attempt at each of these messages ended."""
+        del now
+        with self._lock:
+            for message, failure in failures.items():
+                key = stored_name(activation), stored_name(message)
+                if (known := self._known.get(key)) is not None:
+                    entry = AttemptEntry(attempt=known.attempts, at=known.last_at, where=known.where)
+                    self._history[key][known.attempts] = replace(
+                        self._history[key].get(known.attempts, entry),
+                        exception_class=stored_text(failure.class_name),
+                        exception_message=stored_text(failure.message),
+                    )
+
+    def forget(self, activation: str, messages: Collection[str]) -> None:
+        """Drop all about these messages."""
+        with self._lock:
+            for message in messages:
+                self._drop((stored_name(activation), stored_name(message)))
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        self._known.pop(key, None)
+        self._history.pop(key, None)
+
+    def page(
+        self, activation: str | None = None, *, at_least: int = 1, limit: int = 100, after: int = 0
+    ) -> list[MessageAttempts]:
+        """Return the messages with most attempts."""
+        with self._lock:
+            found = [
+                each
+                for each in self._known.values()
+                if each.attempts >= at_least
+                and (activation is None or each.activation == stored_name(activation))
+            ]
+        found.sort(key=lambda each: (-each.attempts, -each.last_at.timestamp(), each.message))
+        return found[after : after + limit]
+
+    def history(self, activation: str, message: str) -> list[AttemptEntry]:
+        """Return the attempts at a message."""
+        key = stored_name(activation), stored_name(message)
+        with self._lock:
+            return [entry for _, entry in sorted(self._history.get(key, {}).items())]
+
+    def sweep(self, now: datetime, *, keep: int = KEPT_ATTEMPTS, max_age: timedelta = KEPT_FOR) -> int:
+        """Drop what is too much or too old."""
+        with self._lock:
+            seen = {key: known.last_at for key, known in self._known.items()}
+            gone = _swept(seen, _stored(now - max_age), keep)
+            for key in gone:
+                self._drop(key)
+        return len(gone)
+
+
+class MemoryHandledIds:
+    """`base.HandledIds` of one process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._handled: dict[tuple[str, str], datetime] = {}
+
+    def known(self, activation: str, messages: Collection[str]) -> frozenset[str]:
+        """Return those of the messages that were handled."""
+        owner = stored_name(activation)
+        with self._lock:
+            return frozenset(each for each in messages if (owner, stored_name(each)) in self._handled)
+
+    def add(self, activation: str, messages: Collection[str], now: datetime) -> None:
+        """Note that these messages were handled."""
+        with self._lock:
+            for each in messages:
+                self._handled[stored_name(activation), stored_name(each)] = _stored(now)
+
+    def sweep(self, now: datetime, *, keep: int = KEPT_IDS, max_age: timedelta = KEPT_FOR) -> int:
+        """Drop what is too much or too old."""
+        with self._lock:
+            gone = _swept(self._handled, _stored(now - max_age), keep)
+            for key in gone:
+                del self._handled[key]
+        return len(gone)
+
+
+def _swept(seen: Mapping[tuple[str, str], datetime], oldest: datetime, keep: int) -> set[tuple[str, str]]:
+    gone = {key for key, moment in seen.items() if moment < oldest}
+    of_activation: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for key in sorted(seen, key=lambda each: (-seen[each].timestamp(), each[1])):
+        of_activation[key[0]].append(key)
+    for keys in of_activation.values():
+        gone.update(key for key in keys[keep:] if not keep or seen[key] < seen[keys[keep - 1]])
+    return gone
+
+
+class MemoryLimbo:
+    """`base.Limbo` of one process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = 0
+        self._known: dict[int, LimboMessage] = {}
+        self._content: dict[int, JmsMessage] = {}
+        self._keys: dict[int, tuple[str, str]] = {}
+        self._leases: dict[int, tuple[str, datetime]] = {}
+
+    def put(self, entries: Sequence[LimboEntry], now: datetime) -> list[int]:
+        """Keep these messages, all or none."""
+        numbers: list[int] = []
+        with self._lock:
+            for entry in entries:
+                if entry.key:
+                    same = stored_name(entry.activation), stored_name(entry.key)
+                    for number in [each for each, key in self._keys.items() if key == same]:
+                        self._drop(number)
+                    self._keys[self._last + 1] = same
+                self._last += 1
+                numbers.append(self._last)
+                self._content[self._last] = entry.message
+                self._known[self._last] = LimboMessage(
+                    number=self._last,
+                    state=LimboState.WAITING,
+                    jms_conn_id=entry.jms_conn_id,
+                    destination=entry.destination,
+                    activation=stored_name(entry.activation),
+                    put_at=_stored(now),
+                    due_at=_stored(entry.due_at),
+                    tries=0,
+                )
+        return numbers
+
+    def lease(
+        self, now: datetime, *, owner: str, until: datetime, limit: int, leave: Collection[str] = ()
+    ) -> list[LimboMessage]:
+        """Lease messages that are due to an owner."""
+        with self._lock:
+            due = [
+                each
+                for each in self._known.values()
+                if each.state is LimboState.WAITING
+                and each.due_at <= _stored(now)
+                and each.jms_conn_id not in leave
+                and self._free(each, now)
+            ]
+            due.sort(key=lambda each: (each.due_at, each.number))
+            for each in due[:limit]:
+                self._leases[each.number] = stored_name(owner), _stored(until)
+            return due[:limit]
+
+    def _free(self, message: LimboMessage, now: datetime) -> bool:
+        lease = self._leases.get(message.number)
+        return lease is None or lease[1] <= _stored(now)
+
+    def sent(self, owner: str, numbers: Collection[int]) -> int:
+        """Drop messages that the owner has sent and still leases."""
+        with self._lock:
+            mine = self._of(owner, numbers)
+            for number in mine:
+                self._drop(number)
+        return len(mine)
+
+    def _of(self, owner: str, numbers: Collection[int]) -> list[int]:
+        return [each for each in set(numbers) if self._leases.get(each, ("",))[0] == stored_name(owner)]
+
+    def _drop(self, number: int) -> None:
+        for kept in (self._known, self._content, self._leases, self._keys):
+            kept.pop(number, None)
+
+    def give_back(
+        self,
+        owner: str,
+        numbers: Collection[int],
+        *,
+        due_at: datetime | None = None,
+        failure: Failure | None = None,
+    ) -> None:
+        """End the owner's lease of messages that were not sent."""
+        changes: dict[str, Any] = {} if due_at is None else {"due_at": _stored(due_at)}
+        if failure is not None:
+            changes["exception_class"] = stored_text(failure.class_name)
+            changes["exception_message"] = stored_text(failure.message)
+            if due_at is None:
+                changes["state"] = LimboState.FAILED
+        with self._lock:
+            for number in self._of(owner, numbers):
+                del self._leases[number]
+                known = self._known[number]
+                tries = known.tries + (failure is not None)
+                self._known[number] = replace(known, tries=tries, **changes)
+
+    def contents(self, numbers: Collection[int]) -> dict[int, JmsMessage | ConfigurationError]:
+        """Return messages by their numbers, without those that aren't here."""
+        with self._lock:
+            return {number: self._content[number] for number in numbers if number in self._content}
+
+    def page(
+        self, selection: LimboSelection = EVERYTHING, *, limit: int = 100, after: int = 0
+    ) -> list[LimboMessage]:
+        """Return messages in the order of their numbers."""
+        with self._lock:
+            return [each for each in self._chosen(selection) if each.number > after][:limit]
+
+    def _chosen(self, selection: LimboSelection) -> list[LimboMessage]:
+        asked = {
+            "state": selection.state,
+            "activation": None if selection.activation is None else stored_name(selection.activation),
+            "jms_conn_id": selection.jms_conn_id,
+            "destination": selection.destination,
+        }
+        return [
+            each
+            for number, each in sorted(self._known.items())
+            if (selection.numbers is None or number in selection.numbers)
+            and all(value is None or getattr(each, name) == value for name, value in asked.items())
+        ]
+
+    def revive(self, selection: LimboSelection, now: datetime) -> int:
+        """Let failed messages be sent now, with all their tries."""
+        return self._let_go(selection, LimboState.FAILED, now, tries=0)
+
+    def release(self, selection: LimboSelection, now: datetime) -> int:
+        """Let waiting messages be sent now."""
+        return self._let_go(selection, LimboState.WAITING, now)
+
+    def _let_go(
+        self, selection: LimboSelection, state: LimboState, now: datetime, tries: int | None = None
+    ) -> int:
+        with self._lock:
+            chosen = [
+                each
+                for each in self._chosen(selection)
+                if each.state is state and (state is LimboState.FAILED or each.due_at > _stored(now))
+            ]
+            for each in chosen:
+                kept = each.tries if tries is None else tries
+                self._known[each.number] = replace(
+                    each, state=LimboState.WAITING, due_at=_stored(now), tries=kept
+                )
+        return len(chosen)
+
+    def purge(self, selection: LimboSelection, now: datetime) -> int:
+        """Drop messages, but those that somebody is sending now."""
+        with self._lock:
+            chosen = [each for each in self._chosen(selection) if self._free(each, now)]
+            for each in chosen:
+                self._drop(each.number)
+        return len(chosen)
+
+
+class MemoryStore:
+    """`base.Store` of one process; what it knows is gone with it.
+
+    Args:
+        where: Who uses it, for the history of attempts.
+    """
+
+    def __init__(self, where: str = "memory") -> None:
+        self.attempts = MemoryAttempts(where)
+        self.handled = MemoryHandledIds()
+        self.limbo = MemoryLimbo()
+
+    def close(self) -> None:
+        """Do nothing."""

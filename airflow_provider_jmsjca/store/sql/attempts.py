@@ -1,0 +1,254 @@
+"""Attempts in a database."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import Connection, bindparam, delete, func, literal_column, select, tuple_, update
+
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.store.base import (
+    KEPT_ATTEMPTS,
+    KEPT_FOR,
+    KEPT_HISTORY,
+    AttemptEntry,
+    MessageAttempts,
+    from_milliseconds,
+    stored_name,
+    stored_text,
+    to_milliseconds,
+)
+from airflow_provider_jmsjca.store.sql.database import Database
+from airflow_provider_jmsjca.store.sql.tables import ATTEMPT, ATTEMPT_HISTORY
+from airflow_provider_jmsjca.store.sql.windows import chunks, sweep
+
+_OF_MESSAGE: Final = (ATTEMPT.c.activation == bindparam("a")) & (ATTEMPT.c.message == bindparam("m"))
+_OF_HISTORY: Final = (ATTEMPT_HISTORY.c.activation == bindparam("a")) & (
+    ATTEMPT_HISTORY.c.message == bindparam("m")
+)
+# Of what one call has counted, and maybe another call of this process at the same moment.
+_COUNTED_AGAIN: Final = select(ATTEMPT.c.message, ATTEMPT.c.attempts).where(
+    ATTEMPT.c.activation == bindparam("a"),
+    ATTEMPT.c.last_at == bindparam("at"),
+    ATTEMPT.c.attempts > bindparam("more"),
+)
+
+
+class SqlAttempts:
+    """`base.Attempts` in a database.
+
+    A first attempt is one row. A later one is a change of that row and a row of history. The rows of a call
+    are written in the order of their names, so that two processes wait for each other instead of locking each
+    other out.
+
+    Args:
+        database: Whose tables are used.
+        where: Host and process, for the history.
+    """
+
+    def __init__(self, database: Database, where: str) -> None:
+        self._database = database
+        self._where = stored_text(where)[:250]
+        row = database.insert(ATTEMPT)
+        self._begin = database.prepare(
+            row.on_conflict_do_update(
+                index_elements=["activation", "message"],
+                set_={
+                    "attempts": ATTEMPT.c.attempts + literal_column("1"),
+                    "last_at": row.excluded.last_at,
+                    "last_where": row.excluded.last_where,
+                },
+            )
+        )
+        self._again = database.prepare(_COUNTED_AGAIN)
+        self._forget = database.prepare(delete(ATTEMPT).where(_OF_MESSAGE))
+        self._forget_history = database.prepare(delete(ATTEMPT_HISTORY).where(_OF_HISTORY))
+        self._any_history = database.prepare(
+            select(func.max(ATTEMPT_HISTORY.c.attempt)).where(ATTEMPT_HISTORY.c.activation == bindparam("a"))
+        )
+        entry = database.insert(ATTEMPT_HISTORY)
+        self._entry = entry.on_conflict_do_update(
+            index_elements=["activation", "message", "attempt"],
+            set_={
+                "exception_class": entry.excluded.exception_class,
+                "exception_message": entry.excluded.exception_message,
+            },
+        )
+
+    def begin(self, activation: str, messages: Collection[str], now: datetime) -> dict[str, int]:
+        """Count an attempt at each of these messages; see `base.Attempts.begin`."""
+        names = {stored_name(message): message for message in messages}
+        if not names:
+            return {}
+        owner, at = stored_name(activation), to_milliseconds(now)
+        rows = [
+            {
+                "activation": owner,
+                "message": name,
+                "attempts": 1,
+                "first_at": at,
+                "first_where": self._where,
+                "last_at": at,
+                "last_where": self._where,
+            }
+            for name in sorted(names)
+        ]
+        with self._database.write() as connection:
+            self._begin.execute(connection, rows)
+            found = self._again.execute(connection, [{"a": owner, "at": at, "more": 1}])
+            again = {row.message: row.attempts for row in found if row.message in names}
+            if again:
+                self._note(
+                    connection,
+                    [self._history_row(owner, name, number, at) for name, number in again.items()],
+                )
+                self._cut(connection, owner, again)
+        return {message: again.get(name, 1) for name, message in names.items()}
+
+    def _counts(self, connection: Connection, owner: str, names: Collection[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for some in chunks(names):
+            query = select(ATTEMPT.c.message, ATTEMPT.c.attempts).where(
+                ATTEMPT.c.activation == owner, ATTEMPT.c.message.in_(some)
+            )
+            found.update((name, number) for name, number in connection.execute(query))
+        return found
+
+    def _history_row(
+        self, owner: str, name: str, attempt: int, at: int, failure: Failure | None = None
+    ) -> dict[str, Any]:
+        return {
+            "activation": owner,
+            "message": name,
+            "attempt": attempt,
+            "begun_at": at,
+            "begun_where": self._where,
+            "exception_class": "" if failure is None else stored_text(failure.class_name),
+            "exception_message": "" if failure is None else stored_text(failure.message),
+        }
+
+    def _note(self, connection: Connection, rows: list[dict[str, Any]]) -> None:
+        if rows:
+            connection.execute(self._entry, sorted(rows, key=lambda row: str(row["message"])))
+
+    def _cut(self, connection: Connection, owner: str, counts: Mapping[str, int]) -> None:
+        """Drop the older part of long histories, all but the first attempt."""
+        for name, number in counts.items():
+            if number > KEPT_HISTORY + 1:
+                connection.execute(
+                    delete(ATTEMPT_HISTORY).where(
+                        ATTEMPT_HISTORY.c.activation == owner,
+                        ATTEMPT_HISTORY.c.message == name,
+                        ATTEMPT_HISTORY.c.attempt > 1,
+                        ATTEMPT_HISTORY.c.attempt <= number - KEPT_HISTORY,
+                    )
+                )
+
+    def take_back(self, activation: str, messages: Collection[str]) -> None:
+        """Undo the last attempt at each; see `base.Attempts.take_back`."""
+        names = sorted({stored_name(message) for message in messages})
+        if not names:
+            return
+        owner = stored_name(activation)
+        with self._database.write() as connection:
+            counts = self._counts(connection, owner, names)
+            gone = [(owner, name, number) for name, number in counts.items()]
+            key = tuple_(ATTEMPT_HISTORY.c.activation, ATTEMPT_HISTORY.c.message, ATTEMPT_HISTORY.c.attempt)
+            for last in chunks(gone):
+                connection.execute(delete(ATTEMPT_HISTORY).where(key.in_(last)))
+            for some in chunks(names):
+                these = (ATTEMPT.c.activation == owner) & ATTEMPT.c.message.in_(some)
+                connection.execute(delete(ATTEMPT).where(these, ATTEMPT.c.attempts <= 1))
+                connection.execute(update(ATTEMPT).where(these).values(attempts=ATTEMPT.c.attempts - 1))
+
+    def failed(self, activation: str, failures: Mapping[str, Failure], now: datetime) -> None:
+        """Note how the last attempt at each ended; see `base.Attempts.failed`."""
+        del now  # the attempt's own time is shown
+        owner, names = stored_name(activation), {stored_name(each): each for each in failures}
+        with self._database.write() as connection:
+            for some in chunks(names):
+                query = select(ATTEMPT).where(ATTEMPT.c.activation == owner, ATTEMPT.c.message.in_(some))
+                rows = [
+                    self._history_row(
+                        owner,
+                        row.message,
+                        row.attempts,
+                        row.last_at if row.attempts > 1 else row.first_at,
+                        failures[names[row.message]],
+                    )
+                    for row in connection.execute(query)
+                ]
+                self._note(connection, rows)
+
+    def forget(self, activation: str, messages: Collection[str]) -> None:
+        """Drop all about these messages; see `base.Attempts.forget`."""
+        names = sorted({stored_name(message) for message in messages})
+        owner = stored_name(activation)
+        if not names:
+            return
+        rows = [{"a": owner, "m": name} for name in names]
+        with self._database.write() as connection:
+            self._forget.execute(connection, rows)
+            if self._any_history.execute(connection, [{"a": owner}]).scalar() is not None:
+                self._forget_history.execute(connection, rows)
+
+    def page(
+        self, activation: str | None = None, *, at_least: int = 1, limit: int = 100, after: int = 0
+    ) -> list[MessageAttempts]:
+        """Return the messages with most attempts; see `base.Attempts.page`."""
+        query = (
+            select(ATTEMPT)
+            .where(ATTEMPT.c.attempts >= at_least)
+            .order_by(ATTEMPT.c.attempts.desc(), ATTEMPT.c.last_at.desc(), ATTEMPT.c.message)
+            .limit(limit)
+            .offset(after)
+        )
+        if activation is not None:
+            query = query.where(ATTEMPT.c.activation == stored_name(activation))
+        with self._database.read() as connection:
+            return [
+                MessageAttempts(
+                    activation=row.activation,
+                    message=row.message,
+                    attempts=row.attempts,
+                    first_at=from_milliseconds(row.first_at),
+                    last_at=from_milliseconds(row.last_at),
+                    where=row.last_where,
+                )
+                for row in connection.execute(query)
+            ]
+
+    def history(self, activation: str, message: str) -> list[AttemptEntry]:
+        """Return the attempts at a message; see `base.Attempts.history`."""
+        owner, name = stored_name(activation), stored_name(message)
+        columns = ATTEMPT_HISTORY.c
+        query = (
+            select(ATTEMPT_HISTORY)
+            .where(columns.activation == owner, columns.message == name)
+            .order_by(columns.attempt)
+        )
+        first = select(ATTEMPT).where(ATTEMPT.c.activation == owner, ATTEMPT.c.message == name)
+        with self._database.read() as connection:
+            entries = [
+                AttemptEntry(
+                    attempt=row.attempt,
+                    at=from_milliseconds(row.begun_at),
+                    where=row.begun_where,
+                    exception_class=row.exception_class,
+                    exception_message=row.exception_message,
+                )
+                for row in connection.execute(query)
+            ]
+            known = connection.execute(first).first()
+        if known is not None and (not entries or entries[0].attempt > 1):
+            at = from_milliseconds(known.first_at)
+            entries.insert(0, AttemptEntry(attempt=1, at=at, where=known.first_where))
+        return entries
+
+    def sweep(self, now: datetime, *, keep: int = KEPT_ATTEMPTS, max_age: timedelta = KEPT_FOR) -> int:
+        """Drop what is too much or too old; see `base.Attempts.sweep`."""
+        return sweep(
+            self._database, ATTEMPT.c.last_at, now, keep=keep, max_age=max_age, with_it=(ATTEMPT_HISTORY,)
+        )

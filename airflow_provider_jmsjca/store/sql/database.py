@@ -1,0 +1,279 @@
+"""The database: connections, transactions, the schema, and one kind of error for all that may go wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from sqlalchemy import ClauseElement, Connection, CursorResult, Engine, Table, create_engine, event, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from airflow_provider_jmsjca.errors import ConfigurationError, StoreSchemaError, TransientStoreError
+from airflow_provider_jmsjca.store.sql.tables import REVISIONS, VERSION_TABLE
+
+_SQLITE, _POSTGRESQL = "sqlite", "postgresql"
+_BUSY_SECONDS = 5
+# Of PostgreSQL's advisory locks; any number that nobody else takes.
+_UPGRADE_LOCK = 0x6A6D736A6361
+_EXPECTED = "expected sqlite:////path/of/a/file or postgresql://user:password@host/database"
+_UPGRADE: Final = "airflow jms store upgrade"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement in the driver's own form: SQLAlchemy would look at each parameter of each row.
+
+    Attributes:
+        text: It.
+        names: Names of the parameters in their order; `None` if the driver takes them by name.
+    """
+
+    text: str
+    names: tuple[str, ...] | None
+
+    def execute(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> CursorResult[Any]:
+        """Execute it for each row; with one row the result can be read."""
+        values: Any = rows
+        if self.names is not None:
+            values = [tuple(map(row.__getitem__, self.names)) for row in rows]
+        return connection.exec_driver_sql(self.text, values[0] if len(values) == 1 else values)
+
+
+class Database:
+    """A database of the store; opened when it is first used, and safe for threads and forks.
+
+    A transaction that writes has the database to itself on SQLite, where each waits up to 5 seconds for the
+    one before. What it wrote outlives the process, whatever kills it. On SQLite a machine that loses its
+    power may forget the last transactions, unless they are `durable`.
+
+    Args:
+        url: An SQLAlchemy URL for SQLite or PostgreSQL.
+
+    Attributes:
+        name: The URL without its password, for errors and logs.
+
+    Raises:
+        ConfigurationError: The URL is none, its driver isn't installed, or it is no such database.
+    """
+
+    def __init__(self, url: str | URL) -> None:
+        self._url = _checked(url)
+        self.name = self._url.render_as_string(hide_password=True)
+        self.is_sqlite = self._url.get_backend_name() == _SQLITE
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None
+        self._pid = 0
+
+    def insert(self, table: Table) -> Any:
+        """Return an INSERT that knows ON CONFLICT."""
+        return (sqlite if self.is_sqlite else postgresql).insert(table)
+
+    def prepare(self, statement: ClauseElement) -> Prepared:
+        """Return a statement that is compiled once, for those that are executed for each message."""
+        dialect = self._url.get_dialect()()
+        compiled = cast("SQLCompiler", statement.compile(dialect=dialect))
+        names = compiled.positiontup if compiled.positional else None
+        return Prepared(str(compiled), None if names is None else tuple(names))
+
+    @contextlib.contextmanager
+    def write(self, *, durable: bool = False) -> Iterator[Connection]:
+        """Run a transaction that writes; it is committed at the end of the block, unless that raises.
+
+        Args:
+            durable: It also outlives a loss of power. PostgreSQL always does that.
+
+        Raises:
+            TransientStoreError: The database is gone, locked, full, read-only, damaged; nothing was written.
+        """
+        begin = "BEGIN IMMEDIATE" if self.is_sqlite else None
+        with self._transaction(begin, durable=durable) as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Run a transaction that only reads.
+
+        Raises:
+            TransientStoreError: The database is gone, locked or damaged.
+        """
+        with self._transaction("BEGIN" if self.is_sqlite else None) as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str | None, *, durable: bool = False) -> Iterator[Connection]:
+        try:
+            with self._engine_here().connect() as connection:
+                if begin is not None:
+                    connection.execution_options(jms_begin=begin, jms_durable=durable)
+                with connection.begin():
+                    yield connection
+        except (SQLAlchemyError, OSError) as error:
+            raise TransientStoreError(f"the store {self.name} can't be used now: {_reason(error)}") from error
+
+    def _engine_here(self) -> Engine:
+        """Return the engine of this process: connections must not be shared over a fork."""
+        with self._lock:
+            if self._engine is None or self._pid != os.getpid():
+                if self._engine is not None:
+                    self._engine.dispose(close=False)
+                self._engine, self._pid = self._new_engine(), os.getpid()
+            return self._engine
+
+    def _new_engine(self) -> Engine:
+        if not self.is_sqlite:
+            return create_engine(
+                self._url,
+                hide_parameters=True,
+                pool_pre_ping=True,
+                pool_size=2,
+                max_overflow=8,
+                pool_timeout=_BUSY_SECONDS,
+                connect_args={"connect_timeout": _BUSY_SECONDS},
+            )
+        engine = create_engine(self._url, hide_parameters=True, connect_args={"timeout": _BUSY_SECONDS})
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+
+    # -- the schema ---------------------------------------------------------------------------------------
+
+    def revision(self) -> str | None:
+        """Return the revision of the schema; `None` if there is none yet.
+
+        Raises:
+            TransientStoreError: The database can't be read.
+        """
+        if self.is_sqlite and not Path(self._url.database or "").exists():
+            return None
+        with self.read() as connection:
+            return self._revision(connection)
+
+    def _revision(self, connection: Connection) -> str | None:
+        if not connection.dialect.has_table(connection, VERSION_TABLE):
+            return None
+        return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608
+
+    def check(self) -> None:
+        """Do nothing, if the schema is the one that this version of the package works with.
+
+        Raises:
+            StoreSchemaError: It is older, newer, or there is none; the text says what to do.
+            TransientStoreError: The database can't be read.
+        """
+        found = self.revision()
+        if found == REVISIONS[-1]:
+            return
+        if found is None:
+            raise StoreSchemaError(f"the store {self.name} has no tables yet; run: {_UPGRADE}")
+        if found not in REVISIONS:
+            raise StoreSchemaError(
+                f"the store {self.name} has the schema {found}, which a newer version of this package made; "
+                f"this one knows {REVISIONS[-1]}: install the newer version here too"
+            )
+        raise StoreSchemaError(
+            f"the store {self.name} has the schema {found}, expected {REVISIONS[-1]}; stop what uses it, "
+            f"and run: {_UPGRADE}"
+        )
+
+    def upgrade(self) -> str | None:
+        """Make the tables, or bring them up to date; of several processes at once one does it.
+
+        Returns:
+            The revision it had before; `None` if there was none.
+
+        Raises:
+            StoreSchemaError: A newer version of the package made the schema.
+            TransientStoreError: The database can't be written; it is as it was.
+        """
+        if self.is_sqlite:
+            try:
+                Path(self._url.database or "").absolute().parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise TransientStoreError(f"the store {self.name} can't be made: {error}") from error
+        with self.write(durable=True) as connection:
+            if not self.is_sqlite:
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
+            before = self._revision(connection)
+            if before is None or before in REVISIONS[:-1]:
+                _migrate(connection)
+        self.check()
+        return before
+
+    def upgrade_if_older(self) -> None:
+        """Do what `upgrade` does where there are no tables yet, or older ones; errors as there."""
+        found = self.revision()
+        if found is None or found in REVISIONS[:-1]:
+            self.upgrade()
+
+    def close(self) -> None:
+        """Close all connections; the next use opens new ones."""
+        with self._lock:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.dispose(close=self._pid == os.getpid())
+
+
+def _checked(given: str | URL) -> URL:
+    try:
+        url = make_url(given)
+    except (ArgumentError, ValueError):  # its text holds the URL, and so maybe a password
+        raise ConfigurationError(f"store_url: it is no SQLAlchemy URL; {_EXPECTED}") from None
+    if url.drivername in {_POSTGRESQL, "postgres"}:
+        driver = "psycopg" if importlib.util.find_spec("psycopg") else "psycopg2"
+        url = url.set(drivername=f"{_POSTGRESQL}+{driver}")
+    shown = url.render_as_string(hide_password=True)
+    if url.get_backend_name() not in {_SQLITE, _POSTGRESQL}:
+        raise ConfigurationError(f"store_url: got {shown}; {_EXPECTED}")
+    if url.get_backend_name() == _SQLITE and (url.database or ":memory:").startswith((":memory:", "file:")):
+        raise ConfigurationError(f"store_url: got {shown}, which no other process sees; {_EXPECTED}")
+    try:
+        url.get_dialect().import_dbapi()
+    except (NoSuchModuleError, ImportError) as error:
+        raise ConfigurationError(
+            f"store_url: got {shown}, whose driver isn't installed ({error}); expected one that is: "
+            "pip install 'airflow-provider-jmsjca[postgres]' brings psycopg"
+        ) from None
+    return url
+
+
+def _set_up_sqlite(connection: Any, _record: object) -> None:
+    # Transactions begin where they are said to, and not before the first change as Python's module has it.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    options = connection.get_execution_options()
+    level = "FULL" if options.get("jms_durable", False) else "NORMAL"
+    if connection.info.get("jms_synchronous") != level:
+        connection.exec_driver_sql(f"PRAGMA synchronous={level}")
+        connection.info["jms_synchronous"] = level
+    connection.exec_driver_sql(options.get("jms_begin", "BEGIN"))
+
+
+def _migrate(connection: Connection) -> None:
+    from alembic import command  # noqa: PLC0415 - needed once in the life of a database
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _reason(error: Exception) -> str:
+    """Return the driver's own words in one line: SQLAlchemy's hold the statement, and a link."""
+    said = getattr(error, "orig", None) or error
+    return f"{type(said).__name__}: {' '.join(str(said).split())}"

@@ -1,0 +1,260 @@
+"""Limbo in a database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from sqlalchemy import ColumnElement, Row, and_, delete, insert, or_, select, true, update
+
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.store.base import (
+    EVERYTHING,
+    LimboEntry,
+    LimboMessage,
+    LimboSelection,
+    LimboState,
+    from_milliseconds,
+    stored_name,
+    stored_text,
+    to_milliseconds,
+)
+from airflow_provider_jmsjca.store.sql.database import Database
+from airflow_provider_jmsjca.store.sql.tables import LIMBO, LIMBO_CONTENT
+from airflow_provider_jmsjca.store.sql.windows import chunks
+
+
+class Cipher(Protocol):
+    """What encrypts messages: Airflow's Fernet, or anything like it."""
+
+    is_encrypted: bool
+    """False: it doesn't, for there is no key."""
+
+    def encrypt(self, msg: bytes) -> bytes:
+        """Return it encrypted."""
+
+    def decrypt(self, msg: bytes) -> bytes:
+        """Return it decrypted; raise if it is none of this key."""
+
+
+class SqlLimbo:
+    """`base.Limbo` in a database.
+
+    Args:
+        database: Whose tables are used.
+        cipher: Encrypts messages; `None`: they stand in clear.
+    """
+
+    def __init__(self, database: Database, cipher: Cipher | None = None) -> None:
+        self._database = database
+        self._cipher = cipher if cipher is not None and cipher.is_encrypted else None
+
+    def put(self, entries: Sequence[LimboEntry], now: datetime) -> list[int]:
+        """Keep these messages, all or none."""
+        numbers: list[int] = []
+        with self._database.write(durable=True) as connection:
+            for entry in entries:
+                if entry.key:
+                    same = and_(
+                        LIMBO.c.activation == stored_name(entry.activation),
+                        LIMBO.c.key == stored_name(entry.key),
+                    )
+                    _drop(connection, list(connection.execute(select(LIMBO.c.number).where(same)).scalars()))
+                row = connection.execute(insert(LIMBO).values(**_row(entry, now)))
+                number: int = row.inserted_primary_key[0]  # type: ignore[index]  # a table with a key has it
+                connection.execute(insert(LIMBO_CONTENT).values(number=number, **self._stored(entry.message)))
+                numbers.append(number)
+        return numbers
+
+    def _stored(self, message: JmsMessage) -> dict[str, object]:
+        content = json.dumps(message.to_json(), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+        if self._cipher is not None:
+            return {"encrypted": True, "content": self._cipher.encrypt(content)}
+        return {"encrypted": False, "content": content}
+
+    def lease(
+        self, now: datetime, *, owner: str, until: datetime, limit: int, leave: Collection[str] = ()
+    ) -> list[LimboMessage]:
+        """Lease messages that are due to an owner."""
+        at = to_milliseconds(now)
+        free = or_(LIMBO.c.leased_until.is_(None), LIMBO.c.leased_until <= at)
+        due = (
+            select(LIMBO)
+            .where(
+                LIMBO.c.state == LimboState.WAITING,
+                LIMBO.c.due_at <= at,
+                free,
+                LIMBO.c.jms_conn_id.not_in(sorted(leave)),
+            )
+            .order_by(LIMBO.c.due_at, LIMBO.c.number)
+            .limit(limit)
+            .with_for_update(skip_locked=True)  # SQLite has one writer at a time, and doesn't know this
+        )
+        with self._database.write() as connection:
+            rows = connection.execute(due).all()
+            for some in chunks([row.number for row in rows]):
+                connection.execute(
+                    update(LIMBO)
+                    .where(LIMBO.c.number.in_(some))
+                    .values(leased_by=stored_name(owner), leased_until=to_milliseconds(until))
+                )
+        return [_message(row) for row in rows]
+
+    def sent(self, owner: str, numbers: Collection[int]) -> int:
+        """Drop messages that the owner has sent and still leases."""
+        count = 0
+        with self._database.write(durable=True) as connection:
+            for some in chunks(numbers):
+                mine = select(LIMBO.c.number).where(_leased(owner, some))
+                found = list(connection.execute(mine).scalars())
+                _drop(connection, found)
+                count += len(found)
+        return count
+
+    def give_back(
+        self,
+        owner: str,
+        numbers: Collection[int],
+        *,
+        due_at: datetime | None = None,
+        failure: Failure | None = None,
+    ) -> None:
+        """End the owner's lease of messages that were not sent."""
+        values: dict[str, object] = {"leased_by": None, "leased_until": None}
+        if due_at is not None:
+            values["due_at"] = to_milliseconds(due_at)
+        if failure is not None:
+            values |= {
+                "tries": LIMBO.c.tries + 1,
+                "exception_class": stored_text(failure.class_name),
+                "exception_message": stored_text(failure.message),
+            }
+            if due_at is None:
+                values["state"] = LimboState.FAILED
+        with self._database.write(durable=failure is not None) as connection:
+            for some in chunks(numbers):
+                connection.execute(update(LIMBO).where(_leased(owner, some)).values(**values))
+
+    def contents(self, numbers: Collection[int]) -> dict[int, JmsMessage | ConfigurationError]:
+        """Return messages by their numbers, without those that aren't here."""
+        found: list[Row[Any]] = []
+        with self._database.read() as connection:
+            for some in chunks(numbers):
+                query = select(LIMBO_CONTENT).where(LIMBO_CONTENT.c.number.in_(some))
+                found += connection.execute(query).all()
+        return {row.number: self._read(row) for row in found}
+
+    def _read(self, row: Row[Any]) -> JmsMessage | ConfigurationError:
+        try:
+            return JmsMessage.from_json(json.loads(self._clear(row)))
+        except ConfigurationError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - a cipher's own
+            return ConfigurationError(
+                f"message {row.number} in limbo can't be read ({type(error).__name__}: {error}); expected "
+                "what [core] fernet_key encrypted (an older key may follow the new one, after a comma)"
+            )
+
+    def _clear(self, row: Row[Any]) -> bytes:
+        content: bytes = row.content
+        if not row.encrypted:
+            return content
+        if self._cipher is None:
+            raise ConfigurationError(
+                f"message {row.number} in limbo is encrypted, and there is no key; set [core] fernet_key"
+            )
+        return self._cipher.decrypt(content)
+
+    def page(
+        self, selection: LimboSelection = EVERYTHING, *, limit: int = 100, after: int = 0
+    ) -> list[LimboMessage]:
+        """Return messages in the order of their numbers."""
+        query = select(LIMBO).where(_where(selection), LIMBO.c.number > after)
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(LIMBO.c.number).limit(limit)).all()
+        return [_message(row) for row in rows]
+
+    def revive(self, selection: LimboSelection, now: datetime) -> int:
+        """Let failed messages be sent now, with all their tries."""
+        return self._let_go(selection, LimboState.FAILED, now, tries=0)
+
+    def release(self, selection: LimboSelection, now: datetime) -> int:
+        """Let waiting messages be sent now."""
+        return self._let_go(selection, LimboState.WAITING, now)
+
+    def _let_go(
+        self, selection: LimboSelection, state: LimboState, now: datetime, tries: int | None = None
+    ) -> int:
+        at = to_milliseconds(now)
+        later = or_(LIMBO.c.state == LimboState.FAILED, LIMBO.c.due_at > at)
+        change = (
+            update(LIMBO)
+            .where(_where(selection), LIMBO.c.state == state, later)
+            .values(state=LimboState.WAITING, due_at=at, tries=LIMBO.c.tries if tries is None else tries)
+        )
+        with self._database.write(durable=True) as connection:
+            return connection.execute(change).rowcount
+
+    def purge(self, selection: LimboSelection, now: datetime) -> int:
+        """Drop messages, but those that somebody is sending now."""
+        free = or_(LIMBO.c.leased_until.is_(None), LIMBO.c.leased_until <= to_milliseconds(now))
+        with self._database.write(durable=True) as connection:
+            found = list(connection.execute(select(LIMBO.c.number).where(_where(selection), free)).scalars())
+            for some in chunks(found):
+                _drop(connection, some)
+        return len(found)
+
+
+def _row(entry: LimboEntry, now: datetime) -> dict[str, object]:
+    return {
+        "activation": stored_name(entry.activation),
+        "key": stored_name(entry.key) if entry.key else "",
+        "state": LimboState.WAITING,
+        "jms_conn_id": entry.jms_conn_id,
+        "destination": entry.destination,
+        "put_at": to_milliseconds(now),
+        "due_at": to_milliseconds(entry.due_at),
+        "tries": 0,
+        "exception_class": "",
+        "exception_message": "",
+    }
+
+
+def _message(row: Row[Any]) -> LimboMessage:
+    return LimboMessage(
+        number=row.number,
+        state=LimboState(row.state),
+        jms_conn_id=row.jms_conn_id,
+        destination=row.destination,
+        activation=row.activation,
+        put_at=from_milliseconds(row.put_at),
+        due_at=from_milliseconds(row.due_at),
+        tries=row.tries,
+        exception_class=row.exception_class,
+        exception_message=row.exception_message,
+    )
+
+
+def _leased(owner: str, numbers: Sequence[int]) -> ColumnElement[bool]:
+    return and_(LIMBO.c.leased_by == stored_name(owner), LIMBO.c.number.in_(numbers))
+
+
+def _where(selection: LimboSelection) -> ColumnElement[bool]:
+    activation = None if selection.activation is None else stored_name(selection.activation)
+    asked = {
+        LIMBO.c.state: selection.state,
+        LIMBO.c.activation: activation,
+        LIMBO.c.jms_conn_id: selection.jms_conn_id,
+        LIMBO.c.destination: selection.destination,
+    }
+    numbers = true() if selection.numbers is None else LIMBO.c.number.in_(sorted(selection.numbers))
+    return and_(numbers, *(column == value for column, value in asked.items() if value is not None))
+
+
+def _drop(connection: Any, numbers: Sequence[int]) -> None:
+    connection.execute(delete(LIMBO_CONTENT).where(LIMBO_CONTENT.c.number.in_(numbers)))
+    connection.execute(delete(LIMBO).where(LIMBO.c.number.in_(numbers)))

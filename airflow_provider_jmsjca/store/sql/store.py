@@ -1,0 +1,59 @@
+"""The store in a database, put together."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from sqlalchemy import URL
+
+from airflow_provider_jmsjca.errors import JmsError
+from airflow_provider_jmsjca.store.sql.attempts import SqlAttempts
+from airflow_provider_jmsjca.store.sql.database import Database
+from airflow_provider_jmsjca.store.sql.handled import SqlHandledIds
+from airflow_provider_jmsjca.store.sql.limbo import Cipher, SqlLimbo
+
+
+class SqlStore:
+    """`base.Store` in a database whose schema was checked; `open_store` makes one.
+
+    Args:
+        database: Where.
+        where: Host and process, for whoever reads what was stored; `None`: this one's.
+        cipher: Encrypts messages; `None`: they stand in clear.
+    """
+
+    def __init__(self, database: Database, *, where: str | None = None, cipher: Cipher | None = None) -> None:
+        self.database = database
+        self.where = f"{socket.gethostname()}/{os.getpid()}" if where is None else where
+        self.attempts = SqlAttempts(database, self.where)
+        self.handled = SqlHandledIds(database)
+        self.limbo = SqlLimbo(database, cipher)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.database.close()
+
+
+def open_store(url: str | URL, *, where: str | None = None, cipher: Cipher | None = None) -> SqlStore:
+    """Open the store at a URL. On SQLite its tables are made, or brought up to date, where needed.
+
+    Args:
+        url: An SQLAlchemy URL for SQLite or PostgreSQL.
+        where: As of `SqlStore`.
+        cipher: As of `SqlStore`.
+
+    Raises:
+        ConfigurationError: The URL can't be used.
+        StoreSchemaError: The schema is newer than this package, or older, and the database isn't SQLite.
+        TransientStoreError: The database can't be used now.
+    """
+    database = Database(url)
+    try:
+        if database.is_sqlite:
+            database.upgrade_if_older()
+        database.check()
+    except JmsError:
+        database.close()
+        raise
+    return SqlStore(database, where=where, cipher=cipher)

@@ -1,0 +1,122 @@
+"""The tables. A change here goes with a revision in `migrations/versions` and its name in `REVISIONS`.
+
+Moments are milliseconds since the epoch, in columns that end in `_at` or `_until`. Names of activations and
+ids of messages are stored as `base.stored_name` makes them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text
+
+REVISIONS: Final = ("0001",)
+"""Every revision of the schema, the oldest first."""
+
+VERSION_TABLE: Final = "jms_store_version"
+"""Says which revision a database has. Its name lets the store share a database with others."""
+
+METADATA: Final = MetaData()
+_NAME = String(250)
+_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
+
+# A message that was handed over and isn't settled. `base.Attempts`.
+ATTEMPT: Final = Table(
+    "jms_attempt",
+    METADATA,
+    Column("activation", _NAME, primary_key=True),
+    Column("message", _NAME, primary_key=True),
+    Column("attempts", Integer, nullable=False),
+    Column("first_at", BigInteger, nullable=False),
+    Column("first_where", _NAME, nullable=False),
+    Column("last_at", BigInteger, nullable=False),
+    Column("last_where", _NAME, nullable=False),
+    Index("jms_attempt_seen", "activation", "last_at"),
+    sqlite_with_rowid=False,
+)
+
+# Attempts after the first, and any that failed.
+ATTEMPT_HISTORY: Final = Table(
+    "jms_attempt_history",
+    METADATA,
+    Column("activation", _NAME, primary_key=True),
+    Column("message", _NAME, primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("begun_at", BigInteger, nullable=False),
+    Column("begun_where", _NAME, nullable=False),
+    Column("exception_class", Text, nullable=False),
+    Column("exception_message", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# A message that was handled. `base.HandledIds`.
+HANDLED: Final = Table(
+    "jms_handled",
+    METADATA,
+    Column("activation", _NAME, primary_key=True),
+    Column("message", _NAME, primary_key=True),
+    Column("handled_at", BigInteger, nullable=False),
+    Index("jms_handled_seen", "activation", "handled_at"),
+    sqlite_with_rowid=False,
+)
+
+# A process that holds messages. One that wasn't seen for long is dead, and what it holds is in doubt.
+OWNER: Final = Table(
+    "jms_owner",
+    METADATA,
+    Column("owner", _NAME, primary_key=True),
+    Column("host", _NAME, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("seen_at", BigInteger, nullable=False),
+)
+
+# A message received and not settled, or one batch of them (`count` above 1).
+IN_DOUBT: Final = Table(
+    "jms_in_doubt",
+    METADATA,
+    Column("activation", _NAME, primary_key=True),
+    Column("message", _NAME, primary_key=True),
+    Column("owner", _NAME, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("destination", Text, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("received_at", BigInteger, nullable=False),
+    Column("changed_at", BigInteger, nullable=False),
+    Column("note", Text, nullable=False),
+    Index("jms_in_doubt_owner", "owner"),
+)
+
+# A message on the shelf: due later, or failed for good. Its content is in a table of its own, so that a
+# page of the list reads none. `base.Limbo`.
+LIMBO: Final = Table(
+    "jms_limbo",
+    METADATA,
+    Column("number", _NUMBER, primary_key=True, autoincrement=True),
+    Column("activation", _NAME, nullable=False),
+    Column("key", _NAME, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("jms_conn_id", _NAME, nullable=False),
+    Column("destination", Text, nullable=False),
+    Column("put_at", BigInteger, nullable=False),
+    Column("due_at", BigInteger, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("leased_by", _NAME),
+    Column("leased_until", BigInteger),
+    Column("exception_class", Text, nullable=False),
+    Column("exception_message", Text, nullable=False),
+    Index("jms_limbo_due", "state", "due_at", "number"),
+    Index("jms_limbo_activation", "activation", "state", "number"),
+    Index("jms_limbo_key", "activation", "key"),
+    sqlite_autoincrement=True,
+)
+
+# A message in its JSON form, encrypted if `encrypted` says so.
+LIMBO_CONTENT: Final = Table(
+    "jms_limbo_content",
+    METADATA,
+    Column("number", _NUMBER, primary_key=True, autoincrement=False),
+    Column("encrypted", Boolean, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+)

@@ -1,0 +1,500 @@
+"""stomp.py's transport, with its socket handling, read loop and writes replaced.
+
+One thread per connection reads, beats, and sends what others left in the buffer. It never waits for
+anything but the socket, so that a broker that doesn't read can't keep us from reading.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import math
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import Any, Final
+
+import stomp
+from stomp.transport import BaseTransport
+from stomp.utils import Frame as StompFrame
+from stomp.utils import convert_frame
+
+from airflow_provider_jmsjca.errors import (
+    ConnectionLostError,
+    JmsError,
+    PoisonMessageError,
+    TransientBrokerError,
+)
+from airflow_provider_jmsjca.transports.stomp.wire.channel import Channel, wait_for
+from airflow_provider_jmsjca.transports.stomp.wire.frames import (
+    MAX_GREETING,
+    RECEIPT_ID,
+    ForgedFrameError,
+    Frame,
+    FrameParser,
+    ProtocolError,
+)
+
+_log = logging.getLogger(__name__)
+
+FLUSH_SIZE: Final = 64 * 1024
+_SILENT_BEATS: Final = 2.5
+_LINGER_SECONDS: Final = 0.005
+_BROKEN_OFF_SECONDS: Final = 1.0
+_LONGEST_PAUSE: Final = 3600.0
+_LINE_FEED: Final = b"\n"
+GATHERING_SECONDS: Final = 0.001
+LEAST_PREFETCH: Final = 50
+"""With a smaller one the broker would wait for acknowledgements meanwhile."""
+_RAPID: Final = 8_000
+"""Messages a second. Questions and answers in turn don't come so fast."""
+_MUCH: Final = 32 * 1024
+_REPLY_SECONDS: Final = 0.002
+
+
+class Gathering:
+    """When the reader of a connection lets messages gather before it reads on: says after each read.
+
+    Some brokers write each message by itself and wake the reader for nearly each, which costs the broker and
+    us more than the messages do.
+
+    Attributes:
+        allowed: Whether it may be said at all.
+    """
+
+    def __init__(self) -> None:
+        self.allowed = False
+        self._last_read = self._last_reply = -math.inf
+
+    def pause_after(self, messages: int, others: int, size: int, now: float) -> float:
+        """Return for how many seconds to read nothing.
+
+        Never where somebody seems to wait for each receipt, nor where much comes at a time anyway.
+
+        Args:
+            messages: How many were read.
+            others: How many frames besides.
+            size: How many bytes that was.
+            now: When, in seconds on a monotonic clock.
+        """
+        before, self._last_read = self._last_read, now
+        if not self.allowed:
+            return 0.0
+        if others:
+            self._last_reply = now
+        is_rapid = messages > (now - before) * _RAPID
+        return (
+            GATHERING_SECONDS
+            if is_rapid and size < _MUCH and now - self._last_reply > _REPLY_SECONDS
+            else 0.0
+        )
+
+
+class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
+    """The transport below a stomp.py protocol object.
+
+    Frames that others must see at once (those with a receipt) are written by the calling thread. The rest is
+    collected and leaves when the reader runs dry, with the next written frame, or at 64 KiB; the reader is
+    woken for it, so nothing waits longer than the reader takes to hand over what it just read, and the
+    millisecond for which it may let fast messages gather.
+
+    Args:
+        channel: The open connection.
+        host: Where it leads, for stomp.py's `host` header and for messages.
+        send_timeout: Seconds without progress until a blocked write means that the connection is lost.
+        on_message: Called in the reader with every MESSAGE frame.
+        on_receipt: Called in the reader with every receipt id.
+        on_broken_off: Called in the reader when a frame has begun and nothing more of it comes: asks the
+            broker for an answer, which shows whether the frame was at its end.
+        on_end: Called once, last thing in the reader, with the reason (`None` if it was asked to stop).
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        host: tuple[str, int],
+        *,
+        send_timeout: float,
+        on_message: Callable[[Frame], None],
+        on_receipt: Callable[[str], None],
+        on_broken_off: Callable[[], None],
+        on_end: Callable[[JmsError | None], None],
+    ) -> None:
+        super().__init__(auto_decode=False)
+        self.current_host_and_port = host
+        self.vhost = host[0]
+        self.parser = FrameParser()
+        self.parser.limit = MAX_GREETING
+        self._channel = channel
+        self._send_timeout = send_timeout
+        self._on_message = on_message
+        self._on_receipt = on_receipt
+        self._on_broken_off = on_broken_off
+        self._has_asked = False
+        self._on_end = on_end
+        self._reason: JmsError | None = None
+        self._ended = False
+        self._guard = threading.Lock()
+        self._buffer: list[bytes] = []
+        self._buffered = 0
+        self._replaceable: object = None
+        self._linger_until = 0.0
+        self._sleeps_until = math.inf
+        self._send_lock = threading.Lock()
+        self._unsent = False
+        self._idle = False
+        self._woken = False
+        self._soon: collections.deque[Callable[[], None]] = collections.deque()
+        self._wake_out, self._wake_in = socket.socketpair()
+        self._wake_out.setblocking(False)
+        self._wake_in.setblocking(False)
+        self._thread = threading.Thread(target=self._run, name=f"stomp {host[0]}:{host[1]}", daemon=True)
+        self._beat_every = 0.0
+        self._silence_limit = 0.0
+        self._last_sent = self._last_received = monotonic()
+        self.gathering = Gathering()
+
+    def start(self) -> None:
+        """Start the reader.
+
+        Raises:
+            TransientBrokerError: The process can have no more threads.
+        """
+        self.running = True
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._free()
+            raise TransientBrokerError(f"the connection gets no thread: {error}") from error
+
+    def heart_beats(self, send: float, receive: float) -> None:
+        """Set how often (seconds) we promised a sign of life, and how often the broker did; 0 for never."""
+        self._last_received = monotonic()
+        # Half of what was promised: brokers cut a connection that is late by a millisecond.
+        self._beat_every = send / 2
+        self._silence_limit = receive * _SILENT_BEATS
+        self._wake()
+
+    @property
+    def in_reader(self) -> bool:
+        """Whether the caller is the reader, which must not wait for frames."""
+        return threading.current_thread() is self._thread
+
+    def transmit(self, frame: StompFrame) -> None:
+        """Send a frame that stomp.py built, now."""
+        for listener in list(self.listeners.values()):
+            listener.on_send(frame)
+        self.append(b"".join(convert_frame(frame)))
+        self.flush()
+
+    def append(self, data: bytes) -> bool:
+        """Leave encoded frames in the buffer; follow with `nudge` once no lock is held any more.
+
+        Args:
+            data: The frames.
+
+        Returns:
+            Whether the buffer is full.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+        """
+        with self._guard:
+            if self._ended:
+                raise ConnectionLostError(str(self._reason or "the connection is closed"))
+            self._buffer.append(data)
+            self._buffered += len(data)
+            self._replaceable = None
+            self._linger_until = 0.0
+            return self._buffered >= FLUSH_SIZE
+
+    def append_lazily(self, data: bytes, *, latest: object = None) -> None:
+        """Leave encoded frames that leave with others, or by themselves after a moment.
+
+        Args:
+            data: The frames.
+            latest: A frame makes the one right before it needless if that was left with the same object.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+        """
+        with self._guard:
+            if self._ended:
+                raise ConnectionLostError(str(self._reason or "the connection is closed"))
+            if latest is not None and self._replaceable is latest:
+                self._buffer[-1] = data
+                return
+            self._buffer.append(data)
+            self._buffered += len(data)
+            self._replaceable = latest
+            if not self._linger_until:
+                self._linger_until = monotonic() + _LINGER_SECONDS
+            overslept = self._idle and self._sleeps_until > self._linger_until
+        if overslept and not self.in_reader:
+            self._wake()
+
+    def nudge(self, *, full: bool = False) -> None:
+        """See to it that the buffer is sent: soon, or, if it is full, before this returns."""
+        if self.in_reader:
+            return
+        if full:
+            self.flush()
+        elif self._idle:
+            self._wake()
+
+    def write(self, data: bytes) -> None:
+        """Send an encoded frame soon.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+        """
+        self.nudge(full=self.append(data))
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Call back in the reader, after everything that it has read so far was handed over."""
+        self._soon.append(function)
+        if not self.in_reader:
+            self._wake()
+
+    def end(self, reason: JmsError | None) -> None:
+        """Stop the reader; the first reason counts."""
+        with self._guard:
+            if self._ended:
+                return
+            self._ended = True
+            self._reason = reason
+        self.running = False
+        self._channel.shut_down()
+        self._wake()
+
+    def join(self, timeout: float) -> None:
+        """Wait until the reader is gone."""
+        if not self.in_reader and self._thread.ident is not None:
+            self._thread.join(timeout)
+
+    def _wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            try:
+                self._wake_in.send(b"\0")
+            except OSError:  # full, so it will wake up; or closed, so it needs no waking
+                return
+
+    def flush(self) -> None:
+        """Send everything; wait for the socket where needed. The reader does it when it has read on.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+        """
+        if self.in_reader:
+            return
+        with self._send_lock:
+            try:
+                while not self._send_some():
+                    # Anew each time: a large message takes as long as the broker needs to take it in.
+                    wait_for(self._channel.fileno(), select.POLLOUT, monotonic() + self._send_timeout)
+            except TimeoutError:
+                self.end(ConnectionLostError(f"the broker took nothing for {self._send_timeout:g} s"))
+            except (OSError, ValueError) as error:
+                self.end(ConnectionLostError(f"the connection broke: {error}"))
+        if self._buffer:  # left behind by somebody who found the lock taken
+            self._wake()
+        if self._reason is not None:
+            raise ConnectionLostError(str(self._reason))
+
+    def _flush_now(self) -> None:
+        """Send what the socket takes. Whoever holds the lock looks again after letting it go."""
+        while (self._buffer or self._unsent) and self._send_lock.acquire(blocking=False):
+            try:
+                done = self._send_some()
+            finally:
+                self._send_lock.release()
+            if not done:
+                return
+
+    def _send_some(self) -> bool:
+        with self._guard:
+            data = b"".join(self._buffer)
+            self._buffer.clear()
+            self._buffered = 0
+            self._replaceable = None
+            self._linger_until = 0.0
+        self._last_sent = monotonic()
+        done = self._channel.send(data)
+        self._unsent = not done
+        return done
+
+    def _run(self) -> None:
+        reason: JmsError | None = None
+        try:
+            self._loop()
+        except JmsError as error:
+            reason = error
+        except Exception as error:  # noqa: BLE001 - the edge of the reader: whoever waits must be told
+            if not isinstance(error, (OSError, ValueError)):
+                _log.exception("Reading from the broker failed")
+            reason = ConnectionLostError(f"the connection broke: {str(error) or type(error).__name__}")
+        finally:
+            self.end(reason)
+            if isinstance(self._reason, ConnectionLostError) and not isinstance(
+                self._reason, ForgedFrameError
+            ):
+                self._hear_out()
+            self._free()
+            self._on_end(self._reason)
+
+    def _free(self) -> None:
+        with self._send_lock:
+            self._channel.close()
+        self._wake_in.close()
+        self._wake_out.close()
+
+    def _hear_out(self) -> None:
+        """Read why the broker closed the connection, if a write noticed that first."""
+        try:
+            while data := self._channel.receive():
+                self._dispatch(frame for frame in self.parser.feed(data) if frame.command == b"ERROR")
+        except Exception as error:  # noqa: BLE001 - the connection is over, and only its last words are at stake
+            _log.debug("Nothing more can be read: %s", error)
+
+    def _loop(self) -> None:
+        parser = self.parser
+        poll = select.poll()
+        descriptor = self._channel.fileno()
+        poll.register(self._wake_out.fileno(), select.POLLIN)
+        while self.running:
+            data = self._channel.receive()
+            if data is None:
+                self._pause(poll, descriptor)
+                self._run_soon()
+                continue
+            if not data:
+                raise ConnectionLostError("the broker closed the connection")
+            self._last_received = monotonic()
+            frames = parser.feed(data)
+            if frames:
+                self._has_asked = False
+            messages = self._dispatch(frames)
+            self._beat(self._last_received)
+            others = len(frames) - messages
+            pause = self.gathering.pause_after(messages, others, len(data), self._last_received)
+            if self._linger_until <= self._last_received + pause:
+                self._flush_now()
+            self._run_soon()
+            if pause:
+                time.sleep(pause)
+
+    def _run_soon(self) -> None:
+        while self._soon:
+            try:
+                self._soon.popleft()()
+            except Exception as error:
+                raise _failed(error) from error
+
+    def _pause(self, poll: select.poll, descriptor: int) -> None:
+        self._idle = True  # from here on others wake us when they leave something in the buffer
+        now = monotonic()
+        if self._linger_until <= now:
+            self._flush_now()
+        if self._silence_limit and now - self._last_received > self._silence_limit:
+            raise ConnectionLostError(f"no sign of life from the broker for {self._silence_limit:.1f} s")
+        if self.parser.is_unfinished:
+            self._wait_for_the_rest(now)
+        self._beat(now)
+        poll.register(descriptor, select.POLLIN | select.POLLOUT if self._unsent else select.POLLIN)
+        pause = self._longest_pause(now)
+        with self._guard:  # what lingers either is seen here or sees this
+            self._sleeps_until = math.inf if pause is None else now + pause / 1000
+            if self._linger_until:
+                pause = self._longest_pause(now)
+        poll.poll(pause)
+        self._idle = False
+        if self._woken:
+            try:
+                self._wake_out.recv(64)
+            except BlockingIOError:
+                return  # the byte is on its way
+            self._woken = False
+
+    def _wait_for_the_rest(self, now: float) -> None:
+        """See to a frame that has begun: its length may be a lie, and then nothing more of it comes.
+
+        Raises:
+            ConnectionLostError: Nothing has come for so long that nothing will.
+        """
+        silence = now - self._last_received
+        if silence > self._asking_after() + self._send_timeout:
+            raise ConnectionLostError(f"the broker broke off in a frame, {silence:.1f} s ago")
+        if not self._has_asked and self.parser.proofs and silence >= self._asking_after():
+            self._has_asked = True
+            self._on_broken_off()
+            self._flush_now()
+
+    def _asking_after(self) -> float:
+        """Return after how many seconds of silence in a frame the broker is asked; none if it is doubtful."""
+        return 0.0 if self.parser.is_doubtful else _BROKEN_OFF_SECONDS
+
+    def _longest_pause(self, now: float) -> float | None:
+        """Return for how many milliseconds there is nothing to do unless something comes."""
+        times = []
+        if self._silence_limit:
+            times.append(self._last_received + self._silence_limit - now)
+        if self._beat_every:
+            times.append(self._last_sent + self._beat_every - now)
+        if self._linger_until:
+            times.append(self._linger_until - now)
+        if self.parser.is_unfinished:
+            may_ask = self.parser.proofs and not self._has_asked
+            silence = self._asking_after() + (0.0 if may_ask else self._send_timeout)
+            times.append(self._last_received + silence - now)
+        return min(max(0.0, min(times)), _LONGEST_PAUSE) * 1000 + 1 if times else None
+
+    def _beat(self, now: float) -> None:
+        if self._beat_every and now - self._last_sent >= self._beat_every:
+            with self._guard:
+                self._buffer.append(_LINE_FEED)
+            self._flush_now()
+
+    def _dispatch(self, frames: Iterable[Frame]) -> int:
+        """Call back for each frame; return how many were messages."""
+        messages, on_message = 0, self._on_message
+        for frame in frames:
+            if frame.command == b"MESSAGE":
+                messages += 1
+                try:
+                    on_message(frame)
+                except Exception as error:
+                    raise _failed(error) from error
+            elif frame.command == b"RECEIPT":
+                self._on_receipt((frame.key or frame.first(RECEIPT_ID) or b"").decode("ascii", "replace"))
+            else:
+                try:
+                    control = StompFrame(frame.command.decode(), frame.headers(), frame.body)
+                except PoisonMessageError as error:
+                    raise ProtocolError(f"the broker sent {frame.command.decode()}, but {error}") from error
+                self.notify(control.cmd.lower(), control)
+        return messages
+
+
+class Client(stomp.connect.BaseConnection, stomp.connect.Protocol12):  # type: ignore[misc] # no types
+    """stomp.py's connection object on our wire."""
+
+    def __init__(self, wire: Wire) -> None:
+        stomp.connect.BaseConnection.__init__(self, wire)
+        # No heart-beats of stomp.py's own: they need another thread, and count only whole frames.
+        stomp.connect.Protocol12.__init__(self, wire, heartbeats=(0, 0), auto_content_length=False)
+
+    def send_frame(self, cmd: str, headers: dict[str, Any] | None = None, body: bytes = b"") -> None:
+        """Encode a frame and send it."""
+        super().send_frame(cmd, headers, body)
+
+
+def _failed(error: Exception) -> ConnectionLostError:
+    """Log what a callback raised: nobody else would see it."""
+    if isinstance(error, ConnectionLostError):
+        return error
+    _log.error("A callback failed; the connection is given up so that its messages come back", exc_info=error)
+    return ConnectionLostError(f"a callback failed: {type(error).__name__}: {error}")

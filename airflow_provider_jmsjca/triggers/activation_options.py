@@ -1,0 +1,601 @@
+"""The arguments of `JmsActivationTrigger`, checked, and what they come to with the levels below them."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import math
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, Self
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec, read_given, secret_fields
+from airflow_provider_jmsjca.core.activation.redelivery import CLIENT_PROPERTIES, PATCH_BAY
+from airflow_provider_jmsjca.core.configuration.administered import DestinationReference
+from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of, reference_text
+from airflow_provider_jmsjca.core.configuration.layers import Layer, Origin, Place, ResolvedValue
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.options import (
+    OPTIONS_BY_NAME,
+    Level,
+    OptionValue,
+    duration_text,
+    option_by_field,
+    option_by_key,
+)
+from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode, DistributedDestinationConnection
+from airflow_provider_jmsjca.core.precedence import Resolved, resolve
+from airflow_provider_jmsjca.core.redelivery import Move
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, listener_settings
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.clients import with_client_id_of
+from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.settings import settings_for
+from airflow_provider_jmsjca.store.base import Store
+from airflow_provider_jmsjca.store.memory import MemoryStore
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.triggers.payload import Payload
+
+_WHO = "JmsActivationTrigger"
+# Airflow gives a watcher that lags this many events behind up, so no more may be under way.
+_MOST_IN_FLIGHT = 1000
+_MOST_IN_A_BATCH = 10_000
+_LONGEST_INTERVAL = 86_400
+_LONGEST_HOLD = 30 * 86_400
+_DEFAULT_PREFETCH = 100
+_LONGEST_SHOWN = 100
+
+DEFAULT_INTERVAL = 10
+DEFAULT_HOLD_TIMEOUT = 3600
+DEFAULT_MAX_BODY_BYTES = 262_144
+DEFAULT_REDELIVERY_HANDLING = "1:1000; 2:2000; 3:5000; 4:10000; 5:30000"
+"""Pauses of 1, 2, 5, 10 and 30 seconds, then 30 for ever: nothing is moved or deleted unless that is said."""
+
+OWN_ARGUMENTS = ("jms_conn_id", "spec", "event", "interval", "payload", "max_body_bytes", "hold_timeout")
+"""Arguments that are about events; all others are fields of an activation spec."""
+_TEXTS = ("message_selector", "subscription_name", "redelivery_handling")
+_TEXT_LISTS = ("destination", "dead_letter_destination")
+
+_LOOKS = frozenset(
+    {
+        "connection_url",
+        "options",
+        "share_login",
+        "jms_conn_id",
+        "name",
+        "destination",
+        "destination_type",
+        "message_selector",
+        "selector_override",
+        "minimal_reconnect_logging",
+    }
+)
+"""Fields that say something to who only looks at a queue."""
+
+_REFUSED = {
+    "in_progress_destination": "a message stays where it is until its event is stored",
+    "durable_subscription_deletion": "a trigger stops and starts with its triggerer, and would lose messages",
+    "generate_unique_client_id": "the events have one consumer, whichever triggerer it runs in",
+    "reply_to_destination": "nothing is sent",
+    "message_response_result_property": "nothing is sent",
+    "context_name": "no handler runs whose log lines it could mark",
+    "endpoint_pool_steady_size": "no threads are kept",
+    "pool_idle_timeout": "no threads are kept",
+}
+"""What a trigger can't do, and why."""
+
+_UNUSABLE = "unusable"
+
+
+class EventMode(enum.StrEnum):
+    """What an event stands for.
+
+    Attributes:
+        MESSAGE: One message, consumed: it is acknowledged when Airflow has stored the event.
+        READY: Messages are there. They stay; a task of the DAG consumes them.
+    """
+
+    MESSAGE = "message"
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationOptions:
+    """What a trigger's author asks for, and who shares the stream of events.
+
+    Attributes:
+        jms_conn_id: The Airflow connection.
+        activation: What is consumed and how, as the level of an activation.
+        event: As of `JmsActivationTrigger`.
+        interval: As of `JmsActivationTrigger`.
+        payload: As of `JmsActivationTrigger`; triggers that differ in it may share events.
+        max_body_bytes: As of `JmsActivationTrigger`; in the same way.
+        hold_timeout: As of `JmsActivationTrigger`.
+        key: Equal for all triggers that get the same events; how those are written down isn't in it.
+    """
+
+    jms_conn_id: str
+    activation: Layer
+    event: EventMode
+    interval: timedelta
+    payload: Payload
+    max_body_bytes: int
+    hold_timeout: timedelta
+    key: Hashable = field(repr=False)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        """Return the options.
+
+        Args:
+            given: The arguments of `JmsActivationTrigger`, made plain by `plain`.
+
+        Raises:
+            ConfigurationError: Every fault, each with the argument's name and the value found.
+        """
+        faults: list[str] = []
+        event = _event(given["event"], faults)
+        interval = given["interval"]
+        if not _is_number(interval, int | float) or not 0 < interval <= _LONGEST_INTERVAL:
+            faults.append(
+                f"interval is {_shown(interval)}; expected seconds above 0, up to {_LONGEST_INTERVAL}"
+            )
+        elif event is EventMode.MESSAGE and interval != DEFAULT_INTERVAL:
+            faults.append("interval is for event='ready': every message is an event of its own")
+        _check_payload(given["payload"], given["max_body_bytes"], event, faults)
+        _check_hold(given["hold_timeout"], faults)
+        fields = _fields(given, faults)
+        read = read_given(fields, ActivationSpec.model_fields)
+        faults += read.faults
+        names = sorted(read.values)
+        if given["hold_timeout"] != DEFAULT_HOLD_TIMEOUT and read.values.get("hold_until_ack") is not True:
+            faults.append("hold_timeout: expected hold_until_ack with it")
+        if event is EventMode.READY and (others := [name for name in names if name not in _LOOKS]):
+            faults.append(f"{', '.join(others)}: for event='message' only; with 'ready' nothing is consumed")
+        conn_id = given["jms_conn_id"] or read.values.get("jms_conn_id") or JmsHook.default_conn_name
+        if not isinstance(conn_id, str) or _unusable(given["jms_conn_id"]):
+            faults.append(f"jms_conn_id is {_shown(conn_id)}; expected the id of an Airflow connection")
+        if faults:
+            raise ConfigurationError(f"{_WHO}: {fault}" for fault in faults)
+        return cls(
+            jms_conn_id=str(conn_id),
+            activation=Layer(level=Level.ACTIVATION, source=_WHO, fields=read.given),
+            event=event,
+            interval=timedelta(seconds=interval),
+            payload=Payload(given["payload"]),
+            max_body_bytes=given["max_body_bytes"],
+            hold_timeout=timedelta(seconds=given["hold_timeout"]),
+            key=(
+                str(conn_id),
+                str(event),
+                interval,
+                given["hold_timeout"],
+                # What is in an event decides where a batch ends.
+                *((given["payload"], given["max_body_bytes"]) if "batch_size" in names else ()),
+                *(repr((name, read.values[name])) for name in names if name != "jms_conn_id"),
+                *map(repr, sorted(read.parameters.items())),
+            ),
+        )
+
+    @property
+    def holds(self) -> bool:
+        """Whether messages wait for the word of their DAG runs."""
+        read = read_given(self.activation.fields, ActivationSpec.model_fields)
+        return read.values.get("hold_until_ack") is True
+
+    @property
+    def title(self) -> str:
+        """The destination as the author names it, for the log."""
+        fields = self.activation.fields
+        given = next((fields[each] for each in fields if _name(each) == "destination"), None)
+        texts = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+        return ", ".join(map(_destination_text, texts)) or "nowhere"
+
+    def check(self) -> None:
+        """Look for faults among the options, without asking what the levels below them say.
+
+        Raises:
+            ConfigurationError: Every fault.
+        """
+        fields = {
+            name: value
+            for name, value in self.activation.fields.items()
+            if (option := option_by_field(name)) is None or option.name != "connection_url"
+        }
+        self.in_force(resolve([replace(self.activation, fields=fields)])).check()
+
+    async def settings(self, in_force: InForce | None = None) -> tuple[InForce, ConnectionSettings]:
+        """Return what holds, and what to connect with, as Airflow's connection says now; for an event loop.
+
+        Args:
+            in_force: What held before, and still does but for the connection.
+
+        Raises:
+            ConfigurationError: Every fault of every level.
+            TransientBrokerError: Airflow can't be asked now.
+
+        Source: J41, J46-J49, J113, J143, C12.
+        """
+        resolved = await JmsHook(self.jms_conn_id).alevels(self.activation)
+        in_force = in_force or self.in_force(resolved)
+        settings = settings_for(self.jms_conn_id, resolved)
+        if self.event is EventMode.READY:
+            # Whoever only looks has no identity: the client id is for the consumer.
+            return in_force, replace(settings, client_id=None)
+        return in_force, with_client_id_of(settings, in_force.spec, "")
+
+    def in_force(self, resolved: Resolved) -> InForce:
+        """Return what holds after every level was heard.
+
+        Raises:
+            ConfigurationError: The levels contradict each other, or ask for what a trigger can't do.
+        """
+        said = resolved.values
+        values = dict(said)
+        for name, value in ({} if self.event is EventMode.READY else _defaults(said)).items():
+            values[name] = ResolvedValue(option=OPTIONS_BY_NAME[name], value=value, origin=_DEFAULT)
+        with _named():
+            spec = looked_up(ActivationSpec.from_resolved(replace(resolved, values=values)), variables=False)
+        return InForce(
+            spec=spec,
+            event=self.event,
+            timed="transaction_timeout" in said,
+            lingers="batch_timeout" in said and "batch_idle_timeout" not in said,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """What holds for a stream of events.
+
+    Attributes:
+        spec: The spec in force; its destinations are looked up.
+        event: As of `JmsActivationTrigger`.
+        timed: A delivery is rolled back after the spec's `transaction_timeout`, because somebody set that.
+        lingers: A batch is waited for until its `batch_timeout`, however long nothing comes: nobody has set
+            another end.
+    """
+
+    spec: ActivationSpec
+    event: EventMode
+    timed: bool
+    lingers: bool
+
+    @property
+    def batch_size(self) -> int:
+        """How many messages make an event at most."""
+        return self.spec.batch_size
+
+    @property
+    def batch_seconds(self) -> float:
+        """How long after its first message a batch ends."""
+        timeout = self.spec.batch_timeout
+        return math.inf if timeout is None else timeout.total_seconds()
+
+    @property
+    def batch_idle_seconds(self) -> float:
+        """How long after its last message a batch ends."""
+        return math.inf if self.lingers else self.spec.batch_idle_timeout.total_seconds()
+
+    def check(self) -> None:
+        """Refuse what a trigger can't do.
+
+        Raises:
+            ConfigurationError: Each such option, and why.
+        """
+        faults: list[str] = []
+        spec, destinations = self.spec, self.spec.destinations
+        if self.event is EventMode.READY:
+            if len(destinations) > 1 or destinations[0].kind is DestinationKind.TOPIC:
+                raise ConfigurationError(
+                    f"{_WHO}: event='ready' needs one queue, not {', '.join(map(str, destinations))}; use "
+                    "event='message' for topics, and a trigger for each queue"
+                )
+            return
+        for name, why in _REFUSED.items():
+            if name in spec.model_fields_set and getattr(spec, name) != OPTIONS_BY_NAME[name].default:
+                faults.append(f"{name}: a trigger doesn't do it: {why}")
+        if spec.distributed_destination_connection is DistributedDestinationConnection.EVERY_MEMBER:
+            faults.append(
+                "distributed_destination_connection: a trigger doesn't consume on every member; expected "
+                "local_only, and a trigger with a connection for each"
+            )
+        if spec.subscription is not None and spec.subscription.distributed:
+            faults.append(
+                "subscription_name: a trigger has no share in a distributed one; expected a plain name"
+            )
+        faults += self._bounds()
+        actions = spec.redelivery.actions
+        moved = actions[-1] if actions and isinstance(actions[-1], Move) else None
+        faults += [
+            f"redelivery_handling is {str(spec.redelivery)!r}: it moves to the destination itself, {each}"
+            for each in destinations
+            if moved is not None and each in moved.targets(each)
+        ]
+        if faults:
+            raise ConfigurationError(f"{_WHO}: {fault}" for fault in faults)
+        with _named():
+            self.listener(None, "")
+
+    def _bounds(self) -> Iterator[str]:
+        spec = self.spec
+        if spec.batch_size > _MOST_IN_A_BATCH:
+            yield f"batch_size is {spec.batch_size}; expected at most {_MOST_IN_A_BATCH} for an event"
+        if spec.batch_size == 1 and spec.model_fields_set & {"batch_timeout", "batch_idle_timeout"}:
+            yield "batch_timeout, batch_idle_timeout: expected a batch_size above 1 with them"
+        if spec.hold_until_ack and self.timed:
+            yield "transaction_timeout: expected hold_timeout alone with hold_until_ack"
+        if spec.endpoint_pool_max_size > _MOST_IN_FLIGHT:
+            yield (
+                f"endpoint_pool_max_size is {spec.endpoint_pool_max_size}; expected at most "
+                f"{_MOST_IN_FLIGHT}: Airflow gives up a trigger that lags further behind"
+            )
+
+    def listener(
+        self, connection: ConnectionSettings | None, name: str, store: Store | None = None
+    ) -> ListenerSettings:
+        """Return the settings of the stream: those of a listener, but for what a trigger is.
+
+        Poison that can't be moved stays and lets others pass. Airflow has a time limit of its own for each
+        event, so that the transaction timeout only counts where somebody set one.
+
+        Args:
+            connection: What it connects with; `None`: only to see whether the settings can be made.
+            name: For the log.
+            store: For a spec with `use_store`.
+
+        Raises:
+            ConfigurationError: The spec asks for what can't be.
+        """
+        spec, units = self.spec, self.spec.endpoint_pool_max_size
+        receivers = units if spec.concurrency_mode is ConcurrencyMode.SYNC else 1
+        spec = spec.replace(hold_until_ack=None)  # a delivery that is held hasn't ended
+        if spec.batch_size > 1:
+            # The messages of a batch are under way one by one: what makes an event of them comes later.
+            under_way = units * spec.batch_size
+            spec = spec.replace(
+                batch_size=None,
+                batch_timeout=None,
+                batch_idle_timeout=None,
+                endpoint_pool_max_size=under_way,
+                prefetch=max(spec.prefetch or 1, under_way // receivers),
+            )
+        settings = listener_settings(
+            spec,
+            client_id=None if connection is None else connection.client_id,
+            principal=None if connection is None else connection.username,
+            url="" if connection is None else connection.url,
+            find=functools.partial(find_destination, variables=False),
+            store=store or (MemoryStore() if connection is None else None),
+        )
+        delivery = settings.delivery
+        timeout = delivery.transaction_timeout if self.timed else None
+        return replace(
+            settings,
+            delivery=replace(delivery, keep_poison=True, transaction_timeout=timeout),
+            receivers=receivers,
+            name=name,
+        )
+
+
+@contextlib.contextmanager
+def _named() -> Iterator[None]:
+    """Say of faults whose they are."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{_WHO}: {fault}" for fault in error.faults) from None
+
+
+_DEFAULT = Origin(level=None, source="", place=Place.DEFAULT, spelling="")
+
+
+def _defaults(said: Mapping[str, ResolvedValue]) -> dict[str, OptionValue]:
+    """Return what holds for a trigger where nobody says otherwise: many events at once, patience."""
+    values: dict[str, OptionValue] = {}
+    if not said.keys() & {"redelivery_handling", *PATCH_BAY, *CLIENT_PROPERTIES}:
+        values["redelivery_handling"] = DEFAULT_REDELIVERY_HANDLING
+    if "prefetch" not in said:
+        values["prefetch"] = _DEFAULT_PREFETCH
+    mode = said.get("concurrency_mode")
+    if mode is None:
+        values["concurrency_mode"] = ConcurrencyMode.CC
+    if "endpoint_pool_max_size" not in said and (mode is None or mode.value is ConcurrencyMode.CC):
+        batch = said.get("batch_size")
+        size = batch.value if batch is not None and isinstance(batch.value, int) else 1
+        # With batches one is collected while another is stored.
+        units = _prefetch(said) if size == 1 else max(2, _prefetch(said) // size)
+        values["endpoint_pool_max_size"] = min(units, _MOST_IN_FLIGHT)
+    return values
+
+
+def _prefetch(said: Mapping[str, ResolvedValue]) -> int:
+    """Return how many messages may be under way: the prefetch of the destination, else of the activation."""
+    found = said.get("destination")
+    texts = found.value if found is not None and isinstance(found.value, tuple) else ()
+    for text in texts:
+        try:
+            own = prefetch_of(find_destination(str(text), variables=False))
+        except ConfigurationError:
+            continue  # the spec says what is wrong with it
+        if own is not None:
+            return own
+    asked = said.get("prefetch")
+    return asked.value if asked is not None and isinstance(asked.value, int) else _DEFAULT_PREFETCH
+
+
+def _fields(given: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
+    """Return the fields of the activation: those in `spec` and those given beside it."""
+    beside: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in OWN_ARGUMENTS or value is None or value == "":
+            continue
+        if (fault := _field_fault(name, value)) is None:
+            beside[name] = value
+        else:
+            faults.append(fault)
+    inside = _inside(given["spec"], faults)
+    said = set(map(_name, inside))
+    faults += [
+        f"{name} is given beside spec, which says it too; expected it in one place"
+        for name in beside
+        if _name(name) in said
+    ]
+    beside = {name: value for name, value in beside.items() if _name(name) not in said}
+    texts = beside.get("destination")
+    if texts is not None and "destination_type" not in said | set(map(_name, beside)):
+        beside["destination"] = list(map(_with_kind, texts if isinstance(texts, list) else [texts]))
+    if "subscription_name" in beside and "subscription_durability" not in said | set(map(_name, beside)):
+        beside["subscription_durability"] = "durable"
+    return inside | beside
+
+
+def _field_fault(name: str, value: Any) -> str | None:
+    """Return what is wrong with a field that is given as an argument."""
+    kind = type(value).__name__
+    if (why := _unusable(value)) is not None:
+        return f"{name} {why}"
+    if name in _TEXTS and not isinstance(value, str):
+        return f"{name} is {_shown(value)}, of type {kind}; expected a string, or None"
+    if name in _TEXT_LISTS and not _are_texts(value):
+        return f"{name} is {_shown(value)}, of type {kind}; expected a string, or several"
+    if name == "prefetch" and (not _is_number(value, int) or not 1 <= value <= _MOST_IN_FLIGHT):
+        return f"prefetch is {_shown(value)}; expected a whole number from 1 to {_MOST_IN_FLIGHT}"
+    return None
+
+
+def _inside(spec: Any, faults: list[str]) -> dict[str, Any]:
+    """Return the fields in `spec`."""
+    why = _unusable(spec)
+    if why is not None or not isinstance(spec, Mapping | None):
+        why = why or f"is {_shown(spec)}"
+        faults.append(f"spec {why}; expected an ActivationSpec, or a mapping of its fields")
+        return {}
+    given = spec or {}
+    reasons = {name: why for name, value in given.items() if (why := _unusable(value)) is not None}
+    faults += [f"spec: {name} {why}" for name, why in reasons.items()]
+    return {name: value for name, value in given.items() if name not in reasons}
+
+
+def _with_kind(text: str) -> str:
+    """Return the destination with its kind: a bare name is a queue's, as it is for sensors and operators."""
+    try:
+        reference = DestinationReference.parse(text, default=DestinationKind.QUEUE)
+        return text if reference.lookup else reference_text(reference.resolve({}))
+    except ConfigurationError:
+        return text  # the spec says what is wrong with it
+
+
+def _destination_text(text: str) -> str:
+    try:
+        return str(find_destination(text, variables=False))
+    except ConfigurationError:
+        return text
+
+
+def _name(spelling: str) -> str:
+    option = option_by_field(spelling) or option_by_key(spelling)
+    return spelling if option is None else option.name
+
+
+def _event(value: object, faults: list[str]) -> EventMode:
+    try:
+        return EventMode(str(value))
+    except ValueError:
+        faults.append(
+            f"event is {_shown(value)}; expected one of {', '.join(map(repr, map(str, EventMode)))}"
+        )
+        return EventMode.MESSAGE
+
+
+def _check_payload(payload: object, most: Any, event: EventMode, faults: list[str]) -> None:
+    if not isinstance(payload, str) or payload not in set(Payload):
+        known = ", ".join(map(repr, map(str, Payload)))
+        faults.append(f"payload is {_shown(payload)}; expected one of {known}")
+    elif event is EventMode.READY and payload != Payload.MESSAGE:
+        faults.append("payload is for event='message': with 'ready' an event carries no message")
+    if not _is_number(most, int) or most < 0:
+        faults.append(f"max_body_bytes is {_shown(most)}; expected a whole number of at least 0")
+    elif event is EventMode.READY and most != DEFAULT_MAX_BODY_BYTES:
+        faults.append("max_body_bytes is for event='message': with 'ready' an event carries no message")
+
+
+def _check_hold(seconds: Any, faults: list[str]) -> None:
+    if not _is_number(seconds, int | float) or not 0 < seconds <= _LONGEST_HOLD:
+        faults.append(f"hold_timeout is {_shown(seconds)}; expected seconds above 0, up to {_LONGEST_HOLD}")
+
+
+def _is_number(value: object, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _are_texts(value: object) -> bool:
+    if isinstance(value, str):
+        return True
+    return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def _unusable(value: object) -> str | None:
+    """Return what is wrong with an argument that `plain` could not keep."""
+    return value[_UNUSABLE] if isinstance(value, dict) and _UNUSABLE in value else None
+
+
+_DEEPEST = 8
+_LARGEST_NUMBER = 2**63
+_NO_SECRETS = (
+    "holds a secret, which Airflow would store in clear and show; expected it in an Airflow connection: name "
+    "that one in jms_conn_id, or as connection_url: lookup://CONNECTION_ID"
+)
+
+
+def plain(name: str, value: Any) -> Any:
+    """Return an argument as Airflow stores it: JSON that is the same after reading, without secrets.
+
+    What can't be stored becomes a note that `ActivationOptions.parse` refuses by name. Nothing is raised.
+
+    Args:
+        name: Of the argument.
+        value: Of any type.
+    """
+    try:
+        if isinstance(value, ActivationSpec):
+            value = value.layer().fields
+        if isinstance(value, Mapping) and name == "spec":
+            return {str(each): plain(str(each), inside) for each, inside in value.items()}
+        if secret_fields({name: value}):
+            return {_UNUSABLE: _NO_SECRETS}
+        return _plain(value, 0)
+    except Exception:  # noqa: BLE001  # an argument of any type: to raise would stop the triggerer
+        return {_UNUSABLE: f"is of type {type(value).__name__}, which can't be stored"}
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if depth > _DEEPEST:
+        raise ValueError
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return str(value)  # enums as text: Airflow compares triggers by their serialized arguments
+        case int() if abs(value) < _LARGEST_NUMBER:
+            return int(value)
+        case float():
+            return float(value)
+        case timedelta():
+            return duration_text(value)
+        case Destination():
+            return str(value)
+        case Mapping():
+            return {str(name): _plain(inside, depth + 1) for name, inside in value.items()}
+        case list() | tuple():
+            return [_plain(each, depth + 1) for each in value]
+        case _:
+            return {_UNUSABLE: f"is of type {type(value).__name__}, which can't be stored"}

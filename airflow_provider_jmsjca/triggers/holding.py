@@ -1,0 +1,244 @@
+"""Messages that wait, after their events were stored, for the word of their DAG runs.
+
+What has to be remembered over a restart of the triggerer stands in Airflow's store of the watched asset, which
+triggers, tasks and the scheduler reach alike:
+
+| key | value | written by |
+|---|---|---|
+| `jms-hold.<digest of the message>` | the token of its event, how many messages that has, and since when it waits | the trigger, after the event was stored |
+| `jms-outcome.<token>` | `{"acknowledged": true}`, or false and why | `JmsAcknowledgeOperator`; the scheduler, when a run ends |
+
+Both are deleted when the message is settled, the word of a batch with the last of its messages.
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+from airflow_provider_jmsjca.core.backoff import Backoff
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.identity import lasting_digest
+from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
+from airflow_provider_jmsjca.errors import JmsError
+from airflow_provider_jmsjca.triggers.payload import outcome_key
+
+_LOOKS = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 1, 2, 3, 5, 10)), jitter=0)
+# Between two questions to Airflow, which all triggers of the triggerer ask over one pipe.
+_BREATH_SECONDS = 0.02
+# An acknowledgement is on its way for a moment; should the triggerer die in it, the record is needed still.
+_KEPT_SECONDS = 5.0
+_CLOSE_SECONDS = 0.3
+
+_log = logging.getLogger(__name__)
+
+
+class AssetStore(Protocol):
+    """Airflow's store of an asset, as a trigger sees it."""
+
+    async def aget(self, key: str, default: Any = None) -> Any:
+        """Return a value, or the default."""
+
+    async def aset(self, key: str, value: Any) -> None:
+        """Keep a value."""
+
+    async def adelete(self, key: str) -> None:
+        """Forget a value, if it is there."""
+
+
+def record_key(message: JmsMessage, destination: Destination) -> str | None:
+    """Return under which key a message waits, the same at each delivery; `None`: it has no id."""
+    digest = lasting_digest(message, destination)
+    return None if digest is None else f"jms-hold.{digest}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Hold:
+    """What one trigger knows of a message that waits.
+
+    Attributes:
+        store: Of the trigger's asset.
+        key: Under which the message waits there; `None`: it has no id, and would not be found again.
+        token: Of its event.
+        of: How many messages the event has.
+        since: When the event was stored, in seconds since the epoch.
+        recorded: Whether that stands in the store.
+    """
+
+    store: AssetStore
+    key: str | None
+    token: str
+    of: int
+    since: float
+    recorded: bool
+
+    @classmethod
+    async def found(cls, store: AssetStore, key: str | None) -> Hold | None:
+        """Return the hold of a message whose event was stored before; `None` if there is none.
+
+        Raises:
+            JmsError: Airflow can't be asked.
+        """
+        if key is None:
+            return None
+        try:
+            record = await store.aget(key)
+        except Exception as error:
+            raise JmsError(f"Airflow's asset store can't be read: {type(error).__name__}: {error}") from error
+        if not isinstance(record, dict) or not isinstance(record.get("token"), str):
+            return None
+        since, of = record.get("since"), record.get("of")
+        return cls(
+            store=store,
+            key=key,
+            token=record["token"],
+            of=of if isinstance(of, int) else 1,
+            since=float(since) if isinstance(since, int | float) else time.time(),
+            recorded=True,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Held:
+    """A delivery that waits."""
+
+    delivery: StreamDelivery
+    holds: Sequence[Hold]
+    due: float
+    looks: int = 0
+    said: dict[str, bool] = field(default_factory=dict)
+
+
+class Holder:
+    """Ends deliveries as their DAG runs say; for one event loop.
+
+    Guarantee: a message is returned only after every trigger that has its event was told that it is
+    acknowledged. Closed, or killed, it forgets what waits: the messages go back to the broker, and when they
+    come again they are found by their records.
+
+    Args:
+        timeout: How long a message waits before it counts as failed.
+        where: From where the messages are, for the log.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(self, timeout: timedelta, where: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._timeout = timeout.total_seconds()
+        self._where = where
+        self._clock = clock
+        self._held: list[_Held] = []
+        self._settled: list[tuple[float, Hold]] = []
+        self._more = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._reported = ""
+
+    def take(self, delivery: StreamDelivery, holds: Sequence[Hold]) -> None:
+        """End the delivery when its runs have spoken."""
+        self._held.append(_Held(delivery=delivery, holds=holds, due=self._clock()))
+        self._more.set()
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def aclose(self) -> None:
+        """Stop looking, and delete the records of what is acknowledged; within a moment."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        settled, self._settled = [hold for _, hold in self._settled], []
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._delete(settled)
+        except Exception as error:  # noqa: BLE001 - as below; a record that stays does no harm
+            _log.debug("Records of acknowledged messages stay in Airflow's asset store: %s", error)
+        self._held.clear()
+
+    async def _run(self) -> None:
+        while True:
+            outcomes: dict[str, Any] = {}
+            for held in [each for each in self._held if each.due <= self._clock()]:
+                await self._look(held, outcomes)
+            await self._forget()
+            self._more.clear()
+            moments = [each.due for each in self._held] + [moment for moment, _ in self._settled]
+            wait = max(_BREATH_SECONDS, min(moments) - self._clock()) if moments else None
+            try:
+                await asyncio.wait_for(self._more.wait(), wait)
+            except TimeoutError:
+                continue
+
+    async def _look(self, held: _Held, outcomes: dict[str, Any]) -> None:
+        """Ask what the runs say of one message, and end its delivery if they have spoken."""
+        held.looks += 1
+        held.due = self._clock() + _LOOKS.wait(held.looks, 0).total_seconds()
+        try:
+            why = await self._failure(held, outcomes)
+            if why is None and len(held.said) < len({each.token for each in held.holds}):
+                return
+            if why is not None:
+                await self._delete(held.holds)  # its next delivery makes an event of its own
+        except Exception as error:  # noqa: BLE001 - whatever Airflow's store raises: it is asked again
+            if str(error) != self._reported:
+                self._reported = str(error)
+                _log.warning("Messages%s wait: Airflow's asset store can't be used: %s", self._where, error)
+            return
+        self._held.remove(held)
+        if why is None:
+            held.delivery.returned()
+            self._settled += [(self._clock() + _KEPT_SECONDS, hold) for hold in held.holds]
+        else:
+            message_id = held.delivery.message.message_id
+            _log.warning("Message %s%s is not acknowledged: %s", message_id, self._where, why)
+            held.delivery.raised(JmsError(why))
+
+    async def _failure(self, held: _Held, outcomes: dict[str, Any]) -> str | None:
+        """Note what the runs say, and return why the message failed; `None` where none of them says so."""
+        for hold in held.holds:
+            if not hold.recorded and hold.key is not None:
+                await hold.store.aset(hold.key, {"token": hold.token, "of": hold.of, "since": hold.since})
+                hold.recorded = True
+            if hold.token in held.said:
+                continue
+            if hold.token not in outcomes:
+                await asyncio.sleep(_BREATH_SECONDS)
+                outcomes[hold.token] = await hold.store.aget(outcome_key(hold.token))
+            outcome = outcomes[hold.token]
+            if isinstance(outcome, dict) and outcome.get("acknowledged") is True:
+                held.said[hold.token] = True
+            elif isinstance(outcome, dict):
+                return f"its DAG run did not acknowledge it: {outcome.get('why', 'no reason is given')}"
+            elif time.time() - hold.since > self._timeout:
+                return f"its DAG run has not acknowledged it within {self._timeout:g} s (hold_timeout)"
+        return None
+
+    async def _forget(self) -> None:
+        """Delete the records of messages whose acknowledgements have had their time."""
+        due = [hold for moment, hold in self._settled if moment <= self._clock()]
+        self._settled = [each for each in self._settled if each[0] > self._clock()]
+        try:
+            await self._delete(due)
+        except Exception as error:  # noqa: BLE001 - as above; a record that stays does no harm
+            _log.debug("Records of acknowledged messages stay in Airflow's asset store: %s", error)
+
+    @staticmethod
+    async def _delete(holds: Sequence[Hold]) -> None:
+        for hold in holds:
+            if hold.key is not None:
+                await hold.store.adelete(hold.key)
+            await _spend(hold)
+
+
+async def _spend(hold: Hold) -> None:
+    """Delete the word of a run, when it was heard for every message of its event: some may be yet to come."""
+    key = outcome_key(hold.token)
+    word = await hold.store.aget(key) if hold.of > 1 else None
+    if isinstance(word, dict) and (left := word.get("left", hold.of) - 1) > 0:
+        await hold.store.aset(key, {**word, "left": left})
+    else:
+        await hold.store.adelete(key)
