@@ -1,0 +1,48 @@
+"""How the site is built: `make docs`, which treats every warning as an error."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+project = "airflow-provider-jmsjca"
+author = "The authors of airflow-provider-jmsjca"
+project_copyright = author
+release = metadata.version(project)
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.extlinks",
+    "sphinx.ext.graphviz",
+    "sphinx_copybutton",
+]
+exclude_patterns = ["_build"]
+nitpicky = False
+
+myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline"]
+myst_heading_anchors = 4
+
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+autodoc_class_signature = "separated"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+
+# The documents of Airflow and Spark that fit what the tests run.
+extlinks = {
+    "airflow": ("https://airflow.apache.org/docs/apache-airflow/stable/%s", "%s"),
+    "spark": ("https://spark.apache.org/docs/latest/%s", "%s"),
+}
+
+graphviz_output_format = "svg"
+graphviz_dot = str(Path(sys.executable).with_name("graphviz-pure"))
+
+html_theme = "furo"
+html_title = project
+copybutton_prompt_text = "$ "
