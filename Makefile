@@ -1,13 +1,21 @@
 # The front door: `make help` says what there is. A machine needs Python 3.11 or newer with pip, and make.
 
+# Where it is set every process compiles Airflow and Spark anew, for seconds each.
+unexport PYTHONDONTWRITEBYTECODE
+
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
 # The first Python that is new enough; name another with `make PYTHON=/path/to/python ...`.
-PYTHON ?= $(shell for each in python3.11 python3; do \
+PYTHON ?= $(shell for each in python3.11 python3.12 python3.13 python3; do \
   if $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then echo $$each; break; fi; done)
+# One of each version, on PATH or kept by pyenv; name others with `make PYTHONS="/path/to/one /path/to/another" pythons`.
+PYTHONS ?= $(shell for minor in 3.11 3.12 3.13; do \
+  for each in python$$minor $$(pyenv root 2> /dev/null)/versions/$$minor.*/bin/python; do \
+    if $$each -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$$minor')" 2> /dev/null; then echo $$each; break; fi; \
+  done; done)
 
 TOOLS := .run/tools
 VENV := .venv
@@ -15,15 +23,17 @@ BIN := $(VENV)/bin
 UV := $(TOOLS)/bin/uv
 # uv uses the Python it is given: it never brings one of its own.
 UV_ENVIRONMENT := UV_PYTHON_DOWNLOADS=never VIRTUAL_ENV=$(CURDIR)/$(VENV)
-TIERS := $(wildcard tests/contract tests/broker tests/airflow tests/spark tests/chaos)
+TIERS := $(wildcard tests/contract tests/broker tests/airflow tests/spark tests/hostile tests/chaos)
+PYTHON_IS_FIT = @test -n "$(PYTHON)" || { echo 'error: no Python 3.11 or newer on PATH; install one, or name it: make PYTHON=/path/to/python' >&2; exit 1; }; \
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { echo 'error: $(PYTHON) is not Python 3.11 or newer' >&2; exit 1; }
+# Tells one Python from another, also through an environment that was made with it.
+IDENTITY := import sys; print(*sys.version_info[:3], sys.base_prefix)
 # Most tests wait more than they work: processes share them, each with brokers of its own.
 PROCESSES ?= 2
 PYTEST := python -m pytest --durations=15
 SHARED := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
-# Real brokers and kills on a busy machine: what fails is run once more by itself, after its first report.
-pytest_twice = bash -c '$(PYTEST) $(SHARED) $(1) || { \
-  echo "Once more what failed above. What passes now depends on timing and wants mending all the same."; \
-  $(PYTEST) $(1) --last-failed --last-failed-no-failures none; }'
+# Every warning is an error: a broken link, a page that nothing leads to, a docstring that can't be read.
+SITE = $(IN_VENV) AIRFLOW_HOME=$(CURDIR)/.run/site-airflow sphinx-build --quiet --fail-on-warning --keep-going --jobs 2 -d .run/site-doctrees docs .run/site
 # `airflow` and `spark-submit` are found there too.
 IN_VENV := PATH="$(CURDIR)/$(BIN):$$PATH"
 
@@ -43,13 +53,30 @@ brokers-down: setup  ## Stop them
 	@$(IN_VENV) python -m tests.servers down
 
 .PHONY: test
-test: lint  ## Lint, then every test, on real brokers
+test: lint  ## Lint, then every test, on real brokers; only tests with kills may need a second run
 	$(IN_VENV) $(PYTEST) $(SHARED) tests/unit
-	$(IN_VENV) $(call pytest_twice,$(TIERS))
+	$(IN_VENV) python -m tests.second_run --durations=15 $(SHARED) $(TIERS)
 
 .PHONY: unit
 unit: setup  ## The tests that take seconds and need no server
 	$(IN_VENV) python -m pytest tests/unit
+
+.PHONY: pythons
+pythons: $(UV)  ## The unit and contract tests (in memory) on each Python 3.11 to 3.13 that is found
+	@test -n "$(strip $(PYTHONS))" || { echo 'error: no Python 3.11, 3.12 or 3.13 found; name some: make PYTHONS="/path/to/python ..." pythons' >&2; exit 1; }
+	@echo "Pythons:" $(PYTHONS)
+	@failed=; for each in $(PYTHONS); do \
+	  where=.run/pythons/$$($$each -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	  $(MAKE) --no-print-directory PYTHON="$$each" VENV="$$where" in-memory || failed+=" $$each"; \
+	done; \
+	test -z "$$failed" || { echo "error: failed on$$failed" >&2; exit 1; }
+
+# What `pythons` runs on each of them.
+.PHONY: in-memory
+in-memory: setup
+	@$(BIN)/python --version
+	$(IN_VENV) $(PYTEST) $(SHARED) tests/unit
+	$(IN_VENV) $(PYTEST) tests/contract -k memory
 
 .PHONY: lint
 lint: setup  ## Format, rules, types, imports, generated pages
@@ -58,10 +85,18 @@ lint: setup  ## Format, rules, types, imports, generated pages
 	$(IN_VENV) mypy
 	$(IN_VENV) lint-imports
 	$(IN_VENV) python -m tests.docs --check
+	$(SITE)
 
 .PHONY: fuzz
 fuzz: setup  ## 100,000 generated inputs for each parser (hours of two cores)
 	JMSJCA_EXAMPLES=100000 $(IN_VENV) $(PYTEST) --numprocesses $(PROCESSES) tests/unit --timeout=0 --durations=0 -k "test_any_"
+
+MODULES ?=
+.PHONY: mutants
+mutants: setup  ## Small changes of the core that no test notices; `make mutants MODULES=core/redelivery/tracker.py` (hours for all)
+	@$(UV_ENVIRONMENT) $(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .run/mutants/venv
+	@VIRTUAL_ENV=$(CURDIR)/.run/mutants/venv $(UV) pip sync --quiet --require-hashes requirements/mutants.txt
+	@$(IN_VENV) python -m tests.mutants $(MODULES)
 
 .PHONY: demo
 demo: setup  ## The whole way on real flights: queue, DAG, Spark table, dead letters
@@ -80,12 +115,14 @@ chaos: setup  ## The kill -9 tests at full size (half an hour on 2 cores)
 	JMSJCA_CHAOS=full $(IN_VENV) $(PYTEST) $(SHARED) tests/chaos
 
 .PHONY: docs
-docs: setup  ## Generate the reference pages, and check the rest
+docs: setup  ## Generate the reference pages, and build the site into .run/site
 	@$(IN_VENV) python -m tests.docs
+	$(SITE)
 
 .PHONY: lock
 lock: $(UV)  ## Bring requirements/*.txt up to date with pyproject.toml
 	$(UV) pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 requirements/bootstrap.in -o requirements/bootstrap.txt
+	$(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 requirements/mutants.in -o requirements/mutants.txt
 	$(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 --all-extras --group dev pyproject.toml -o requirements/dev.txt
 
 .PHONY: clean
@@ -96,12 +133,22 @@ clean:  ## Stop what `make brokers` started; delete .venv, .run and caches
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(UV): requirements/bootstrap.txt
-	@test -n "$(PYTHON)" || { echo 'error: no Python 3.11 or newer on PATH; install one, or name it: make PYTHON=/path/to/python' >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { echo 'error: $(PYTHON) is not Python 3.11 or newer' >&2; exit 1; }
+	$(PYTHON_IS_FIT)
 	@$(PYTHON) -m pip --version > /dev/null 2>&1 || { echo 'error: $(PYTHON) has no pip; install it (on Debian: apt-get install python3-pip)' >&2; exit 1; }
 	@mkdir -p $(TOOLS)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --upgrade --target $(TOOLS) --require-hashes -r $<
 	@touch $@
+
+# Where a Python is named, the environment is made anew if it is another one's.
+ifneq ($(origin PYTHON),file)
+ifneq ($(shell $(BIN)/python -c '$(IDENTITY)' 2> /dev/null),$(shell $(PYTHON) -c '$(IDENTITY)' 2> /dev/null))
+$(VENV)/.stamp: another-python
+endif
+endif
+.PHONY: another-python
+another-python:
+	$(PYTHON_IS_FIT)
+	rm -rf $(VENV)
 
 $(VENV)/.stamp: $(UV) requirements/dev.txt pyproject.toml
 	@test -x $(BIN)/python || $(UV_ENVIRONMENT) $(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV)

@@ -9,6 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.second_run import FAILURES
 from tests.servers.java import spark_java_home
 
 # The same examples in every run, so that a change is judged by what it changed; `make fuzz` tries new ones.
@@ -17,10 +18,13 @@ hypothesis.settings.register_profile("same", derandomize=True, database=None, de
 if "JMSJCA_EXAMPLES" not in os.environ:
     hypothesis.settings.load_profile("same")
 
-TIERS = ("unit", "contract", "airflow", "spark", "broker", "chaos")
+TIERS = ("unit", "contract", "airflow", "spark", "broker", "hostile", "chaos")
 # The longest first, so that the processes which share the tests end at about the same time.
-_ORDER = ("chaos", "contract", "spark", "broker", "airflow", "unit")
+_ORDER = ("chaos", "contract", "spark", "broker", "hostile", "airflow", "unit")
 pytest_plugins = ["tests.servers.fixtures"]
+
+# A test that has a broker for itself has it to kill it.
+_BROKER_TO_KILL = "any_private_broker"
 
 ROOT = Path(__file__).parent
 
@@ -38,4 +42,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if tier not in TIERS:
             raise pytest.UsageError(f"{item.nodeid}: a test lives in one of tests/{{{','.join(TIERS)}}}")
         item.add_marker(getattr(pytest.mark, tier))
+        if tier == "chaos" or _BROKER_TO_KILL in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.kills)
     items.sort(key=lambda item: _ORDER.index(item.path.relative_to(ROOT).parts[0]))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell `tests.second_run` what failed."""
+    if FAILURES not in os.environ:
+        return
+    reports = [each for kind in ("failed", "error") for each in terminalreporter.stats.get(kind, ())]
+    lines = {f"{'kills' if 'kills' in each.keywords else 'once'} {each.nodeid}" for each in reports}
+    Path(os.environ[FAILURES]).write_text("\n".join(sorted(lines)), encoding="utf-8")

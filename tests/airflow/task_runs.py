@@ -19,7 +19,7 @@ class Outcome:
     """What became of a run of one task."""
 
     def __init__(self, run: Any, task_id: str) -> None:
-        instance = run.get_task_instance(task_id)
+        instance = run.get_task_instance(task_id) or run.get_task_instance(task_id, map_index=0)
         self.run = run
         self.state = instance.state
         self.value = instance.xcom_pull(task_ids=task_id)

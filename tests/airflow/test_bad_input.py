@@ -10,15 +10,18 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.state import TaskInstanceState
 
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
 from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
+from airflow_provider_jmsjca.spool.known_ids import count_rows
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.task_runs import Outcome, run_task
 
@@ -144,7 +147,31 @@ def test_nothing_is_published_to_an_unknown_destination_type(failing: Failing) -
     [
         ({"delay": -5}, "delay is -5; expected seconds of at least 0, or None for no delay"),
         ({"delay": math.nan}, "delay is nan; expected seconds of at least 0, or None for no delay"),
-        ({"delay": "5"}, "delay is '5'; expected seconds of at least 0, or None for no delay"),
+        ({"delay": "soon"}, "delay is 'soon'; expected seconds of at least 0, or None for no delay"),
+        ({"priority": 10}, "priority is 10; expected a whole number from 0 to 9"),
+        ({"priority": "4.5"}, "priority is 4.5; expected a whole number from 0 to 9"),
+        ({"priority": True}, "priority is True; expected a whole number from 0 to 9"),
+        (
+            {"time_to_live": 0},
+            "time_to_live is 0; expected seconds above 0, or None for messages that never expire",
+        ),
+        (
+            {"reply_to": "queu://a"},
+            "reply_to is 'queu://a': destination 'queu://a': no destination type 'queu' (did you mean",
+        ),
+        (
+            {"messages": [{1, 2}]},
+            "messages[0]: a set is no message (Object of type set is not JSON serializable); expected text",
+        ),
+        (
+            {"messages": None},
+            "messages: None is no message; expected a value, which a task that returned nothing",
+        ),
+        (
+            {"messages": [{"x": math.nan}]},
+            "messages[0]: a dict is no message (Out of range float values are not JSON compliant",
+        ),
+        ({"messages": [{"body_kind": "text"}]}, "messages[0]: message, version: value None: expected 1"),
         (
             {"properties": ["region"]},
             "properties is a list; expected a mapping of names to values, such as {'region': 'eu'}",
@@ -152,22 +179,43 @@ def test_nothing_is_published_to_an_unknown_destination_type(failing: Failing) -
     ],
 )
 def test_nothing_is_published_with_bad_arguments(
-    server: Broker, failing: Failing, arguments: dict[str, Any], said: str
+    server: Broker, arguments: dict[str, Any], said: str
 ) -> None:
-    failing.run(JmsPublishOperator, jms_conn_id="jms_test", destination="orders", messages=["a"], **arguments)
-    assert failing.said == said
+    arguments = {"destination": "orders", "messages": ["a"]} | arguments
+    operator = JmsPublishOperator(task_id="task", jms_conn_id="jms_test", **arguments)
+    context: Any = {"ti": SimpleNamespace(dag_id="d", run_id="r", task_id="task", map_index=-1)}
+    with pytest.raises(AirflowFailException) as caught:
+        operator.execute(context)
+    assert str(caught.value).startswith(said)
     assert server.depth("orders") == 0
 
 
 def test_a_batch_of_bad_numbers(server: Broker, publish: Publish, failing: Failing) -> None:
     publish("a")
-    failing.collect(max_messages="5", idle_time=None, max_time=-1, segment_messages=0)
+    failing.collect(max_messages="5", idle_time=None, max_time=-1, segment_messages=0, segment_bytes=0)
     assert failing.said == (
         "max_messages is '5'; expected a whole number of at least 1; "
         "segment_messages is 0; expected a whole number of at least 1; "
+        "segment_bytes is 0; expected a whole number of at least 1; "
         "max_time is -1; expected seconds above 0; idle_time is None; expected seconds above 0"
     )
     assert server.depth("orders") == 1
+
+
+@pytest.mark.parametrize(
+    "place", ["s3://bucket/x", "hdfs:///x", "S3A:/bucket", "file://host/x", "file:///data/a#b", "file:///a?b"]
+)
+def test_a_spool_that_is_no_file_system(
+    server: Broker,
+    publish: Publish,
+    failing: Failing,
+    place: str,
+) -> None:
+    publish("a")
+    failing.collect(spool_path=place)
+    assert failing.said.startswith(f"spool_path is {place!r}; expected a path or file:///... URI")
+    assert server.depth("orders") == 1
+    assert not Path(place.partition("/")[0]).exists()
 
 
 def test_a_spool_that_can_not_be_written(
@@ -216,7 +264,7 @@ def test_the_spark_connection_is_not_defined(server: Broker, publish: Publish, f
 
 
 def segments(failing: Failing) -> list[Path]:
-    return list(failing.spool.glob("*/segment-*.parquet"))
+    return [path for path in failing.spool.glob("*/segment-*.parquet") if count_rows(path)]
 
 
 def test_there_is_no_spark_submit(

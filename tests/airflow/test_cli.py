@@ -207,6 +207,46 @@ def test_import_prints_a_descriptor_as_yaml_without_its_password(
     assert found["concurrency_mode"] == "sync"
 
 
+DROPPED = """<ejb-jar><enterprise-beans>
+  <session><ejb-name>Cart</ejb-name><ejb-class>a.Cart</ejb-class></session>
+  <message-driven>
+    <description>says nothing</description>
+    <ejb-name>Orders</ejb-name>
+    <env-entry><env-entry-name>limit</env-entry-name><env-entry-value>bean-secret</env-entry-value></env-entry>
+    <activation-config>
+      <activation-config-property>
+        <activation-config-property-name>destination</activation-config-property-name>
+        <activation-config-property-value>queue://old</activation-config-property-value>
+      </activation-config-property>
+      <activation-config-property>
+        <activation-config-property-name>destination</activation-config-property-name>
+        <activation-config-property-value>queue://orders</activation-config-property-value>
+      </activation-config-property>
+    </activation-config>
+  </message-driven>
+  <message-driven><ejb-name>Other</ejb-name></message-driven>
+</enterprise-beans></ejb-jar>"""
+
+
+def test_import_says_what_it_drops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    descriptor = tmp_path / "ejb-jar.xml"
+    descriptor.write_text(DROPPED)
+
+    run("import", "--name", "Orders", str(descriptor))
+
+    printed = capsys.readouterr()
+    assert yaml.safe_load(printed.out)["destination"] == "queue://orders"
+    bean = "ejb-jar > enterprise-beans > message-driven"
+    properties = f"{bean} > activation-config > activation-config-property"
+    assert [line for line in printed.err.splitlines() if line.startswith("note: ")] == [
+        "note: dropped, not read here: ejb-jar > enterprise-beans > session 'Cart'",
+        f"note: dropped, not read here: {bean} > env-entry",
+        f"note: dropped, not read here: {properties} > activation-config-property-value",
+        "note: not printed: activation 'Other', see --name",
+    ]
+    assert "bean-secret" not in printed.out + printed.err
+
+
 def test_import_prints_the_password_when_asked_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     descriptor = tmp_path / "ejb-jar.xml"
     descriptor.write_text(DESCRIPTOR)
@@ -219,11 +259,11 @@ def test_import_prints_the_password_when_asked_to(tmp_path: Path, capsys: pytest
 def test_the_documented_migration_prints_what_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """J31, J37, J50-J53, J59, J101, W13-W18, W30."""
+    """J31, J37, J50, J51, J52, J53, J59, J101, W13, W14, W16, W18, W30."""
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "migrate.md").read_text(encoding="utf-8")
     for name, text in re.findall(r"`([\w.-]+\.xml)`:\n\n```xml\n(.*?)```", page, re.DOTALL):
         (tmp_path / name).write_text(text, encoding="utf-8")
-    arguments, shown = re.findall(r"\$ airflow jms (import .*?)\n(.*?)```", page, re.DOTALL)[0]
+    arguments, shown = re.findall(r"\$ airflow jms (import ejb-jar.*?)\n(.*?)```", page, re.DOTALL)[0]
     monkeypatch.chdir(tmp_path)
 
     run(*arguments.split())

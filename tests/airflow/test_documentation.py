@@ -14,6 +14,7 @@ PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
     ROOT / "docs" / "quickstart.md",
+    ROOT / "docs" / "tutorial.md",
 ]
 BLOCKS = [
     pytest.param(textwrap.dedent(block), id=f"{page.stem}-{number}")

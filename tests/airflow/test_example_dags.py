@@ -1,21 +1,128 @@
+"""Every example DAG can be read, and runs as it stands on an in-memory broker."""
+
 from __future__ import annotations
 
 import importlib.util
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.sdk import DAG
+from airflow.utils.state import DagRunState
+
+from airflow_provider_jmsjca.transports.memory import Broker
+from tests.airflow.conftest import Publish
+from tests.airflow.task_runs import Outcome, execute
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "example_dags").glob("example_*.py"))
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_it_can_be_read_and_has_tasks(path: Path) -> None:
+def read(path: Path) -> list[DAG]:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    dags = [value for value in vars(module).values() if isinstance(value, DAG)]
+    return [value for value in vars(module).values() if isinstance(value, DAG)]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_it_can_be_read_and_has_tasks(path: Path) -> None:
+    dags = read(path)
     assert [dag.dag_id for dag in dags] == [path.stem]
     assert dags[0].tasks
+
+
+@pytest.fixture
+def bodies(server: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[object]]:
+    """The connection of the examples is that broker, and the spool is empty; returns what a queue holds."""
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_JMS_DEFAULT", json.dumps({"conn_type": "jms", "host": f"vm://{server.name}"})
+    )
+    monkeypatch.setenv("AIRFLOW__JMSJCA__SPOOL_PATH", str(tmp_path / "spool"))
+    return lambda queue: [message.body for message in server.messages(queue)]
+
+
+def run(name: str, task_id: str) -> Outcome:
+    (dag,) = read(EXAMPLES[0].with_name(f"{name}.py"))
+    outcome = execute(dag, task_id)
+    assert outcome.run.state == DagRunState.SUCCESS
+    return outcome
+
+
+EXECUTED: dict[str, Callable[[Publish, Any], None]] = {}
+
+
+def example(check: Callable[[Publish, Any], None]) -> Callable[[Publish, Any], None]:
+    EXECUTED[check.__name__] = check
+    return check
+
+
+@example
+def example_jms_publish(publish: Publish, bodies: Any) -> None:  # noqa: ARG001
+    run("example_jms_publish", "publish")
+    assert [json.loads(body)["id"] for body in bodies("orders")] == [1, 2]
+
+
+@example
+def example_jms_event(publish: Publish, bodies: Any) -> None:
+    publish("a", "b")
+    assert run("example_jms_event", "collect").value["rows"] == 2
+    assert bodies("orders") == []
+
+
+@example
+def example_jms_batches(publish: Publish, bodies: Any) -> None:  # noqa: ARG001
+    """Run by hand, without an event."""
+    assert run("example_jms_batches", "count").value == {"messages": 0, "characters": 0}
+
+
+@example
+def example_jms_hold(publish: Publish, bodies: Any) -> None:  # noqa: ARG001
+    """Run by hand, without an event: nothing waits for a word."""
+    assert run("example_jms_hold", "booked").value == 0
+
+
+@example
+def example_jms_sensor(publish: Publish, bodies: Any) -> None:
+    publish("a", "end of day")
+    run("example_jms_sensor", "last_answer")
+    assert bodies("booked") == ["booked a", "booked end of day"]
+    assert bodies("orders") == []
+
+
+@example
+def example_jms_listener(publish: Publish, bodies: Any) -> None:
+    publish("a", "", "b")
+    assert run("example_jms_listener", "book").value["moved"] == 1
+    assert bodies("booked") == ["booked a", "booked b"]
+    assert len(bodies("orders.dead")) == 1
+
+
+@example
+def example_jms_mapped(publish: Publish, bodies: Any) -> None:
+    publish("a", to="orders.eu")
+    publish("b", "c", to="orders.us")
+    run("example_jms_mapped", "answer_each")
+    assert (bodies("booked.eu"), bodies("booked.us")) == (["booked a"], ["booked b"])
+    assert bodies("orders.us") == ["c"]
+
+
+@example
+def example_jms_spool_maintenance(publish: Publish, bodies: Any) -> None:
+    publish("a")
+    run("example_jms_event", "collect")
+    (dag,) = read(EXAMPLES[0].with_name("example_jms_spool_maintenance.py"))
+    run("example_jms_spool_maintenance", dag.tasks[0].task_id)
+    assert bodies("orders") == []
+
+
+@pytest.mark.usefixtures("metadata")
+# A task run loads half of Airflow, whose dependencies warn about each other.
+@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("error:::airflow_provider_jmsjca")
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_it_runs(path: Path, publish: Publish, bodies: Any) -> None:
+    EXECUTED[path.stem](publish, bodies)

@@ -12,6 +12,7 @@ from typing import Any
 import airflow
 import jsonschema
 import pytest
+from airflow._shared.module_loading import import_string
 from airflow.configuration import conf
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
@@ -50,9 +51,12 @@ def test_every_module_and_class_it_names_can_be_imported() -> None:
     for kind in ("hooks", "operators", "sensors", "triggers"):
         for module in info[kind][0]["python-modules"]:
             importlib.import_module(module)
-    module, _, name = info["connection-types"][0]["hook-class-name"].rpartition(".")
-    hook = getattr(importlib.import_module(module), name)
+    hook = import_string(info["connection-types"][0]["hook-class-name"])
     assert hook.conn_type == info["connection-types"][0]["connection-type"]
+    assert [import_string(name).__name__ for name in info["notifications"]] == ["JmsNotifier"]
+    assert [import_string(name).scheme for name in info["queues"]] == ["jms"]
+    (uris,) = info["asset-uris"]
+    assert all(callable(import_string(path)) for what, path in uris.items() if what != "schemes")
 
 
 def test_the_form_has_the_options_of_a_connection_and_hides_secrets() -> None:
@@ -75,6 +79,11 @@ def test_airflow_knows_the_connection_type_and_our_configuration_section() -> No
 
 
 @needs_installation
+def test_airflow_knows_the_notifier() -> None:
+    assert "airflow_provider_jmsjca.notifications.jms.JmsNotifier" in ProvidersManager().notification
+
+
+@needs_installation
 def test_airflow_providers_list_shows_it() -> None:
     shown = subprocess.run(
         [sys.executable, "-m", "airflow", "providers", "list", "--output", "json"],
@@ -84,14 +93,17 @@ def test_airflow_providers_list_shows_it() -> None:
     assert providers[DISTRIBUTION]["version"] == "0.1.0"
 
 
-def test_the_form_says_what_has_no_meaning_here_j42() -> None:
+def test_the_form_begins_with_what_most_need_and_shows_nothing_without_effect() -> None:
     fields = get_provider_info()["connection-types"][0]["conn-fields"]
-    said = {
-        name: field["description"]
-        for name, field in fields.items()
-        if "no meaning here" in field["description"]
-    }
-    assert said == {
-        "producer_pooling": "Keep closed producers with their session for the next use. Default: false. "
-        "Accepted, no meaning here: a session sends without a producer object, so there is nothing to keep."
-    }
+    assert list(fields)[:4] == ["tls", "ca_file", "client_id", "prefetch"]
+    assert list(fields)[-1] == "options"
+    assert "producer_pooling" not in fields  # J42: read from the extra JSON, and changes nothing
+    assert "no meaning" not in str(fields)
+    assert fields["tls"]["schema"]["default"] is False
+
+
+@needs_installation
+def test_airflow_keeps_the_order_of_the_form() -> None:
+    widgets = [name for name in ProvidersManager().connection_form_widgets if "__jms__" in name]
+    assert widgets[0] == "extra__jms__tls"
+    assert widgets[-1] == "extra__jms__options"

@@ -19,15 +19,15 @@ import pytest
 from airflow_provider_jmsjca.cli.commands import explain_command
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.errors import AuthenticationError, JmsError
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
-from tests.airflow.stomp_peer import StompPeer, stomp_peer
+from tests.servers.stomp_peer import ScriptedBroker, scripted_broker
 
 MARK = "Tr0ub4dor-and-3"
 WRONG = "Wr0ng-Tr0ub4dor-and-3"
@@ -35,8 +35,8 @@ CONN = "jms_secret"
 
 
 @pytest.fixture
-def peer() -> Iterator[StompPeer]:
-    with stomp_peer(MARK) as made:
+def peer() -> Iterator[ScriptedBroker]:
+    with scripted_broker(passcode=MARK, new_messages=True) as made:
         yield made
 
 
@@ -129,7 +129,7 @@ def explained(seen: Seen, spec: ActivationSpec, request: pytest.FixtureRequest) 
         seen.show(*capsys.readouterr())
 
 
-def listen(seen: Seen, peer: StompPeer, spec: ActivationSpec) -> None:
+def listen(seen: Seen, peer: ScriptedBroker, spec: ActivationSpec) -> None:
     """Consume, lose the connection, consume again."""
     resolved, settings = JmsHook(CONN).activation(spec)
     listener = listener_settings(resolved, principal=settings.username, url=settings.url)
@@ -140,7 +140,7 @@ def listen(seen: Seen, peer: StompPeer, spec: ActivationSpec) -> None:
         seen.show(delivery, delivery.context)
         got.release()
 
-    activation = Activation(listener, functools.partial(connect, settings), handle)
+    activation = PlainActivation(listener, functools.partial(connect, settings), handle)
     activation.start()
     try:
         assert got.acquire(timeout=10)
@@ -154,7 +154,7 @@ def listen(seen: Seen, peer: StompPeer, spec: ActivationSpec) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_password_that_is_right_is_shown_nowhere(
     way: str,
-    peer: StompPeer,
+    peer: ScriptedBroker,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     request: pytest.FixtureRequest,
@@ -189,7 +189,7 @@ def test_a_password_that_is_right_is_shown_nowhere(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_password_that_is_wrong_is_shown_nowhere(
-    way: str, peer: StompPeer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    way: str, peer: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The peer repeats the password in its ERROR."""
     given = WAYS[way](peer.port, WRONG)
@@ -205,7 +205,7 @@ def test_a_password_that_is_wrong_is_shown_nowhere(
         destination="queue://orders", polling_interval=0.05, retry_permanent=True, **given.spec
     )
     resolved, settings = hook.activation(spec)
-    activation = Activation(listener_settings(resolved), functools.partial(connect, settings), print)
+    activation = PlainActivation(listener_settings(resolved), functools.partial(connect, settings), print)
     activation.start()
     deadline = time.monotonic() + 10
     while sum("connecting again" in record.getMessage() for record in caplog.records) < 2:
@@ -213,7 +213,7 @@ def test_a_password_that_is_wrong_is_shown_nowhere(
         time.sleep(0.01)
     activation.stop()
     with pytest.raises(JmsError) as refused:
-        Activation(
+        PlainActivation(
             listener_settings(resolved.replace(retry_permanent=False)),
             functools.partial(connect, settings),
             print,

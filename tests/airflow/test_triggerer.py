@@ -57,3 +57,35 @@ def test_messages_become_asset_events_and_are_acknowledged_then(
         assert [payload["message"]["body"] for payload in home.payloads()] == ["hello", *bodies]
     finally:
         home.stop()
+
+
+@pytest.mark.timeout(900)
+def test_a_message_is_held_until_its_run_has_succeeded(
+    activemq: Broker, connection: Connection, tmp_path: Path, migrated_database: Path
+) -> None:
+    """Over a kill -9 of the triggerer, and with the word that the scheduler's listener stores."""
+    queue = Destination.queue(f"held.{uuid.uuid4().hex}")
+    home = TriggererProcess(
+        tmp_path / "home",
+        airflow_connection(activemq),
+        {"jms_conn_id": "jms_test", "destination": str(queue), "hold_until_ack": True},
+    )
+    home.prepare(migrated_database)
+
+    def kept() -> list[str]:
+        return [key for (key,) in home.query("select key from asset_state_store")]
+
+    try:
+        connection.send([Outgoing(destination=queue, message=JmsMessage.text("hello"))])
+        home.start()
+        home.until(lambda: len(kept()) == 1, 120, "the record of a message that waits")
+        assert (len(home.payloads()), len(list(connection.browse(queue)))) == (1, 1)
+        home.kill()
+        home.start()
+        home.start_scheduler()
+        home.until(lambda: not list(connection.browse(queue)), 240, "the acknowledgement")
+        assert home.query("select distinct state from dag_run") == [("success",)]
+        home.until(lambda: not kept(), 60, "the end of the records")
+        assert [JmsMessage.from_event(each).body for each in home.payloads()] == ["hello"]
+    finally:
+        home.stop()

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_jmsjca import __version__
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -42,9 +44,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_holds_the_package_its_types_its_licence_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
-    assert tops == {"airflow_provider_jmsjca", "airflow_provider_jmsjca-0.1.0.dist-info"}
+    assert tops == {"airflow_provider_jmsjca", f"airflow_provider_jmsjca-{__version__}.dist-info"}
     assert "airflow_provider_jmsjca/py.typed" in names
-    assert "airflow_provider_jmsjca-0.1.0.dist-info/licenses/LICENSE" in names
+    assert f"airflow_provider_jmsjca-{__version__}.dist-info/licenses/LICENSE" in names
 
 
 def test_it_installs_into_an_empty_environment_where_airflow_lists_it(wheel: Path, tmp_path: Path) -> None:
@@ -61,4 +63,4 @@ def test_it_installs_into_an_empty_environment_where_airflow_lists_it(wheel: Pat
     )
 
     providers = {row["package_name"]: row["version"] for row in json.loads(shown)}
-    assert providers["airflow-provider-jmsjca"] == "0.1.0"
+    assert providers["airflow-provider-jmsjca"] == __version__

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,22 @@ with DAG("on_arrival", schedule=[arrived], catchup=False):
 
 
 class TriggererProcess:
-    """One Airflow home with one watched asset."""
+    """One Airflow home with one watched asset.
 
-    def __init__(self, home: Path, connection: dict[str, Any], arguments: dict[str, Any]) -> None:
+    Args:
+        home: Its folder.
+        connection: What `jms_test` is.
+        arguments: Of the trigger.
+        dag_file: The DAGs, with `{arguments!r}` where the trigger's arguments go.
+    """
+
+    def __init__(
+        self, home: Path, connection: dict[str, Any], arguments: dict[str, Any], dag_file: str = DAG_FILE
+    ) -> None:
         self.home = home
         self.database = home / "airflow.db"
         (home / "dags").mkdir(parents=True)
-        (home / "dags" / "on_arrival.py").write_text(DAG_FILE.format(arguments=arguments))
+        (home / "dags" / "on_arrival.py").write_text(dag_file.format(arguments=arguments))
         self.environment = os.environ | {
             "AIRFLOW_HOME": str(home),
             "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
@@ -53,6 +63,7 @@ class TriggererProcess:
             "PYTHONPATH": str(ROOT),
         }
         self._triggerer: ServerProcess | None = None
+        self._scheduler: ServerProcess | None = None
         self._processes: list[ServerProcess] = []
 
     def prepare(self, migrated: Path | None) -> None:
@@ -61,8 +72,18 @@ class TriggererProcess:
             self._airflow("db", "migrate")
         else:
             shutil.copy(migrated, self.database)
-        self._airflow("dag-processor", "--num-runs", "2")
+        self.read_dags()
         assert self.query("select count(*) from trigger") == [(1,)], self.log()
+
+    def read_dags(self) -> None:
+        """Read the DAG file into the database, as a dag-processor does all the time."""
+        self._airflow("dag-processor", "--num-runs", "2")
+
+    def pause(self, dag_id: str, *, paused: bool) -> None:
+        """Pause or unpause a DAG, as the switch of the user interface does."""
+        with closing(sqlite3.connect(self.database, timeout=20)) as connection:
+            connection.execute("update dag set is_paused = ? where dag_id = ?", (paused, dag_id))
+            connection.commit()
 
     def _airflow(self, *arguments: str) -> None:
         with (self.home / "setup.log").open("ab") as log:
@@ -79,6 +100,13 @@ class TriggererProcess:
         )  # fmt: skip
         self._processes.append(self._triggerer)
 
+    def start_scheduler(self) -> None:
+        """Start a scheduler: it makes DAG runs of events, and ends empty tasks by itself."""
+        self._scheduler = ServerProcess.start(
+            [sys.executable, "-m", "airflow", "scheduler"],
+            folder=self.home, environment=self.environment, log=self.home / "scheduler.log", guarded=True,
+        )  # fmt: skip
+
     def kill(self) -> None:
         """Kill -9 it and its children."""
         assert self._triggerer is not None
@@ -89,6 +117,9 @@ class TriggererProcess:
         """End whatever runs."""
         if self._triggerer is not None:
             self.kill()
+        if self._scheduler is not None:
+            self._scheduler.kill()
+            self._scheduler = None
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """Ask the metadata database."""

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tests.bench import core, soak, table
+from tests.bench import core, growth, soak, table
 from tests.bench.bare import BareSocket
 from tests.bench.java import JavaRival
 from tests.bench.ours import Ours
@@ -28,6 +28,7 @@ from tests.bench.rates import (
     INDIVIDUAL,
     JAVA,
     LISTENER,
+    LISTENER_BATCH,
     LISTENER_CC,
     PUBLISH_BYTES,
     SEALED,
@@ -40,7 +41,7 @@ from tests.servers.catalogue import BROKERS, make_broker
 from tests.servers.errors import ServerError, ServerUnavailableError
 from tests.servers.folders import run_folder
 
-_LEGS: Final = (PUBLISH_BYTES, INDIVIDUAL, LISTENER, LISTENER_CC, TRANSACTED, SEALED)
+_LEGS: Final = (PUBLISH_BYTES, INDIVIDUAL, LISTENER, LISTENER_CC, LISTENER_BATCH, TRANSACTED, SEALED)
 
 
 def main() -> int:
@@ -62,6 +63,8 @@ def main() -> int:
         )
     print(f"{asked.messages:,} persistent messages of {len(BODY)} bytes, {asked.rounds} rounds\n")
     for line in core.report():
+        print(line)
+    for line in growth.report():
         print(line)
     return _on_brokers(
         asked.brokers or ["activemq", "rabbitmq"],

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.engine.connection import JmsConnection
-from airflow_provider_jmsjca.engine.session import AcknowledgeMode
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.engine.session.session import AcknowledgeMode
 from airflow_provider_jmsjca.transports import connect
 from tests.bench.rates import (
     BARE,

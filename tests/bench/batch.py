@@ -10,10 +10,10 @@ from pathlib import Path
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.batch_spec import BatchSpec
-from airflow_provider_jmsjca.engine.batcher import Connect, collect
-from airflow_provider_jmsjca.spark.manifest import Manifest
-from airflow_provider_jmsjca.spark.spool import SpoolBatch
+from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
+from airflow_provider_jmsjca.engine.collecting.batcher import ConnectUnlessStopped, collect
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Subscription
 
 
@@ -47,7 +47,7 @@ def publish(connection: Connection, destination: Destination, count: int, body_b
 
 
 def measure(
-    connect: Connect,
+    connect: ConnectUnlessStopped,
     destination: Destination,
     count: int,
     spool: Path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import timeit
 from collections.abc import Callable, Iterator
 
-from airflow_provider_jmsjca.core.layers import Layer
+from airflow_provider_jmsjca.core.configuration.layers import Layer
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.options import Level
 from airflow_provider_jmsjca.core.precedence import resolve

@@ -12,12 +12,14 @@ from typing import ClassVar
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.connection import JmsConnection
-from airflow_provider_jmsjca.engine.connector import open_connection
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
-from airflow_provider_jmsjca.engine.session import AcknowledgeMode, JmsSession
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.connecting.connector import open_connection
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.engine.session.session import AcknowledgeMode, JmsSession
+from airflow_provider_jmsjca.store.base import Store
+from airflow_provider_jmsjca.store.sql.store import open_store
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing
 from tests.bench import batch
@@ -26,7 +28,9 @@ from tests.bench.rates import (
     BODY,
     INDIVIDUAL,
     LISTENER,
+    LISTENER_BATCH,
     LISTENER_CC,
+    LISTENER_STORED,
     OURS,
     PATIENCE,
     PUBLISH,
@@ -74,6 +78,7 @@ class Ours:
             INDIVIDUAL: self._publish_and_receive,
             LISTENER: functools.partial(self._listen, LISTENER, "serial"),
             LISTENER_CC: functools.partial(self._listen, LISTENER_CC, "cc"),
+            LISTENER_BATCH: self._batches,
             TRANSACTED: self._transacted,
             SEALED: self._sealed,
         }
@@ -153,13 +158,27 @@ class Ours:
             meter.stop()
         yield meter.result(TRANSACTED, self.who, messages)
 
-    def _listen(self, what: str, mode: str, messages: int) -> Iterator[Measured]:
+    def _batches(self, messages: int) -> Iterator[Measured]:
+        spec = {"endpoint_pool_max_size": 1, "batch_size": TRANSACTION}
+        yield from self._listen(LISTENER_BATCH, "cc", messages, **spec)
+        run_folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=run_folder()) as folder:
+            store = open_store(f"sqlite:///{folder}/store.db")
+            stored = spec | {"use_store": True, "duplicate_event_elimination": True}
+            yield from self._listen(LISTENER_STORED, "cc", messages, store=store, **stored)
+            store.close()
+
+    def _listen(
+        self, what: str, mode: str, messages: int, *, store: Store | None = None, **more: object
+    ) -> Iterator[Measured]:
         queue, meter = new_queue(), Meter(self._broker)
         fill(self._settings, queue, messages)
         done = threading.Event()
         numbers = iter(range(1, messages + 1))
 
         def handle(delivery: Delivery) -> None:
+            if delivery.end_of_batch:
+                return
             assert delivery.body is not None
             if next(numbers) == messages:
                 done.set()
@@ -169,10 +188,9 @@ class Ours:
             meter.start()  # as for the others, who are connected before their clocks start
             return connection
 
-        spec = ActivationSpec(
-            destination=f"queue://{queue}", concurrency_mode=mode, redelivery_handling=HANDLING
-        )
-        listener = Activation(listener_settings(spec), connected, handle)
+        fields: dict[str, object] = {"concurrency_mode": mode, "redelivery_handling": HANDLING} | more
+        spec = ActivationSpec(destination=f"queue://{queue}", **fields)  # type: ignore[arg-type]
+        listener = PlainActivation(listener_settings(spec, store=store), connected, handle)
         listener.start()
         came = done.wait(PATIENCE)
         meter.stop()

@@ -26,6 +26,8 @@ INDIVIDUAL: Final = "receive, individual acknowledgements"
 TRANSACTED: Final = f"receive, transactions of {TRANSACTION}"
 LISTENER: Final = "listener with redelivery handling, serial"
 LISTENER_CC: Final = "listener with redelivery handling, cc"
+LISTENER_BATCH: Final = f"listener, batches of {TRANSACTION}"
+LISTENER_STORED: Final = f"listener, batches of {TRANSACTION}, attempts and ids stored in SQLite"
 SEALED: Final = "receive into sealed segments"
 
 OURS: Final = "ours"

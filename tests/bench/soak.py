@@ -15,9 +15,9 @@ import psutil
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from tests.bench.rates import BODY, PATIENCE
@@ -94,7 +94,7 @@ def run(
 
     handling = "3:10; 5:move(queue:$.dlq)"
     spec = ActivationSpec(destination=f"queue://{queue}", redelivery_handling=handling, **mode)
-    listener = Activation(listener_settings(spec), functools.partial(connect, settings), handle)
+    listener = PlainActivation(listener_settings(spec), functools.partial(connect, settings), handle)
     publisher = connect(settings)
     target = Destination.queue(queue)
     began = time.monotonic()

@@ -13,6 +13,8 @@ from tests.bench.rates import (
     INDIVIDUAL,
     JAVA,
     LISTENER,
+    LISTENER_BATCH,
+    LISTENER_STORED,
     OURS,
     PLAIN,
     PUBLISH,
@@ -50,6 +52,7 @@ GOALS = (
     Goal(what=INDIVIDUAL, rival=PLAIN, least=1.0),
     Goal(what=LISTENER, rival=JAVA, beside=INDIVIDUAL, least=0.8),
     Goal(what=LISTENER, rival=PLAIN, beside=INDIVIDUAL, least=1.5),
+    Goal(what=LISTENER_STORED, rival=OURS, beside=LISTENER_BATCH, least=0.75),
     Goal(what=TRANSACTED, rival=JAVA, least=0.8),
     Goal(what=SEALED, rival=None, least=12_000),
 )

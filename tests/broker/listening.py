@@ -13,9 +13,9 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.calls import Handler
-from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.engine.delivering.threaded.calls import Handler
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 
@@ -33,10 +33,10 @@ def send(settings: ConnectionSettings, queue: str, *bodies: str, **properties: A
 
 def activation(
     settings: ConnectionSettings, queue: str, handler: Handler, *, park: bool = False, **spec: Any
-) -> Activation:
-    made = listener_settings(ActivationSpec(destination=f"queue://{queue}", **spec), park=park)
+) -> PlainActivation:
+    made = listener_settings(ActivationSpec(**{"destination": f"queue://{queue}", **spec}), park=park)
     quick = replace(made.delivery.outage, backoff=Backoff(steps=(timedelta(seconds=0.1),)))
-    return Activation(
+    return PlainActivation(
         replace(made, delivery=replace(made.delivery, outage=quick)),
         functools.partial(connect, settings),
         handler,
@@ -54,7 +54,7 @@ def bodies(settings: ConnectionSettings, queue: str) -> list[Any]:
     return [message.body for message in drained(settings, queue)]
 
 
-def until(condition: Callable[[], object], *, within: float = 20) -> None:
+def until(condition: Callable[[], object], *, within: float = 60) -> None:
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline, "it didn't happen in time"

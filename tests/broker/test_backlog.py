@@ -14,12 +14,12 @@ import pytest
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine import backlog_watch
-from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
-from airflow_provider_jmsjca.engine.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.stream import DeliveryStream
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
+from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.engine.watching import backlog as backlog_watch
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
@@ -31,15 +31,15 @@ PATIENCE = timedelta(seconds=2)
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog_watch, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(backlog_watch, "HELD_LONG", PATIENCE)
     monkeypatch.setattr(backlog_watch, "BETWEEN_LOOKS", PATIENCE)
 
 
 @pytest.fixture
-def listener(artemis: Broker, queue_name: str) -> Iterator[Activation]:
+def listener(artemis: Broker, queue_name: str) -> Iterator[PlainActivation]:
     """A listener that settles whatever comes."""
     settings = listener_settings(ActivationSpec(destination=f"queue://{queue_name}"))
-    made = Activation(settings, functools.partial(connect, artemis.settings()), lambda _: None)
+    made = PlainActivation(settings, functools.partial(connect, artemis.settings()), lambda _: None)
     yield made
     made.stop(timedelta(seconds=10))
 
@@ -69,7 +69,7 @@ def held(artemis: Broker, queue_name: str) -> Iterator[Received]:
 
 
 def test_a_message_that_another_consumer_keeps_is_named(
-    held: Received, listener: Activation, caplog: pytest.LogCaptureFixture
+    held: Received, listener: PlainActivation, caplog: pytest.LogCaptureFixture
 ) -> None:
     listener.start()
     record = wait_for_record(caplog, "another consumer, or one that is gone, has had 1 message of queue://")
@@ -102,13 +102,13 @@ def test_a_stream_names_it_too(
 
 
 def test_messages_on_a_paused_queue_are_noticed(
-    artemis: Broker, queue_name: str, listener: Activation, caplog: pytest.LogCaptureFixture
+    artemis: Broker, queue_name: str, listener: PlainActivation, caplog: pytest.LogCaptureFixture
 ) -> None:
     control = connect(artemis.settings())
     assert isinstance(control, StompConnection)
     queue = Destination.queue(queue_name)
     control.send([Outgoing(destination=queue, message=JmsMessage.text("waits"))])
-    with QueueControl(control, queue_name, 10) as queue_control:
+    with QueueControl(control.link, queue_name, 10) as queue_control:
         queue_control.call("pause")
         listener.start()
         record = wait_for_record(caplog, f"messages wait on queue://{queue_name}")

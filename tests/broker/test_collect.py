@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.batch_spec import BatchSpec, CollectResult, EndReason
-from airflow_provider_jmsjca.engine.batcher import collect
-from airflow_provider_jmsjca.engine.connector import open_connection
-from airflow_provider_jmsjca.spark.manifest import Manifest
-from airflow_provider_jmsjca.spark.spool import SpoolBatch
+from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, CollectResult, EndReason
+from airflow_provider_jmsjca.engine.collecting.batcher import collect
+from airflow_provider_jmsjca.engine.connecting.connector import open_connection
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing, Subscription
 from tests.servers.broker import Broker

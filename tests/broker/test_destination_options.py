@@ -10,10 +10,10 @@ import pytest
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.connection import JmsConnection
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import connect
 from tests.servers.broker import Broker
@@ -63,7 +63,7 @@ def test_dead_letters_go_to_a_quorum_queue_of_rabbitmq_j91(
             session.send(queue, JmsMessage.text("first"))
         for body in ("bad", "good"):
             session.send(queue_name, JmsMessage.text(body))
-        listener = Activation(
+        listener = PlainActivation(
             listener_settings(
                 ActivationSpec(
                     destination=f"queue://{queue_name}",

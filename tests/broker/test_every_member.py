@@ -16,9 +16,8 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.every_member import EveryMemberActivation
-from airflow_provider_jmsjca.engine.members import every_member
+from airflow_provider_jmsjca.engine.activations.every_member import EveryMemberActivation, every_member
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing
 from tests.broker.listening import IDLE, bodies, send, until
@@ -136,7 +135,7 @@ def test_a_member_is_killed_and_started_again(
 def test_a_topic_reaches_a_durable_subscriber_on_each_member(
     activemq: Broker, artemis: Broker, rabbitmq: Broker, queue_name: str
 ) -> None:
-    """W30, W46: each member keeps what is published there while nobody listens."""
+    """W32, W30, W46: each member keeps what is published there while nobody listens."""
     brokers = [activemq, artemis, rabbitmq]
     got: list[str] = []
     fields: dict[str, Any] = {

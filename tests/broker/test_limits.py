@@ -14,21 +14,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.batch_spec import BatchSpec
-from airflow_provider_jmsjca.engine.batcher import collect
-from airflow_provider_jmsjca.engine.calls import Handler
-from airflow_provider_jmsjca.engine.connection import JmsConnection
-from airflow_provider_jmsjca.engine.connector import open_connection
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
-from airflow_provider_jmsjca.engine.session import JmsSession
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
+from airflow_provider_jmsjca.engine.collecting.batcher import collect
+from airflow_provider_jmsjca.engine.connecting.connector import open_connection
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.engine.delivering.threaded.calls import Handler
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.engine.session.session import JmsSession
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, TransientBrokerError
-from airflow_provider_jmsjca.spark.manifest import Manifest
-from airflow_provider_jmsjca.spark.spool import SpoolBatch
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing, Subscription
 from tests.servers.activemq import ActiveMQClassic
@@ -40,9 +40,9 @@ TEN_MIB = 10 * MIB
 PATIENCE = timedelta(seconds=60)
 
 
-def listener(settings: ConnectionSettings, queue: str, handler: Handler, **spec: Any) -> Activation:
+def listener(settings: ConnectionSettings, queue: str, handler: Handler, **spec: Any) -> PlainActivation:
     made = listener_settings(ActivationSpec(destination=f"queue://{queue}", **spec))
-    return Activation(made, functools.partial(connect, settings), handler)
+    return PlainActivation(made, functools.partial(connect, settings), handler)
 
 
 def send(settings: ConnectionSettings, queue: str, *messages: JmsMessage) -> None:
@@ -92,14 +92,14 @@ def passes_everywhere(
 
 
 def test_a_message_of_10_mib_passes(broker: Broker, queue_name: str, tmp_path: Path) -> None:
-    """Issue 5: all ways a message can go."""
+    """All ways a message can go."""
     body = os.urandom(TEN_MIB)
     ways = passes_everywhere(broker.settings(), queue_name, JmsMessage.bytes(body), tmp_path)
     assert [got == body for got, _ in ways] == [True, True, True]
 
 
 def test_a_text_of_10_mib_becomes_a_dead_letter(broker: Broker, queue_name: str) -> None:
-    """J149-J168: the copy is as large as the original, and its properties come on top."""
+    """J149, J150: the copy is as large as the original, and its properties come on top."""
     body = "Grüße " * (TEN_MIB // 8)
     settings = broker.settings()
     send(settings, queue_name, JmsMessage.text(body))
@@ -118,7 +118,7 @@ def test_a_text_of_10_mib_becomes_a_dead_letter(broker: Broker, queue_name: str)
 
 @pytest.mark.parametrize("count", [5, 1])
 def test_properties_of_50_000_characters(broker: Broker, queue_name: str, tmp_path: Path, count: int) -> None:
-    """Issue 5: in several properties they pass everywhere, in one where the broker takes it."""
+    """In several properties they pass everywhere, in one where the broker takes it."""
     settings = broker.settings()
     properties = {f"p{number}": f"{number}:" + "é" * (50_000 // count - 2) for number in range(count)}
     if count > 1:
@@ -148,7 +148,7 @@ def test_properties_of_50_000_characters(broker: Broker, queue_name: str, tmp_pa
 def test_all_properties_of_a_message_on_artemis(
     artemis: Broker, queue_name: str, passes: int, body: int, refusal: str
 ) -> None:
-    """Issue 5: past the limit for all together a clear error before anything is sent."""
+    """Past the limit for all together a clear error before anything is sent."""
     settings = artemis.settings()
 
     def message(characters: int) -> JmsMessage:
@@ -210,7 +210,7 @@ def _send_and_commit(session: JmsSession, queue: str) -> None:
 def test_a_send_past_the_limit_names_it(
     small: tuple[ConnectionSettings, str], queue_name: str, others: int
 ) -> None:
-    """Issue 5: for good, not a lost connection that is tried again for ever."""
+    """For good, not a lost connection that is tried again for ever."""
     settings, limit = small
     connection = connect(settings)
     outgoing = [

@@ -10,10 +10,10 @@ from datetime import timedelta
 import pytest
 import stomp
 
-from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.errors import CapabilityError
 from airflow_provider_jmsjca.transports import connect
 from tests.broker.listening import activation, bodies, drained, send, until
@@ -25,7 +25,7 @@ BEAT = timedelta(seconds=1)
 
 @pytest.mark.parametrize("mode", ["serial", "cc", "sync"])
 def test_commit_rollback_and_what_is_sent(broker: Broker, queue_name: str, mode: str) -> None:
-    """J81-J84, J123, J129, J130."""
+    """J1, J81, J82, J83, J123, J129, J130, P3, I1, I2."""
     settings = broker.settings()
     send(settings, queue_name, *map(str, range(60)))
     attempts: list[tuple[str, int]] = []
@@ -49,7 +49,7 @@ def test_commit_rollback_and_what_is_sent(broker: Broker, queue_name: str, mode:
 
 
 def test_a_dead_letter_says_where_it_comes_from(broker: Broker, queue_name: str) -> None:
-    """J149-J165."""
+    """J149, J154, J155, J156, J162, J163."""
     settings = broker.settings()
     send(settings, queue_name, "a", region="eu")
 
@@ -72,7 +72,7 @@ def test_a_dead_letter_says_where_it_comes_from(broker: Broker, queue_name: str)
 
 
 def test_a_long_delay_is_the_brokers_or_is_refused(broker: Broker, queue_name: str) -> None:
-    """Issue 5 item 7. Each delay is really waited for: 5.5 s, of which nothing is held."""
+    """Each delay is really waited for: 5.5 s, of which nothing is held."""
     settings = broker.settings()
     send(settings, queue_name, "a", "b")
     got: list[tuple[str, int]] = []
@@ -101,7 +101,7 @@ def test_a_long_delay_is_the_brokers_or_is_refused(broker: Broker, queue_name: s
 
 
 def test_batches_larger_than_any_page(broker: Broker, queue_name: str) -> None:
-    """J183-J189: ActiveMQ pages in 200 messages; a batch of 500 must not stall there."""
+    """J183, J187, J189: ActiveMQ pages in 200 messages; a batch of 500 must not stall there."""
     settings = broker.settings()
     send(settings, queue_name, *map(str, range(1100)))
     batches: list[int] = []
@@ -123,7 +123,7 @@ def test_batches_larger_than_any_page(broker: Broker, queue_name: str) -> None:
 
 
 def test_held_until_acknowledged(broker: Broker, queue_name: str) -> None:
-    """J192-J198: what isn't acknowledged at the stop goes back."""
+    """J192, J198, W35: what isn't acknowledged at the stop goes back."""
     settings = broker.settings()
     send(settings, queue_name, "a", "b")
     held: list[Delivery] = []
@@ -173,7 +173,7 @@ def test_outage_of_the_network(broker: Broker, queue_name: str, damage: str) -> 
 
 
 def test_stop_in_a_hung_broker(broker: Broker, queue_name: str) -> None:
-    """Issue 5: the deadline holds whatever the broker does."""
+    """The deadline holds whatever the broker does."""
     send(broker.settings(), queue_name, "a")
     with TcpProxy(broker.address()) as proxy:
         settings = broker.settings(hosts=(proxy.address,), heart_beat=timedelta(seconds=20))
@@ -212,7 +212,7 @@ def test_killed_and_started_again(any_private_broker: Broker, queue_name: str) -
 
 @pytest.mark.parametrize("mode", ["serial", "sync"])
 def test_a_group_of_another_client_keeps_its_order(broker: Broker, queue_name: str, mode: str) -> None:
-    """J81-J84: ActiveMQ Classic doesn't show to which group a message of another client belongs."""
+    """J81, J83: ActiveMQ Classic doesn't show to which group a message of another client belongs."""
     settings = broker.settings()
     (host,) = settings.hosts
     other = stomp.Connection12([host], vhost=settings.virtual_host or "/", auto_content_length=False)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.in_progress import RUN, SOURCE
+from airflow_provider_jmsjca.core.copies.in_progress import RUN, SOURCE
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.calls import Handler
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.engine.delivering.threaded.calls import Handler
 from airflow_provider_jmsjca.errors import CapabilityError, PermanentBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
@@ -46,14 +47,18 @@ class Counting:
         return getattr(self._inner, name)
 
 
-def activation(settings: ConnectionSettings, handler: Handler, **spec: Any) -> Activation:
-    return Activation(
-        listener_settings(ActivationSpec(**spec)), functools.partial(connect, settings), handler
+def activation(
+    settings: ConnectionSettings, handler: Handler, *, balanced: bool = False, **spec: Any
+) -> PlainActivation:
+    return PlainActivation(
+        replace(listener_settings(ActivationSpec(**spec)), balanced=balanced),
+        functools.partial(connect, settings),
+        handler,
     )
 
 
 def test_the_worked_example(broker: Broker, queue_name: str) -> None:
-    """I4-I6: A=2, B=1, C=5, PollQuantity=2: A, B, C, A, (B empty), C; C keeps 3."""
+    """I4, I5, I6: A=2, B=1, C=5, PollQuantity=2: A, B, C, A, (B empty), C; C keeps 3."""
     settings = broker.settings()
     names = [f"{queue_name}.{letter}" for letter in "ABC"]
     for name, letter, count in zip(names, "ABC", (2, 1, 5), strict=True):
@@ -70,7 +75,7 @@ def test_the_worked_example(broker: Broker, queue_name: str) -> None:
         got.append(delivery.body)
 
     spec = ActivationSpec(destination=[f"queue://{name}" for name in names], poll_quantity=2)
-    Activation(listener_settings(spec), counting, handle).run(max_messages=5)
+    PlainActivation(listener_settings(spec), counting, handle).run(max_messages=5)
     # The first message is whichever comes first: a broker may serve a later queue before the first one.
     assert " ".join(got) in {"A1 B1 C1 A2 C2", "B1 C1 A1 C2 A2", "C1 A1 B1 C2 A2"}
     assert [len(bodies(settings, name)) for name in names] == [0, 0, 3]
@@ -78,7 +83,7 @@ def test_the_worked_example(broker: Broker, queue_name: str) -> None:
 
 @pytest.mark.parametrize("mode", ["serial", "cc", "sync"])
 def test_all_are_consumed_over_one_connection(broker: Broker, queue_name: str, mode: str) -> None:
-    """I5, J81-J84: dead letters go to the queue beside their own."""
+    """I5, J81, J82, J83, W7: dead letters go to the queue beside their own."""
     settings = broker.settings()
     names = [f"{queue_name}.{letter}" for letter in "ABC"]
     for name, count in zip(names, (60, 5, 30), strict=True):
@@ -129,7 +134,7 @@ def test_rabbitmq_closes_the_connection_with_each_refusal(rabbitmq: Broker, queu
 
 
 def test_archive_error_and_unsubscribed(broker: Broker, queue_name: str) -> None:
-    """I26-I30: each message is in one place and the successes also in the archive."""
+    """I26, I28, I30: each message is in one place and the successes also in the archive."""
     settings = broker.settings()
     send(settings, queue_name, *(f"good {number}" for number in range(20)), region="eu")
     send(settings, queue_name, "bad", region="eu")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.broker.listening import IDLE, bodies, drained, send
@@ -55,6 +55,7 @@ def test_duplicates_are_acknowledged(broker: Broker, queue_name: str) -> None:
         settings,
         lambda delivery: got.append(delivery.body),
         destination=str(queue),
+        balanced=True,
         duplicate_event_elimination=True,
     ).run(idle_for=IDLE)
     assert got == ["0", "1"]

@@ -9,9 +9,9 @@ from typing import Self
 
 import pytest
 
-from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.transports import connect
 from tests.broker.listening import activation, bodies, drained
 from tests.broker.test_stomp_traps import raw_send

@@ -15,7 +15,7 @@ MOST_GROWTH_MEBIBYTES = 2.0
 
 @pytest.mark.parametrize("kind", ["vm", "activemq"])
 def test_memory_stays_flat_over_many_messages(kind: str, request: pytest.FixtureRequest) -> None:
-    """Issue 5, J129: also what redelivery handling remembers is bounded."""
+    """J129: also what redelivery handling remembers is bounded."""
     if kind == "vm":
         settings = ConnectionSettings(scheme="vm", hosts=((request.node.name, None),))
     else:
@@ -26,7 +26,7 @@ def test_memory_stays_flat_over_many_messages(kind: str, request: pytest.Fixture
 
 
 def test_memory_stays_flat_while_several_threads_send(request: pytest.FixtureRequest) -> None:
-    """Issue 5: the way of units of work, through the settler. 500 bytes for each would be 7 MiB.
+    """The way of units of work, through the settler. 500 bytes for each would be 7 MiB.
 
     By 32,768 messages what is remembered of settled ones has its full size.
     """

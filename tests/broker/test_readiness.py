@@ -9,10 +9,10 @@ from datetime import timedelta
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.peek import peek
-from airflow_provider_jmsjca.engine.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.readiness import QueueWatch, Ready
+from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
+from airflow_provider_jmsjca.engine.watching.peek import Ready, peek
+from airflow_provider_jmsjca.engine.watching.readiness import QueueWatch
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
 from tests.servers.broker import Broker

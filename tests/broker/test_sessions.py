@@ -9,9 +9,9 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.acknowledge_mode import AcknowledgeMode
-from airflow_provider_jmsjca.engine.connection import JmsConnection
-from airflow_provider_jmsjca.errors import PoisonMessageError
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.engine.session.session import AcknowledgeMode
+from airflow_provider_jmsjca.errors import CapabilityError, PoisonMessageError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
 from airflow_provider_jmsjca.transports.stomp.dialects.activemq import ActiveMqDialect
@@ -58,6 +58,22 @@ def test_what_is_settled_together_may_be_more_than_the_broker_hands_out_at_once(
         with connection.session() as session:
             assert session.receive(queue, timeout=0) is None
     assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize("selector", ["NOT region = 'us'", "TRUE <> (region = 'us')"])
+def test_a_selector_selects_what_jms_says(broker: Broker, queue_name: str, selector: str) -> None:
+    """ActiveMQ reads `NOT region = 'us'` as `(NOT region) = 'us'`, and then delivers nothing any more."""
+    queue = Destination.queue(queue_name)
+    with JmsConnection(connect(broker.settings())) as connection, connection.session() as session:
+        if not connection.capabilities.selector:
+            with pytest.raises(CapabilityError, match="selector"):
+                session.receive(queue, timeout=0, selector=selector)
+            return
+        for region in ("us", "eu"):
+            session.send(queue, JmsMessage.text(region, properties={"region": region}))
+        message = session.receive(queue, timeout=10, selector=selector)
+        assert message is not None
+        assert message.body == "eu"
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK])

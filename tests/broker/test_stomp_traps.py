@@ -73,7 +73,7 @@ def outgoing(queue: Destination, *bodies: str) -> list[Outgoing]:
     return [Outgoing(destination=queue, message=JmsMessage.text(body)) for body in bodies]
 
 
-def raw_send(broker: Broker, *lines: str) -> None:
+def raw_send(broker: Broker, *lines: str, body: str | bytes = "forged") -> None:
     """Send one message as a producer that forges headers would."""
     settings = broker.settings()
     with socket.create_connection(broker.address(), 5) as sock:
@@ -82,7 +82,8 @@ def raw_send(broker: Broker, *lines: str) -> None:
             f"passcode:{settings.password}\n\n\0".encode()
         )
         assert sock.recv(4096).startswith(b"CONNECTED")
-        sock.sendall("\n".join(["SEND", *lines, "receipt:done", "", "forged\0"]).encode())
+        octets = body if isinstance(body, bytes) else body.encode()
+        sock.sendall("\n".join(["SEND", *lines, "receipt:done", "", ""]).encode() + octets + b"\0")
         assert b"receipt-id:done" in sock.recv(4096)
 
 
@@ -90,7 +91,7 @@ def test_forged_headers_change_nothing(broker: Broker, open_to: Open, queue: Des
     connection = open_to(broker)
     raw_send(
         broker,
-        f"destination:{connection.dialect.destination(queue)}",
+        f"destination:{connection.link.dialect.destination(queue)}",
         "destination-type:ANYCAST",
         "ack:fake",
         "subscription:fake",
@@ -136,28 +137,37 @@ def test_a_bad_acknowledgement_in_a_transaction_fails_the_commit(
     connection = open_to(activemq)
     unit = connection.unit()
     unit.send(outgoing(queue, "must not be there")[0])
-    connection.wire.write(b"ACK\nid:nonsense\ntransaction:t1\n\n\0")
+    connection.link.wire.write(b"ACK\nid:nonsense\ntransaction:t1\n\n\0")
     with pytest.raises(PermanentBrokerError, match="refused a part of the unit"):
         unit.commit()
     assert connection.state is ConnectionState.UP
     assert list(connection.browse(queue)) == []
 
 
+def ask_for_nonsense(connection: StompConnection, patch: pytest.MonkeyPatch) -> None:
+    """Let each SUBSCRIBE have a selector that the broker refuses; ours are checked before they are sent."""
+    dialect = type(connection.link.dialect)
+    subscribe = dialect.subscribe
+    patch.setattr(dialect, "subscribe", lambda *given: subscribe(*given) | {"selector": "a = = b"})
+
+
 def test_errors_in_one_unit_leave_the_connection_usable(
-    activemq: Broker, open_to: Open, queue: Destination
+    activemq: Broker, open_to: Open, queue: Destination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = open_to(activemq)
+    ask_for_nonsense(connection, monkeypatch)
     with pytest.raises(PermanentBrokerError, match=r"(?i)selector"):
-        connection.consume(Subscription(destination=queue, selector="a = = b"), Inbox())
+        connection.consume(Subscription(destination=queue), Inbox())
     assert connection.send(outgoing(queue, "x")) == 1
 
 
 def test_a_refused_subscription_says_why_although_the_connection_ends(
-    artemis: Broker, open_to: Open, queue: Destination
+    artemis: Broker, open_to: Open, queue: Destination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = open_to(artemis)
+    ask_for_nonsense(connection, monkeypatch)
     with pytest.raises(PermanentBrokerError, match=r"(?i)selector"):
-        connection.consume(Subscription(destination=queue, selector="a = = b"), Inbox())
+        connection.consume(Subscription(destination=queue), Inbox())
 
 
 def test_a_commit_that_gets_no_answer_is_in_doubt(broker: Broker, open_to: Open, queue: Destination) -> None:
@@ -184,14 +194,14 @@ def freeze(proxy: TcpProxy) -> None:
 
 
 def freeze_at_commit(connection: StompConnection, proxy: TcpProxy) -> None:
-    append = connection.wire.append
+    append = connection.link.wire.append
 
     def watch(data: bytes) -> bool:
         if data.startswith(b"COMMIT"):
             freeze(proxy)
         return append(data)
 
-    connection.wire.append = watch
+    connection.link.wire.append = watch
 
 
 def test_a_receipt_that_does_not_come_ends_the_connection(
@@ -365,7 +375,7 @@ def test_artemis_drops_the_second_send_of_a_repeated_move(
     (received,) = inbox.wait(1)
     identifier = f"{received.message.message_id}>{queue}>{target}#0"
     first.send([Outgoing(destination=target, message=received.message, deduplication_id=identifier)])
-    first.give_up(ConnectionLostError("crash"))
+    first.link.give_up(ConnectionLostError("crash"))
 
     second, again = open_to(artemis), Inbox()
     second.consume(Subscription(destination=queue), again)

@@ -15,12 +15,12 @@ import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
-from airflow_provider_jmsjca.engine.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.stream import DeliveryStream, StreamDelivery
+from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
+from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.errors import PoisonMessageError
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from tests.broker import listening
@@ -46,11 +46,10 @@ async def streaming(
 ) -> AsyncIterator[DeliveryStream]:
     rules = listener_settings(
         ActivationSpec(
-            destination=f"queue://{queue}",
             concurrency_mode="cc",
             endpoint_pool_max_size=concurrency,
             transaction_timeout=0,
-            **spec,
+            **{"destination": f"queue://{queue}", **spec},
         )
     )
     quick = replace(rules.delivery.outage, backoff=Backoff(steps=(timedelta(seconds=0.1),)))

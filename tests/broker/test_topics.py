@@ -16,13 +16,17 @@ import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
+from airflow_provider_jmsjca.core.delivery.outage import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.calls import Handler
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
-from airflow_provider_jmsjca.engine.load_balancing import LoadBalancedActivation, load_balancing
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.activations.shared_subscription import (
+    LoadBalancedActivation,
+    load_balancing,
+)
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, listener_settings
+from airflow_provider_jmsjca.engine.delivering.threaded.calls import Handler
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing, Subscription
 from tests.servers.broker import Broker
@@ -35,7 +39,7 @@ def until(condition: Callable[[], object], *, within: float = 30) -> None:
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline, "it didn't happen in time"
-        time.sleep(0.01)
+        time.sleep(0.001)
 
 
 def quick(settings: ListenerSettings) -> ListenerSettings:
@@ -55,9 +59,12 @@ class Topic:
         self.product = self._publisher.broker.product
 
     def publish(self, *messages: JmsMessage | str) -> None:
+        self.publish_to(self.name, *messages)
+
+    def publish_to(self, name: str, *messages: JmsMessage | str) -> None:
         self._publisher.send(
             Outgoing(
-                destination=Destination.topic(self.name),
+                destination=Destination.topic(name),
                 message=each if isinstance(each, JmsMessage) else JmsMessage.text(each),
             )
             for each in messages
@@ -74,7 +81,9 @@ class Topic:
         connection.consume(subscription, lambda _: None).close()
         connection.close()
 
-    def subscriber(self, handler: Handler | None = None, *, instance: str = "", **fields: Any) -> Activation:
+    def subscriber(
+        self, handler: Handler | None = None, *, instance: str = "", **fields: Any
+    ) -> PlainActivation:
         """Return a durable subscriber with the client id the spec leads to."""
         given = {
             "destination": f"topic://{self.name}",
@@ -84,7 +93,7 @@ class Topic:
         }
         spec = ActivationSpec(**given | fields)
         client_id = spec.client_id_for(instance=instance)
-        return Activation(
+        return PlainActivation(
             quick(listener_settings(spec, client_id=client_id)),
             functools.partial(connect, replace(self.settings, client_id=client_id)),
             handler or self.note,
@@ -131,7 +140,7 @@ def test_a_durable_subscription_keeps_a_plain_one_does_not(topic: Topic) -> None
     topic.publish("1", "2")
     assert topic.kept() == ["1", "2"]
     assert topic.kept() == []
-    plain = Activation(
+    plain = PlainActivation(
         listener_settings(ActivationSpec(destination=f"topic://{topic.name}")),
         functools.partial(connect, topic.settings),
         topic.note,
@@ -140,15 +149,35 @@ def test_a_durable_subscription_keeps_a_plain_one_does_not(topic: Topic) -> None
     plain.run(idle_for=IDLE)
     assert topic.got == []
     plain.start()
-
-    def something_came() -> bool:
-        # The subscription is there a moment after the connection; nothing says when.
-        topic.publish("later")
-        return bool(topic.got)
-
-    until(something_came)
+    assert plain.consuming.wait(30)
+    topic.publish("later")
+    until(lambda: topic.got == ["later"])
     assert plain.stop(SOON)
+    assert not plain.consuming.is_set()
     assert "3" not in topic.got
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "plain"])
+def test_what_is_published_as_soon_as_it_is_up_comes(topic: Topic, durable: bool) -> None:
+    for number in range(25):
+        name = f"{topic.name}.{number}"
+        fields: dict[str, Any] = {"destination": f"topic://{name}"}
+        if durable:
+            fields |= {
+                "subscription_durability": "durable",
+                "subscription_name": name,
+                "client_id": name,
+            }
+        activation = PlainActivation(
+            listener_settings(ActivationSpec(**fields), client_id=fields.get("client_id")),
+            functools.partial(connect, replace(topic.settings, client_id=fields.get("client_id"))),
+            topic.note,
+        )
+        activation.start()
+        until(lambda activation=activation: activation.state is ActivationState.UP)
+        topic.publish_to(name, str(number))
+        until(lambda number=number: topic.got == list(map(str, range(number + 1))), within=10)
+        assert activation.stop(SOON)
     topic.subscriber(durable_subscription_deletion=True).run(idle_for=IDLE)
 
 
@@ -254,7 +283,7 @@ def test_the_nodes_share_a_distributed_subscription(topic: Topic) -> None:
     assert Counter(topic.got) == Counter(str(number) for number in range(300))
     assert all(node.counts.committed for node in nodes), "both had a share"
     assert nodes[1].active is (topic.product != "activemq")
-    assert list(nodes[0].statistics()) == ["node", "node-LOADBALQ"]
+    assert list(nodes[0].statistics_by_part()) == ["node", "node-LOADBALQ"]
     for node in nodes:
         assert node.stop(SOON)
 

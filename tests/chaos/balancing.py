@@ -14,7 +14,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.engine.load_balancing import LoadBalancedActivation, load_balancing
+from airflow_provider_jmsjca.engine.activations.shared_subscription import (
+    LoadBalancedActivation,
+    load_balancing,
+)
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from airflow_provider_jmsjca.spark.manifest import Manifest
-from airflow_provider_jmsjca.spark.row_reader import table_to_messages
+from airflow_provider_jmsjca.spool.known_ids import count_rows
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.rows import table_to_messages
 from tests.servers.broker import Broker
 
 ROOT = Path(__file__).parents[2]
-_LARGER_THAN_A_HEADER = 1024
+_LARGER_THAN_A_FENCE = 5_000
 
 
 class CollectorProcess:
@@ -75,15 +76,15 @@ class CollectorProcess:
 
     @property
     def segments(self) -> int:
-        """How many segments the batch has."""
-        return len(list(self.folder.glob("segment-*.parquet")))
+        """How many segments with messages the batch has; places that a fence or the end took don't count."""
+        return sum(count_rows(path) > 0 for path in self.folder.glob("segment-*.parquet"))
 
     @property
     def sealing(self) -> bool:
-        """Whether a segment is being written; the batch's header, written alike, is smaller."""
+        """Whether a segment is being written; the batch's header and a fence, written alike, are smaller."""
         for path in self.folder.glob(".tmp-*"):
             with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_size > _LARGER_THAN_A_HEADER:
+                if path.stat().st_size > _LARGER_THAN_A_FENCE:
                     return True
         return False
 

@@ -23,11 +23,11 @@ import pyarrow.parquet as pq
 import pytest
 from airflow.utils.state import TaskInstanceState
 
-from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
-from airflow_provider_jmsjca.spark.attempts import COMMIT_LOCK, Done, current_fence
+from airflow_provider_jmsjca.spool.attempts import COMMIT_LOCK, Done, current_fence
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.airflow.task_runs import Outcome, run_task
@@ -83,7 +83,7 @@ class Story:
 
     @property
     def batch(self) -> Path:
-        (folder,) = self.spool.iterdir()
+        (folder,) = self.spool.glob("[!.]*")  # beside the index of known ids
         return folder
 
     def staged(self, pattern: str) -> Callable[[], set[Path]]:

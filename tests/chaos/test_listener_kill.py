@@ -9,7 +9,7 @@ handled twice, though the broker settled it once: it can't take back what a func
 `JMSJCA_CHAOS=full` makes 40 rounds of 200 messages for each broker, otherwise one for each kind of work.
 Where it strikes is new each time; the seed is printed, and `JMSJCA_CHAOS_SEED` repeats it.
 
-Source: J123-J127, BROKERS: "Client kill -9 in a move", "Broker kill -9 in a move", "Safe move".
+Source: J123-J127; docs/reference/broker-facts.md.
 """
 
 from __future__ import annotations
@@ -235,6 +235,7 @@ def bound(broker: str, work: Work, mode: str, fault: Fault, moment: Moment) -> i
 def test_whatever_fails_nothing_is_lost(
     any_private_broker: Broker, queue_name: str, tmp_path: Path, report: Report
 ) -> None:
+    """W9, W35."""
     broker = any_private_broker
     seed = int(os.environ.get("JMSJCA_CHAOS_SEED") or int.from_bytes(os.urandom(4)))
     chance = random.Random(seed)  # noqa: S311 - where to strike

@@ -4,7 +4,7 @@ A busy queue writes them to the disk every 32,768 (`queue_index_max_journal_entr
 nothing to do for a moment. A listener that lives on knows what it settled; one that is killed too doesn't.
 `JMSJCA_CHAOS=full` kills just before the queue writes, when it has the most to forget.
 
-Source: BROKERS, "RabbitMQ", "COMMIT receipt", "After a broker kill".
+Source: docs/reference/broker-facts.md.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.chaos.conftest import Report
@@ -47,11 +47,11 @@ def send(broker: Broker, queue: str) -> None:
     connection.close()
 
 
-def listener(broker: Broker, queue: str, handler: Callable[[Delivery], object]) -> Activation:
+def listener(broker: Broker, queue: str, handler: Callable[[Delivery], object]) -> PlainActivation:
     settings = listener_settings(ActivationSpec(destination=f"queue://{queue}", prefetch=PREFETCH))
     outage = replace(settings.delivery.outage, backoff=Backoff(steps=(timedelta(seconds=0.2),)))
     settings = replace(settings, delivery=replace(settings.delivery, outage=outage))
-    return Activation(settings, functools.partial(connect, broker.settings()), handler)
+    return PlainActivation(settings, functools.partial(connect, broker.settings()), handler)
 
 
 @pytest.mark.timeout(900)

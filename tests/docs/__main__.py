@@ -1,16 +1,21 @@
 """Writes the generated pages; with `--check` only says which are stale and fails then.
 
-It fails too where something about configuration isn't implemented or isn't tested.
+It fails too where a number of the catalogue has no verdict, or a verdict no reason or no test, where a name
+says nothing (`tests.docs.names`), and where a page is hard to read (`tests.docs.prose`). Given a number
+(`python -m tests.docs J133`) it prints what is known of that number.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from pathlib import Path
 
-from airflow_provider_jmsjca.core.options_page import render_options_page
-from tests.docs.conformance import gaps, render_conformance_page
+from airflow_provider_jmsjca.core.explain import render_options_page
+from tests.docs.conformance import explain, gaps, render_conformance_page
+from tests.docs.names import name_faults
+from tests.docs.prose import prose_faults
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,13 +26,31 @@ def pages() -> dict[Path, str]:
     return {
         reference / "options.md": render_options_page(),
         reference / "conformance.md": render_conformance_page(ROOT),
+        **{
+            source.with_suffix(".svg"): render_picture(source)
+            for source in sorted((ROOT / "docs" / "pictures").glob("*.dot"))
+        },
     }
+
+
+def render_picture(source: Path) -> str:
+    """Return the SVG of a Graphviz source."""
+    dot = Path(sys.executable).with_name("graphviz-pure")
+    drawn = subprocess.run([dot, "-Tsvg", source], check=True, capture_output=True, timeout=60)
+    return drawn.stdout.decode("utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.docs", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is stale")
-    check: bool = parser.parse_args(arguments).check
+    parser.add_argument(
+        "numbers", nargs="*", metavar="NUMBER", help="say what is known of these numbers, and no more"
+    )
+    given = parser.parse_args(arguments)
+    check: bool = given.check
+    if given.numbers:
+        print("\n\n".join(explain(ROOT, number) for number in given.numbers))  # its output
+        return 0
     stale = []
     for path, text in pages().items():
         if path.exists() and path.read_text(encoding="utf-8") == text:
@@ -38,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
             path.write_text(text, encoding="utf-8")
     for name in stale:
         print(f"{name}: stale, run python -m tests.docs" if check else f"{name}: written")  # its output
-    lacking = gaps(ROOT)
+    lacking = gaps(ROOT) + name_faults(ROOT) + prose_faults(ROOT)
     for gap in lacking:
         print(gap)
     return 1 if lacking or (check and stale) else 0

@@ -1,8 +1,9 @@
-"""`python -m tests.servers up|down|status|run`: real brokers for whoever sits at the keyboard."""
+"""`python -m tests.servers up`: real brokers for whoever sits at the keyboard; `--help` has the rest."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from tests.servers.broker import Broker, variable_of
 from tests.servers.catalogue import BROKERS, make_broker
 from tests.servers.errors import ServerError, ServerUnavailableError
 from tests.servers.folders import run_folder
+from tests.servers.java import spark_java_home
 
 _COLUMNS = ("name", "state", "stomp", "stomp+ssl", "user", "password in")
 
@@ -53,6 +55,10 @@ def _parser() -> argparse.ArgumentParser:
         )
     add("down", _down, "stop the brokers that `up` started")
     add("status", _status, "show the brokers that `up` started")
+    add("connection", _connection, "print the Airflow connection to a broker that `up` started").add_argument(
+        "broker", choices=list(BROKERS)
+    )
+    add("java", _java, "print a JAVA_HOME that Spark can use")
     run = add("run", _run, "start brokers, run a command that finds them in its environment, stop them")
     run.add_argument(
         "--broker", action="append", dest="brokers", choices=list(BROKERS), help="all by default"
@@ -150,6 +156,23 @@ def _status(options: argparse.Namespace) -> int:
         broker.adopt()
     _table(brokers)
     return 0 if any(broker.running for broker in brokers) else 3
+
+
+def _connection(options: argparse.Namespace) -> int:
+    broker = make_broker(options.broker, _folder() / options.broker)
+    broker.adopt()
+    if not broker.running:
+        raise ServerError(f"{broker.name} isn't running: python -m tests.servers up {broker.name}")
+    host, port = broker.address()
+    connection = {"conn_type": "jms", "host": host, "port": port}
+    print(json.dumps(connection | {"login": broker.username, "password": broker.password}))
+    return 0
+
+
+def _java(options: argparse.Namespace) -> int:
+    del options
+    print(spark_java_home())
+    return 0
 
 
 def _run(options: argparse.Namespace) -> int:

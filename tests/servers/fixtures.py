@@ -17,6 +17,7 @@ from tests.servers.broker import Broker, variable_of
 from tests.servers.catalogue import BROKERS, make_broker, named_by_environment
 from tests.servers.errors import ServerUnavailableError
 from tests.servers.folders import run_folder
+from tests.servers.postgres import Postgres
 
 PrivateBroker: TypeAlias = Callable[[str], Broker]
 
@@ -99,6 +100,25 @@ def artemis(servers_folder: Path, pytestconfig: pytest.Config) -> Iterator[Broke
 def rabbitmq(servers_folder: Path, pytestconfig: pytest.Config) -> Iterator[Broker]:
     """RabbitMQ, shared by the session: don't kill it."""
     yield from _shared("rabbitmq", servers_folder, pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def postgres(servers_folder: Path, pytestconfig: pytest.Config) -> Iterator[Postgres]:
+    """PostgreSQL, shared by the session: make databases in it, and don't kill it."""
+    server = Postgres(servers_folder / "postgres")
+    missing = pytestconfig.stash[_MISSING]
+    if "postgres" in missing:
+        pytest.skip(_NOT_TESTED + missing["postgres"])
+    try:
+        server.start()
+    except ServerUnavailableError as error:
+        if os.environ.get("CI") == "true":
+            raise
+        missing["postgres"] = str(error)
+        pytest.skip(_NOT_TESTED + str(error))
+    yield server
+    server.stop()
+    server.discard()
 
 
 @pytest.fixture(scope="session", params=sorted(BROKERS))

@@ -12,15 +12,23 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.spark.manifest import Manifest
-from airflow_provider_jmsjca.spark.row_writer import Row
-from airflow_provider_jmsjca.spark.spool import SpoolBatch
+from airflow_provider_jmsjca.spark.tables import delta
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.rows import Row
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from tests import servers
+from tests.servers.artifacts import fetch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ORDERS = Destination.queue("orders")
 MakeBatch = Callable[..., Manifest]
+
+
+def table_jars() -> str:
+    """Return what Spark needs for tables other than Parquet, as `spark.jars` wants it."""
+    return ",".join(map(str, fetch(Path(servers.__file__).parent / "spark-tables.lock")))
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +41,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             SparkSession.builder.master("local[2]")
             .config("spark.ui.enabled", "false")
             .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.jars", table_jars())
+            .config(map=delta.SESSION)
+            .config("spark.databricks.delta.snapshotPartitions", "2")
+            .config("spark.sql.shuffle.partitions", "4")
             .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
             .getOrCreate()
         )

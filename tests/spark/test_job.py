@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,11 +8,13 @@ import pytest
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, SpoolError
-from airflow_provider_jmsjca.spark.attempts import Done, take_fence
 from airflow_provider_jmsjca.spark.job import Batch
-from airflow_provider_jmsjca.spark.manifest import Manifest
 from airflow_provider_jmsjca.spark.rejects import rejected_messages
-from airflow_provider_jmsjca.spark.tables import Attempt, replace_by_overwrite
+from airflow_provider_jmsjca.spark.tables import Attempt
+from airflow_provider_jmsjca.spark.tables.parquet import replace_by_overwrite
+from airflow_provider_jmsjca.spool.attempts import Done, take_fence
+from airflow_provider_jmsjca.spool.manifest import Manifest, path_to_uri
+from airflow_provider_jmsjca.spool.upkeep import State, batches
 from tests.spark.conftest import MakeBatch, flight
 
 if TYPE_CHECKING:
@@ -45,6 +48,17 @@ def read(spark: SparkSession, table: Path) -> list[tuple[str, float, str]]:
 
 
 STORED = [("AA", 7.5, "d~~r~~t~~-1"), ("UA", -4.0, "d~~r~~t~~-1"), ("UA", 2.0, "d~~r~~t~~-1")]
+
+
+def test_paths_are_taken_as_they_stand(spark: SparkSession, flights: Manifest, tmp_path: Path) -> None:
+    place = tmp_path / "sp ace %41 #1"
+    shutil.copytree(flights.folder, place / flights.folder.name)
+    moved = Manifest.read(path_to_uri(place / flights.folder.name / "manifest.json"))
+    for table in (place / "ta ble%20#2", place / "plain"):
+        store(spark, Batch(moved, take_fence(moved.folder)), table)
+        found = {path.parent.parent.name for path in table.rglob("*.parquet")}
+        assert found == {f"batch_id={flights.batch_id}"}
+        assert read(spark, table) == STORED
 
 
 def test_a_batch_done_again_after_a_crash_leaves_one_copy(
@@ -183,3 +197,19 @@ def test_a_damaged_segment_is_an_error(flights: Manifest) -> None:
     flights.segment_paths()[0].write_bytes(b"x")
     with pytest.raises(SpoolError, match=r"segment-000000\.parquet: expected \d+ bytes, found 1"):
         Batch(flights, take_fence(flights.folder))
+
+
+def test_a_spool_whose_path_has_any_characters_is_read(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    """Umlauts, spaces, `%`, `#`, and what is a pattern to Hadoop."""
+    made = make_batch([flight(1, "AA", 1.0)], [flight(2, "BB", 2.0)])
+    spool = tmp_path / "Bücher %20 #1 [a-b]{c,d}*?\\e^"
+    (tmp_path / "spool").rename(spool)
+    manifest = Manifest.read(path_to_uri(spool / made.folder.name / "manifest.json"))
+    batch = Batch(manifest, take_fence(manifest.folder))
+    assert sorted(row.message_id for row in batch.messages(spark).collect()) == ["ID:1", "ID:2"]
+    with batch:
+        batch.write(batch.messages(spark), str(tmp_path / "table"))
+    [found] = batches(spool)
+    assert (found.state, found.rows) == (State.DONE, 2)

@@ -6,9 +6,10 @@ import pytest
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.spark.attempts import take_fence
 from airflow_provider_jmsjca.spark.job import Batch
 from airflow_provider_jmsjca.spark.mapping import map_json
+from airflow_provider_jmsjca.spool.attempts import take_fence
+from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
 from tests.spark.conftest import MakeBatch
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ BAD = [
     (JmsMessage.text('{"a":1}\n{"a":2}'), NOT_ONE),
     (JmsMessage.text('{"a":1},{"a":2}'), NOT_ONE),
     (JmsMessage.text('{"a":1,"a":2}'), NOT_ONE),
-    (JmsMessage.bytes(b'{"a":1,"b":"\xff'), NOT_ONE),
+    (JmsMessage.bytes(b'{"a":1,"b":"\xff"}'), "expected a JSON body, found bytes that are not UTF-8"),
+    (JmsMessage.text('{"a":1,"b":"\\ud800"}'), NOT_ONE),
     (JmsMessage.text('[{"a":1}]'), NO_OBJECT),
     (JmsMessage.text("5"), NO_OBJECT),
     (JmsMessage.text("null"), NO_OBJECT),
@@ -47,7 +49,7 @@ BAD = [
     (JmsMessage.text('{"a":1,"t":"hello"}'), "field 't': the value is no TIMESTAMP"),
     (
         JmsMessage.text('{"a":1,"s":{"x":"q"}}'),
-        "the body doesn't fit struct<a:int,b:string,t:timestamp,it's:string,s:struct<x:int>>",
+        "field 's.x': the value is no INT",
     ),
     (JmsMessage.stream([1]), "expected a JSON body, found kind stream"),
     (JmsMessage.object(b'{"a":1}'), "expected a JSON body, found kind object"),
@@ -105,3 +107,155 @@ def test_a_schema_without_fields_is_refused(spark: SparkSession, make_batch: Mak
     batch = Batch(manifest, take_fence(manifest.folder))
     with pytest.raises(ConfigurationError, match="expected fields, such as"):
         map_json(batch.messages(spark), schema)
+
+
+# Every JSON value here against every type: what a type takes, and what becomes of it. It takes no other.
+VALUES = (
+    "null", "true", "false", "0", "-1", "1.0", "1.5", "1e2", "127", "128", "200", "-129", "32768",
+    "2147483648", "9223372036854775807", "9223372036854775808", "0.1000000000000000000001", "123.45",
+    "1234.5", "1e39", "1e400", "1577836800", "1577836800.5",
+    '""', '"x"', '"1"', '"1,234.50"', '"1.5"', '"true"',
+    '"NaN"', '"null"', '"{}"', '"-"', '"YQ=="', '"YQ"', '"2020-02-29"', '"2020-02-30"', '"2020"', '"2020-02"',
+    '"20200229"', '"0000-01-01"', '"2020-02-29\\n"', '"2020-02-29T05:06:07"', '"2020-02-29T05:06:07Z"',
+    '"2020-02-29T05:06:07.123456+02:00"', '"2020-02-29T05:06:07.1234567Z"', '"2020-02-29T25:00:00Z"',
+    '"2020-02-29 05:06:07"', '"05:06:07"', '"now"', "[]", "[1]", '["1"]', "[null]", "[1.5]", "{}", '{"x":1}',
+    '{"x":"1"}', '{"x":null}', '{"x":1.5}',
+)  # fmt: skip
+STRINGS = {text: text[1:-1].replace("\\n", "\n") for text in VALUES if text.startswith('"')}
+NULL = {"null": None}
+BYTES = NULL | {"0": "0", "-1": "-1", "127": "127"}
+SHORTS = BYTES | {"128": "128", "200": "200", "-129": "-129"}
+INTS = SHORTS | {"32768": "32768", "1577836800": "1577836800"}
+LONGS = INTS | {"2147483648": "2147483648", "9223372036854775807": "9223372036854775807"}
+FITTING: dict[str, dict[str, str | None]] = {
+    "STRING": NULL | STRINGS,
+    "BOOLEAN": NULL | {"true": "true", "false": "false"},
+    "TINYINT": BYTES,
+    "SMALLINT": SHORTS,
+    "INT": INTS,
+    "BIGINT": LONGS,
+    "FLOAT": NULL | {
+        "0": "0.0", "-1": "-1.0", "1.0": "1.0", "1.5": "1.5", "1e2": "100.0", "127": "127.0", "128": "128.0",
+        "200": "200.0", "-129": "-129.0", "32768": "32768.0", "2147483648": "2.14748365E9",
+        "9223372036854775807": "9.223372E18", "9223372036854775808": "9.223372E18",
+        "0.1000000000000000000001": "0.1", "123.45": "123.45", "1234.5": "1234.5",
+        "1577836800": "1.5778368E9", "1577836800.5": "1.5778368E9",
+    },
+    "DOUBLE": NULL | {
+        "0": "0.0", "-1": "-1.0", "1.0": "1.0", "1.5": "1.5", "1e2": "100.0", "127": "127.0", "128": "128.0",
+        "200": "200.0", "-129": "-129.0", "32768": "32768.0", "2147483648": "2.147483648E9",
+        "9223372036854775807": "9.223372036854776E18", "9223372036854775808": "9.223372036854776E18",
+        "0.1000000000000000000001": "0.1", "123.45": "123.45", "1234.5": "1234.5", "1e39": "1.0E39",
+        "1577836800": "1.5778368E9", "1577836800.5": "1.5778368005E9",
+    },
+    "DECIMAL(5,2)": NULL | {
+        "0": "0.00", "-1": "-1.00", "1.0": "1.00", "1.5": "1.50", "127": "127.00", "128": "128.00",
+        "200": "200.00", "-129": "-129.00", "123.45": "123.45",
+    },
+    "DECIMAL(38,22)": NULL | {
+        "0": "0.0000000000000000000000", "-1": "-1.0000000000000000000000", "1.0": "1.0000000000000000000000",
+        "1.5": "1.5000000000000000000000", "127": "127.0000000000000000000000",
+        "128": "128.0000000000000000000000", "200": "200.0000000000000000000000",
+        "-129": "-129.0000000000000000000000", "32768": "32768.0000000000000000000000",
+        "2147483648": "2147483648.0000000000000000000000",
+        "0.1000000000000000000001": "0.1000000000000000000001", "123.45": "123.4500000000000000000000",
+        "1234.5": "1234.5000000000000000000000", "1577836800": "1577836800.0000000000000000000000",
+        "1577836800.5": "1577836800.5000000000000000000000",
+    },
+    "DATE": NULL | {'"2020-02-29"': "2020-02-29"},
+    "TIMESTAMP": NULL | {
+        '"2020-02-29T05:06:07"': "2020-02-29 05:06:07", '"2020-02-29T05:06:07Z"': "2020-02-29 05:06:07",
+        '"2020-02-29T05:06:07.123456+02:00"': "2020-02-29 03:06:07.123456",
+    },
+    "TIMESTAMP_NTZ": NULL | {'"2020-02-29T05:06:07"': "2020-02-29 05:06:07"},
+    "BINARY": NULL
+    | {text: text[1:-1] for text in ('""', '"YQ=="', '"true"', '"null"', '"2020"', '"20200229"')},
+    "ARRAY<INT>": NULL | {"[]": "[]", "[1]": "[1]", "[null]": "[null]"},
+    "ARRAY<STRING>": NULL | {"[]": "[]", '["1"]': "[1]", "[null]": "[null]"},
+    "STRUCT<x: INT NOT NULL>": NULL | {'{"x":1}': "{1}"},
+    "STRUCT<x: STRING>": NULL | {"{}": "{null}", '{"x":"1"}': "{1}", '{"x":null}': "{null}"},
+    "MAP<STRING, INT>": NULL | {"{}": "{}", '{"x":1}': "{x -> 1}", '{"x":null}': "{x -> null}"},
+    "MAP<STRING, DECIMAL(2,1)>": NULL | {
+        "{}": "{}", '{"x":1}': "{x -> 1.0}", '{"x":null}': "{x -> null}", '{"x":1.5}': "{x -> 1.5}"
+    },
+}  # fmt: skip
+
+
+def test_every_json_value_as_every_type(spark: SparkSession, make_batch: MakeBatch) -> None:
+    asked = [(kind, value) for kind in FITTING for value in VALUES]
+    names = {kind: f"v{number}" for number, kind in enumerate(FITTING)}
+    manifest = make_batch([JmsMessage.text(f'{{"{names[kind]}":{value}}}') for kind, value in asked])
+    messages = Batch(manifest, take_fence(manifest.folder)).messages(spark)
+    mapped = map_json(messages, ", ".join(f"{name} {kind}" for kind, name in names.items()))
+    shown = [
+        f"base64({name}) AS {name}" if kind == "BINARY" else f"CAST({name} AS STRING) AS {name}"
+        for kind, name in names.items()
+    ]
+    found: dict[str, dict[str, str | None]] = {kind: {} for kind in FITTING}
+    for row in mapped.rows.selectExpr("position", *shown).collect():
+        kind, value = asked[row.position]
+        found[kind][value] = row[names[kind]]
+    assert {kind: values for kind, values in found.items() if values != FITTING[kind]} == {}
+    rejects = {asked[row.position]: row.exception_message for row in mapped.rejects.collect()}
+    assert rejects.keys() == {(kind, value) for kind, value in asked if value not in FITTING[kind]}
+    last = names["STRUCT<x: INT NOT NULL>"]
+    assert {why for (kind, _), why in rejects.items() if kind == "STRUCT<x: INT NOT NULL>"} == {
+        f"field '{last}': the value is no STRUCT<x: INT NOT NULL>",
+        f"field '{last}.x': the value is no INT",
+        f"required but missing: '{last}.x'",
+    }
+
+
+def test_what_spark_can_not_read_is_turned_away_with_the_limit(
+    spark: SparkSession, make_batch: MakeBatch
+) -> None:
+    bodies = [
+        f'{{"a":"{"x" * 20_000_001}"}}',
+        f'{{"b":{"[" * 998}{"]" * 998}}}',
+        f'{{"b":{"[" * 999}{"]" * 999}}}',
+        f'{{"b":{"1" * 1001}}}',
+    ]
+    manifest = make_batch([JmsMessage.text(body) for body in bodies])
+    messages = Batch(manifest, take_fence(manifest.folder)).messages(spark)
+    rejects = {
+        row.position: row.exception_message for row in map_json(messages, "a STRING").rejects.collect()
+    }
+    assert rejects == {
+        0: "the body has a string of more than 20,000,000 characters: Spark cannot read it",
+        2: "the body has more than 999 levels of objects and arrays: Spark cannot read it",
+        3: "the body has a number of more than 1,000 digits: Spark cannot read it",
+    }
+
+
+def test_a_misfit_is_named_by_its_path(spark: SparkSession, make_batch: MakeBatch) -> None:
+    bodies = [
+        '{"items":[{"price":1},{"price":2.5},{"price":2.55}]}',
+        '{"items":[{"price":1},{"more":[{"deep":{}}]}]}',
+        '{"items":[{"price":1.1,"note":"5"}]}',
+        '{"items":[{"price":1.1,"note":5}]}',
+    ]
+    manifest = make_batch([JmsMessage.text(body) for body in bodies])
+    messages = Batch(manifest, take_fence(manifest.folder)).messages(spark)
+    mapped = map_json(messages, "items ARRAY<STRUCT<price: DECIMAL(3,1) NOT NULL, note: STRING>>")
+    assert {row.position: row.exception_message for row in mapped.rejects.collect()} == {
+        0: "field 'items[2].price': the value is no DECIMAL(3,1)",
+        1: "required but missing: 'items[1].price'",
+        3: "field 'items[0].note': the value is no STRING",
+    }
+    assert [row.position for row in mapped.rows.collect()] == [2]
+
+
+@pytest.mark.parametrize("kind", ["INTERVAL DAY", "MAP<INT, STRING>", "ARRAY<STRUCT<x: VARCHAR(3)>>"])
+def test_a_type_without_a_rule_is_refused(spark: SparkSession, kind: str) -> None:
+    messages = spark.range(1)
+    with pytest.raises(ConfigurationError, match="no JSON value is read as"):
+        map_json(messages, f"a {kind}")
+
+
+def test_a_body_is_read_once_whatever_the_number_of_columns(spark: SparkSession) -> None:
+    def readings(columns: int) -> int:
+        messages = spark.createDataFrame([], MESSAGE_DDL)
+        rows = map_json(messages, ", ".join(f"c{number} STRING" for number in range(columns))).rows
+        return str(rows._jdf.queryExecution().optimizedPlan().toString()).count("from_json(")
+
+    assert readings(8) == readings(2)

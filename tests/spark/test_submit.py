@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 
-from airflow_provider_jmsjca.spark.attempts import Done, take_fence
 from airflow_provider_jmsjca.spark.jobs import messages_to_table
-from airflow_provider_jmsjca.spark.manifest import Manifest
 from airflow_provider_jmsjca.spark.rejects import rejected_messages
+from airflow_provider_jmsjca.spool.attempts import Done, take_fence
+from airflow_provider_jmsjca.spool.manifest import Manifest
 from tests.spark.conftest import MakeBatch, flight
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +20,7 @@ SPARK_SUBMIT = Path(sys.executable).parent / "spark-submit"
 
 
 def submit(
-    manifest: Manifest, table: Path, schema: str = "carrier STRING NOT NULL, dep_delay DOUBLE NOT NULL"
+    manifest: Manifest, table: Path, schema: str | None = "carrier STRING NOT NULL, dep_delay DOUBLE NOT NULL"
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [
@@ -32,7 +32,7 @@ def submit(
             "--batch-id", manifest.batch_id,
             "--fence", str(take_fence(manifest.folder)),
             "--table", str(table),
-            "--schema", schema,
+            *(() if schema is None else ("--schema", schema)),
         ],
         capture_output=True,
         text=True,

@@ -6,14 +6,14 @@ import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.activation.rules import SINGLE_DESTINATIONS
+from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import Move
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.operators.dead_letters import target_of
+from airflow_provider_jmsjca.operators.rejected_messages import target_of
 from tests.airflow.conftest import Publish
 
 
@@ -27,6 +27,7 @@ def objects(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_destination_and_its_options_are_looked_up_j50_j91() -> None:
+    """J20, W28."""
     spec = looked_up(ActivationSpec(destination="lookup://jms/in"))
     (found,) = spec.destinations
     assert found == Destination.queue("q1234")

@@ -23,17 +23,17 @@ def test_the_test_button_says_which_broker_answered_and_why_one_refused(
     host, port = broker.address(tls=tls)
     fields: dict[str, object] = {
         "conn_type": "jms",
-        "host": f"stomp+ssl://{host}:{port}" if tls else host,
-        "port": None if tls else port,
+        "host": host,
+        "port": port,
         "login": broker.username,
         "password": broker.password,
-        "extra": {"ca_file": broker.ca_file} if tls else {},
+        "extra": {"tls": True, "ca_file": broker.ca_file} if tls else {},
     }
     monkeypatch.setenv("AIRFLOW_CONN_JMS_REAL", json.dumps(fields))
     worked, said = JmsHook("jms_real").test_connection()
     assert worked, said
     assert said.startswith(f"{NAMES[kind]} ")
-    assert said.endswith(f" at {host}:{port}")
+    assert said.endswith(f" at {host}:{port}{', with TLS' if tls else ''}, as {broker.username!r}")
 
     monkeypatch.setenv("AIRFLOW_CONN_JMS_REAL", json.dumps(fields | {"password": "not-the-one"}))
     worked, said = JmsHook("jms_real").test_connection()

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.session import AcknowledgeMode
+from airflow_provider_jmsjca.engine.session.session import AcknowledgeMode
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
     CapabilityError,
@@ -200,6 +200,7 @@ class TestCredentialsOfTheCall:
     def test_a_url_for_a_user_name_j78_j79(
         self, locked: Broker, monkeypatch: pytest.MonkeyPatch, username: str, password: str | None
     ) -> None:
+        """J18."""
         elsewhere = broker(f"{locked.name}-elsewhere")
         found = hook(monkeypatch, elsewhere)
         with found.get_conn(username.format(locked.name), password):

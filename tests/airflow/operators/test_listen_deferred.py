@@ -8,14 +8,15 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTimeout, TaskDeferred
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.connection import JmsConnection
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
@@ -112,7 +113,7 @@ def event_of(trigger: JmsListenTrigger, meanwhile: Callable[[], Any] | None = No
     [
         {"connection_url": "vm://{other}"},
         {"connection_url": "lookup://jms_other"},
-        {"username": "app", "password": "Tr0ub4dor"},
+        {"username": "app"},
     ],
 )
 def test_a_spec_that_connects_otherwise_keeps_the_worker(
@@ -312,3 +313,62 @@ def test_retry_permanent_holds_while_deferred(server: Broker) -> None:
         put(server, "x")
 
     assert event_of(trigger, mend)["event"] == "ready"
+
+
+# Airflow's own timeout
+
+
+@pytest.mark.usefixtures("server")
+def test_execution_timeout_ends_it_while_it_is_deferred() -> None:
+    operator = listen(max_messages=1, execution_timeout=timedelta(seconds=1))
+    with pytest.raises(TaskDeferred) as found:
+        operator.execute(CONTEXT)
+    assert found.value.timeout is not None  # for when no triggerer runs
+    assert timedelta(seconds=1) <= found.value.timeout <= timedelta(minutes=1)
+    trigger = found.value.trigger
+    assert isinstance(trigger, JmsListenTrigger)
+    event = event_of(trigger)
+    assert event["event"] == "deadline"
+    with pytest.raises(AirflowTaskTimeout, match="deferred included"):
+        listen(max_messages=1, execution_timeout=timedelta(seconds=1)).resume(CONTEXT, event)
+
+
+def test_execution_timeout_goes_on_from_the_first_start(server: Broker) -> None:
+    """Airflow begins to count anew whenever a task comes back from its deferral."""
+
+    def slow(_: Any) -> None:
+        time.sleep(5)
+
+    def operator() -> JmsListenOperator:
+        return listen(slow, max_messages=1, execution_timeout=timedelta(seconds=2.5), stop_timeout=0)
+
+    began = time.monotonic()
+    trigger = first_trigger(operator())
+    event = event_of(trigger, lambda: put(server, "a"))
+    assert event["event"] == "ready"
+    with pytest.raises(AirflowTaskTimeout, match="deferred included"):
+        operator().resume(CONTEXT, event)
+    assert 2 <= time.monotonic() - began < 4.5
+
+
+@pytest.mark.usefixtures("server")
+def test_an_end_of_its_own_comes_before_a_later_timeout() -> None:
+    operator = listen(idle_for=0.6, execution_timeout=timedelta(seconds=60))
+    event = event_of(first_trigger(operator))
+    assert operator.resume(CONTEXT, event)["ended_by"] == "idle"
+
+
+def test_the_log_says_what_is_waited_for_and_what_was_found(
+    server: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(JmsListenOperator, "log", logging.getLogger("listen"))
+    caplog.set_level(logging.INFO, "listen")
+    operator = listen(spec=SPEC | {"message_selector": "n = 1"}, max_messages=1, run_for=60)
+    trigger = first_trigger(operator)
+    waiting = (
+        "Deferred until messages are on queue://orders, over connection 'jms_test', matching 'n = 1', for "
+    )
+    assert any(record.getMessage().startswith(waiting) for record in caplog.records)
+    event = event_of(trigger, lambda: put(server, "a", {"n": 1}))
+    operator.resume(CONTEXT, event)
+    assert f"orders holds messages; the first is {event['message_id']}" in caplog.text

@@ -64,7 +64,7 @@ def publish(server: Broker, *bodies: str) -> None:
 
 
 def test_a_distributed_subscription_through_a_task(server: Broker) -> None:
-    """J204-J211: moved to the queue, handled from there, and told."""
+    """J25, J205, J206: moved to the queue, handled from there, and told."""
     subscribe(server, "s1")
     publish(server, "a", "b", "c")
     got: list[tuple[str, Destination]] = []

@@ -22,16 +22,17 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.state import DagRunState, TaskInstanceState
 
-from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.operators import publish
+from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
+from airflow_provider_jmsjca.hooks import connection_cache
+from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
 from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator, spark_submit_hook
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
-from airflow_provider_jmsjca.spark.manifest import uri_to_path
+from airflow_provider_jmsjca.spool.manifest import uri_to_path
 from airflow_provider_jmsjca.transports.base import Capabilities
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.task_runs import run_task
@@ -47,6 +48,7 @@ pytestmark = [
 
 
 def test_publish_sends_text_and_templates_it(server: Broker) -> None:
+    """I37, I53."""
     outcome = run_task(
         lambda: JmsPublishOperator(
             task_id="publish",
@@ -64,7 +66,85 @@ def test_publish_sends_text_and_templates_it(server: Broker) -> None:
     assert octets.body == b"\x00\xff"
 
 
+def test_publish_sets_what_is_asked_and_sends_json(server: Broker) -> None:
+    own = JmsMessage.text("own", correlation_id="c0", priority=2, reply_to=Destination.queue("there"))
+    before = int(time.time() * 1000)
+    outcome = run_task(
+        lambda: JmsPublishOperator(
+            task_id="publish",
+            jms_conn_id="jms_test",
+            destination="queue://orders",
+            messages=[{"id": 1, "day": "{{ ds }}", "é": [1.5, None]}, ["a", "b"], 7, False, own],
+            correlation_id="c-{{ ds }}",
+            reply_to="topic://answers",
+            priority="{{ 3 + 4 }}",
+            time_to_live="{{ 600 }}",
+            delay="{{ 0.2 }}",
+            properties={"region": "eu"},
+            message_type="order",
+        )
+    )
+    assert outcome.state == TaskInstanceState.SUCCESS
+    deadline = time.monotonic() + 10
+    while len(messages := server.messages("orders")) < 5 and time.monotonic() < deadline:
+        time.sleep(0.01)  # the delay isn't over
+    assert [each.body for each in messages] == [
+        '{"id": 1, "day": "2026-01-02", "é": [1.5, null]}', '["a", "b"]', "7", "false", "own",
+    ]  # fmt: skip
+    for each in messages:
+        assert (each.correlation_id, each.reply_to) == ("c-2026-01-02", Destination.topic("answers"))
+        assert each.priority == 7
+        assert before <= each.expiration - 600_000 <= time.time() * 1000 + 1
+    assert [each.type for each in messages] == ["order"] * 4 + [None]
+    assert [each.properties.get("region") for each in messages] == ["eu"] * 4 + [None]
+
+
+def test_a_template_that_is_empty_asks_for_nothing(server: Broker) -> None:
+    run_task(
+        lambda: JmsPublishOperator(
+            task_id="publish",
+            jms_conn_id="jms_test",
+            destination="orders",
+            messages=JmsMessage.text("own", priority=2, correlation_id="c0").to_json(),
+            **dict.fromkeys(("correlation_id", "reply_to", "priority", "time_to_live", "delay"), "{{ '' }}"),
+        )
+    )
+    (message,) = server.messages("orders")
+    assert (message.body, message.priority, message.correlation_id) == ("own", 2, "c0")
+    assert (message.expiration, message.reply_to) == (0, None)
+
+
+@pytest.mark.parametrize("transacted", [False, True])
+def test_what_the_connection_factory_says_holds_for_publishing(
+    server: Broker, monkeypatch: pytest.MonkeyPatch, *, transacted: bool
+) -> None:
+    """J98, J45: with IgnoreTx every session is transacted, and the task commits; the pool's bound holds."""
+    extra = {"options": "JMSJCA.IgnoreTx=true\nJMSJCA.poolmaxsize=1\nJMSJCA.pooltimeout=50"}
+    fields = {"conn_type": "jms", "host": f"vm://{server.name}", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps(fields))
+    context: Any = {"ti": SimpleNamespace(dag_id="d", run_id="r", task_id="publish", map_index=-1)}
+
+    def send() -> None:
+        JmsPublishOperator(
+            task_id="publish",
+            jms_conn_id="jms_test",
+            destination="orders",
+            messages=["a", "b"],
+            transacted=transacted,
+        ).execute(context)
+
+    send()
+    assert server.depth("orders") == 2
+    with JmsHook("jms_test").get_conn() as connection, connection.session() as session:
+        assert session.transacted
+        with pytest.raises(TransientBrokerError, match="pool_max_size"):
+            send()
+    send()
+    assert server.depth("orders") == 4
+
+
 def test_a_transacted_publish_that_is_refused_sends_nothing_and_is_not_tried_again(server: Broker) -> None:
+    """I36."""
     server.forbid(Destination.queue("closed"))
     outcome = run_task(
         lambda: JmsPublishOperator(
@@ -85,7 +165,8 @@ def test_a_transacted_publish_that_is_refused_sends_nothing_and_is_not_tried_aga
 def test_a_transacted_publish_needs_a_broker_that_commits_all_or_nothing(
     server: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publish, "connect", lambda _: LesserConnection(server, Capabilities()))
+    monkeypatch.setenv("JMSJCA_NOCFCACHE", "true")
+    monkeypatch.setattr(connection_cache, "connect", lambda _: LesserConnection(server, Capabilities()))
     context: Any = {"ti": SimpleNamespace(dag_id="d", run_id="r", task_id="publish", map_index=-1)}
 
     def send(*messages: str) -> None:
@@ -122,7 +203,7 @@ def test_publishing_the_same_again_is_dropped_where_asked(server: Broker) -> Non
 def test_what_is_no_message_is_named_with_its_place(server: Broker) -> None:
     outcome = run_task(
         lambda: JmsPublishOperator(
-            task_id="publish", jms_conn_id="jms_test", destination="orders", messages=["fine", 7]
+            task_id="publish", jms_conn_id="jms_test", destination="orders", messages=["fine", None]
         )
     )
     assert outcome.state == TaskInstanceState.FAILED
@@ -177,7 +258,7 @@ def test_collect_stops_at_the_count_and_leaves_the_rest(
 def test_an_empty_queue(tmp_path: Path, if_empty: str, state: TaskInstanceState) -> None:
     outcome = run_task(collect(tmp_path, if_empty=if_empty))
     assert outcome.state == state
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.glob("[!.]*")) == []  # but for the index of known ids
     if state == TaskInstanceState.SUCCESS:
         assert (outcome.value["rows"], outcome.value["manifest"]) == (0, None)
 
@@ -227,7 +308,7 @@ ORDERS = [json.dumps({"id": number, "amount": number * 1.5}) for number in range
 def test_collect_submit_and_dead_letter(
     server: Broker, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole batch path with a real spark-submit; bad messages leave with their reason (J154-J165)."""
+    """J162: the whole batch path with a real spark-submit; bad messages leave with their reason."""
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_TEST", json.dumps({"conn_type": "spark", "host": "local[1]"}))
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
@@ -431,8 +512,3 @@ def test_the_sensor_gives_up_at_its_timeout() -> None:
         )
     )
     assert outcome.state == TaskInstanceState.FAILED
-
-
-def test_a_consuming_sensor_is_refused_until_it_can_lose_nothing() -> None:
-    with pytest.raises(ValueError, match="peek=False is not possible yet"):
-        JmsSensor(task_id="wait", destination="orders", peek=False)

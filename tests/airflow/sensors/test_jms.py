@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferred
 
-from airflow_provider_jmsjca.engine.peek import peek
+from airflow_provider_jmsjca.engine.watching.peek import peek
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 
 Publish = Callable[..., None]
 # Operators load half of Airflow, whose dependencies warn about each other.
@@ -50,3 +55,31 @@ def test_a_connection_lost_during_the_look_is_no_failure(
 
     monkeypatch.setattr("airflow_provider_jmsjca.sensors.jms.peek", lost)
     assert not sensor().poke(CONTEXT)
+
+
+def test_execution_timeout_ends_it_while_it_is_deferred(
+    server: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(JmsSensor, "log", logging.getLogger("sensor"))
+    caplog.set_level(logging.INFO, "sensor")
+    waiting = JmsSensor(
+        task_id="wait",
+        jms_conn_id="jms_test",
+        destination="orders",
+        deferrable=True,
+        execution_timeout=timedelta(seconds=0.3),
+    )
+    with pytest.raises(TaskDeferred) as found:
+        waiting.execute(CONTEXT)
+    assert "Deferred until a message is on queue://orders, over connection 'jms_test'" in caplog.text
+    assert found.value.timeout is not None
+    assert found.value.timeout < timedelta(minutes=1)
+    _, arguments = json.loads(json.dumps(found.value.trigger.serialize()))
+
+    async def run() -> list[dict[str, Any]]:
+        return [event.payload async for event in JmsListenTrigger(**arguments).run()]
+
+    (event,) = asyncio.run(asyncio.wait_for(run(), 10))
+    with pytest.raises(AirflowTaskTimeout, match="deferred included"):
+        waiting.resume(CONTEXT, event)
+    assert server.depth("orders") == 0

@@ -5,17 +5,28 @@ import contextlib
 import json
 import logging
 import time
+import warnings
 from collections.abc import AsyncIterator
+from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import Asset
+from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow.triggers.shared_stream import SharedStreamManager
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.copies.dead_letter import original_of
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.options import Level
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from tests.airflow.conftest import Publish
@@ -73,14 +84,28 @@ class Triggerer:
         self.manager = SharedStreamManager(ack_timeout=ack_timeout)
         self.watchers: list[Watcher] = []
 
-    def watch(self, **arguments: Any) -> Watcher:
+    def watch(
+        self, *, assets: tuple[str, ...] = (), task: tuple[str, str] | None = None, **arguments: Any
+    ) -> Watcher:
         """Start a trigger from its serialized form."""
         options = {"jms_conn_id": "jms_test", "destination": "queue://orders", **arguments}
         _, kwargs = JmsActivationTrigger(**options).serialize()
         trigger = JmsActivationTrigger(**kwargs)
+        if assets:
+            inlets = [Asset(name) for name in assets]
+            trigger.asset_state_store = AssetStateStoreAccessors(inlets=inlets)
+        if task is not None:
+            trigger.task_instance = SimpleNamespace(dag_id=task[0], task_id=task[1])  # type: ignore[assignment]
         watcher = Watcher(self.manager, trigger, len(self.watchers) + 1)
         self.watchers.append(watcher)
         return watcher
+
+
+def send(server: Broker, text: str, **properties: Any) -> None:
+    connection = connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),)))
+    message = JmsMessage.text(text, properties=properties)
+    connection.send([Outgoing(destination=Destination.queue("orders"), message=message)])
+    connection.close()
 
 
 @contextlib.asynccontextmanager
@@ -215,18 +240,21 @@ def test_triggers_that_differ_in_payload_only_share_one_connection_and_all_event
     run(work())
 
 
-def test_a_body_too_large_is_moved_to_the_dead_letter_destination(server: Broker, publish: Publish) -> None:
+def test_properties_too_large_are_moved_to_the_dead_letter_destination(
+    server: Broker, publish: Publish
+) -> None:
     async def work() -> None:
         async with triggerer() as running:
             watcher = running.watch(max_body_bytes=100, dead_letter_destination="queue://dead")
-            publish("x" * 99, "small")
+            send(server, "large", note="x" * 99)
+            publish("small")
             await until(lambda: watcher.bodies == ["small"])
             await until(lambda: server.depth("dead") == 1)
             await until(lambda: server.depth("orders") == 0)
             (dead,) = server.messages("dead")
             letter = original_of(dead)
             assert letter is not None
-            assert letter.message.body == "x" * 99
+            assert letter.message.properties["note"] == "x" * 99
             assert str(letter.origin.destination) == "queue://orders"
             assert letter.state.failure is not None
             assert letter.state.failure.class_name.endswith("PoisonMessageError")
@@ -234,7 +262,7 @@ def test_a_body_too_large_is_moved_to_the_dead_letter_destination(server: Broker
     run(work())
 
 
-def test_a_body_too_large_stays_where_no_dead_letter_destination_is_set(
+def test_properties_too_large_stay_where_no_dead_letter_destination_is_set(
     server: Broker, publish: Publish, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Rule 4 of the design: nothing is discarded unless the configuration says so."""
@@ -242,7 +270,8 @@ def test_a_body_too_large_stays_where_no_dead_letter_destination_is_set(
     async def work() -> None:
         async with triggerer() as running:
             watcher = running.watch(max_body_bytes=100)
-            publish("x" * 200, "small")
+            send(server, "large", note="x" * 200)
+            publish("small")
             await until(lambda: watcher.bodies == ["small"])
             await until(lambda: server.depth("orders") == 1)
             server.restart()
@@ -278,7 +307,7 @@ def test_5000_messages_make_5000_events(server: Broker, publish: Publish) -> Non
         publish(*(str(number) for number in range(5000)))
         async with triggerer() as running:
             watcher = running.watch(prefetch=500)
-            await until(lambda: server.depth("orders") == 0, 50)
+            await until(lambda: server.depth("orders") == 0, 100)
             assert watcher.bodies == [str(number) for number in range(5000)]
 
     run(work())
@@ -287,15 +316,84 @@ def test_5000_messages_make_5000_events(server: Broker, publish: Publish) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"destination": ""}, "destination is ''"),
+        ({"destination": ""}, "destination: missing, expected the name"),
         ({"event": "batch"}, "event is 'batch'; expected one of 'message', 'ready'"),
         ({"prefetch": 0}, "prefetch is 0; expected a whole number from 1 to 1000"),
         ({"interval": "soon"}, "interval is 'soon'; expected seconds above 0"),
-        ({"payload": "all"}, "payload is 'all'; expected one of 'message', 'headers'"),
-        ({"destination": "topic://news", "event": "ready"}, "event='ready' needs a queue"),
-        ({"dead_letter_destination": "orders"}, "dead_letter_destination is the destination itself"),
+        ({"payload": "all"}, "payload is 'all'; expected one of 'message', 'headers', 'reference'"),
+        (
+            {"destination": "topic://news", "event": "ready"},
+            "event='ready' needs one queue, not topic://news",
+        ),
+        (
+            {"dead_letter_destination": "orders"},
+            "dead_letter_destination: got queue://orders, which is consumed itself",
+        ),
         ({"jms_conn_id": "nowhere"}, "connection 'nowhere' is not defined in Airflow"),
-        ({"subscription_name": "s"}, "subscription_name is for topics"),
+        ({"subscription_name": "s"}, "subscription_durability: got durable for a queue"),
+        (
+            {"destination": "topic://t", "subscription_name": 7},
+            "subscription_name is 7, of type int; expected",
+        ),
+        ({"message_selector": ["a"]}, "message_selector is ['a'], of type list; expected a string, or None"),
+        ({"dead_letter_destination": 5}, "dead_letter_destination is 5, of type int; expected a string"),
+        (
+            {"payload": ["message"]},
+            "payload is ['message']; expected one of 'message', 'headers', 'reference'",
+        ),
+        ({"jms_conn_id": 3}, "jms_conn_id is 3; expected the id of an Airflow connection"),
+        ({"redelivery_handling": 3}, "redelivery_handling is 3, of type int; expected a string"),
+        ({"interval": 3}, "interval is for event='ready'"),
+        ({"event": "ready", "prefetch": 3}, "prefetch: for event='message' only"),
+        ({"event": "ready", "payload": "headers"}, "payload is for event='message'"),
+        ({"event": "ready", "max_body_bytes": 3}, "max_body_bytes is for event='message'"),
+        (
+            {"spec": ["queue://orders"]},
+            "spec is ['queue://orders']; expected an ActivationSpec, or a mapping",
+        ),
+        ({"spec": {"destination": "a"}}, "destination is given beside spec, which says it too"),
+        ({"prefech": 3}, "prefech: unknown option (did you mean prefetch?)"),
+        ({"spec": {"prefech": 3}}, "prefech: unknown option (did you mean prefetch?)"),
+        ({"password": "Tr0ub4dor"}, "password holds a secret, which Airflow would store in clear"),
+        ({"spec": {"password": "Tr0ub4dor"}}, "spec: password holds a secret"),
+        ({"connection_url": "vm://u:Tr0ub4dor@h"}, "connection_url holds a secret"),
+        ({"message_selector": object()}, "message_selector is of type object, which can't be stored"),
+        ({"hold_timeout": 5}, "hold_timeout: expected hold_until_ack with it"),
+        ({"hold_timeout": 0, "hold_until_ack": True}, "hold_timeout is 0; expected seconds above 0"),
+        ({"hold_until_ack": True, "concurrency_mode": "serial"}, "got serial, expected sync or cc for hold"),
+        ({"hold_until_ack": True, "transaction_timeout": 5}, "transaction_timeout: expected hold_timeout"),
+        ({"hold_until_ack": True, "event": "ready"}, "hold_until_ack: for event='message' only"),
+        ({"in_progress_destination": "busy"}, "in_progress_destination: a trigger doesn't do it"),
+        (
+            {"reply_to_destination": "answers"},
+            "reply_to_destination: a trigger doesn't do it: nothing is sent",
+        ),
+        ({"generate_unique_client_id": True}, "generate_unique_client_id: a trigger doesn't do it"),
+        ({"context_name": "x"}, "context_name: a trigger doesn't do it"),
+        ({"batch_timeout": 5}, "batch_timeout, batch_idle_timeout: expected a batch_size above 1"),
+        ({"batch_size": 20_000}, "batch_size is 20000; expected at most 10000 for an event"),
+        (
+            {"batch_size": 2, "concurrency_mode": "serial"},
+            "concurrency_mode: got serial, expected sync or cc",
+        ),
+        ({"endpoint_pool_max_size": 2000}, "endpoint_pool_max_size is 2000; expected at most 1000"),
+        ({"pool_idle_timeout": 5}, "pool_idle_timeout: a trigger doesn't do it: no threads are kept"),
+        (
+            {"destination": "topic://t", "durable_subscription_deletion": True, "subscription_name": "s"},
+            "durable_subscription_deletion: a trigger doesn't do it",
+        ),
+        (
+            {"distributed_destination_connection": "every_member"},
+            "distributed_destination_connection: a trigger doesn't consume on every member",
+        ),
+        (
+            {
+                "destination": "topic://t",
+                "subscription_name": "jmsjca://?distribution=1&subscribername=s",
+            },
+            "subscription_name: a trigger has no share in a distributed one",
+        ),
+        ({"destination": 4}, "destination is 4, of type int; expected a string"),
     ],
 )
 @pytest.mark.usefixtures("server")
@@ -313,6 +411,86 @@ def test_wrong_arguments_are_said_once_and_raise_nothing(
     with caplog.at_level(logging.ERROR):
         run(work())
     assert sum(said in record.getMessage() for record in caplog.records) == 1
+    assert "Tr0ub4dor" not in caplog.text
+
+
+@pytest.mark.usefixtures("server")
+def test_errors_say_whose_events_are_missing_and_from_where(caplog: pytest.LogCaptureFixture) -> None:
+    """`asset_state_store` as the triggerer sets it."""
+
+    async def work() -> None:
+        async with triggerer() as running:
+            asset = running.watch(jms_conn_id="nowhere", assets=("shipments",))
+            await until(lambda: "No events" in caplog.text)
+            assert asset.failure is None
+            task = running.watch(jms_conn_id="elsewhere", task=("shop", "wait"))
+            await until(lambda: "elsewhere" in caplog.text)
+            assert task.failure is None
+
+    with caplog.at_level(logging.ERROR):
+        run(work())
+    assert [record.getMessage().partition(" until")[0] for record in caplog.records] == [
+        "No events for asset 'shipments' from queue://orders over connection 'nowhere'",
+        "No events for task shop.wait from queue://orders over connection 'elsewhere'",
+    ]
+
+
+_ANY = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(categories=None), max_size=20)
+    | st.binary(max_size=5)
+    | st.sampled_from([object(), type, len, 10**4000, Level.CALL, timedelta(1), "queue://orders", "ready"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.sets(st.integers(), max_size=2)
+        | st.dictionaries(
+            st.text(max_size=8) | st.sampled_from(["destination", "password"]), inner, max_size=3
+        )
+    ),
+    max_leaves=6,
+)
+_ARGUMENTS = st.sampled_from(
+    [*JmsActivationTrigger("c", "q").serialize()[1], *ActivationSpec.model_fields, "x"]
+)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@settings(max_examples=100, deadline=None)
+@given(st.dictionaries(_ARGUMENTS, _ANY, max_size=4))
+def test_no_value_of_any_argument_raises_anything(arguments: dict[str, Any]) -> None:
+    """What the triggerer does with a trigger out of its database, to the first step of its stream."""
+    first = JmsActivationTrigger(**{"jms_conn_id": "nowhere", "destination": "queue://orders"} | arguments)
+    path, kwargs = first.serialize()
+    assert json.loads(json.dumps(kwargs)) == kwargs or "NaN" in json.dumps(kwargs)
+    BaseEventTrigger.hash(path, kwargs)
+    trigger = JmsActivationTrigger(**kwargs)
+    assert trigger.shared_stream_key() == first.shared_stream_key()
+    hash(trigger.shared_stream_key())
+
+    async def work() -> None:
+        producer = JmsActivationTrigger.create_shared_stream_producer(kwargs)
+        event = asyncio.ensure_future(anext(producer.open_stream()))
+        done, _ = await asyncio.wait({event}, timeout=0.005)
+        assert not done, "a fault is said in the log, and waited for"
+        event.cancel()
+        await asyncio.gather(event, return_exceptions=True)
+        await producer.aclose()
+
+    run(work())
+
+
+def test_the_author_of_a_dag_is_warned_of_wrong_arguments() -> None:
+    with pytest.warns(UserWarning, match="prefetch is 0; expected a whole number from 1 to 1000") as found:
+        JmsActivationTrigger("jms_test", "queue://orders", prefetch=0)
+    assert found[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # raising it would stop the triggerer
+        JmsActivationTrigger("jms_test", "queue://orders", prefetch=0)
+        JmsActivationTrigger("jms_test", "queue://orders")
 
 
 def test_ready_says_that_messages_are_there_and_takes_none(server: Broker, publish: Publish) -> None:
@@ -406,7 +584,7 @@ def test_a_deferred_task_takes_one_event_and_leaves_the_others(server: Broker, p
         publish("a", "b", "c")
         async with triggerer() as running:
             trigger = JmsActivationTrigger("jms_test", "orders")
-            trigger._task_instance = object()
+            trigger._task_instance = SimpleNamespace(dag_id="d", task_id="t")
             watcher = Watcher(running.manager, trigger, 1)
             running.watchers.append(watcher)
             await until(lambda: len(watcher.events) == 1)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome, SharedStreamProducer
 
-from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports import connect
@@ -33,12 +33,17 @@ class Events:
     def __init__(self, producer: SharedStreamProducer) -> None:
         self.producer = producer
         self.bodies: list[Any] = []
+        self.count = 0
         self._payloads: list[tuple[Any, Any]] = []
 
     async def collect(self) -> None:
         async for raw, payload in self.producer.open_stream():
-            self.bodies.append(raw.message.body)
-            self._payloads.append((raw.message.body, payload))
+            self.count += 1
+            if isinstance(raw, Destination):
+                continue
+            body = raw.deliveries[0].message.body
+            self.bodies.append(body)
+            self._payloads.append((body, payload))
 
     async def settle(self, body: str, outcome: AdvanceOutcome) -> None:
         """Settle the oldest unsettled event with this body."""
@@ -163,11 +168,17 @@ def test_events_of_a_group_wait_for_each_other(server: Broker) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"redelivery_handling": 5}, "redelivery_handling is 5; expected a string such as"),
-        ({"redelivery_handling": "3:explode"}, "redelivery_handling is '3:explode': "),
+        ({"redelivery_handling": 5}, "redelivery_handling is 5, of type int; expected a string"),
+        ({"redelivery_handling": "3:explode"}, "redelivery_handling: "),
         ({"redelivery_handling": "3:move(queue:orders)"}, "moves to the destination itself, queue://orders"),
-        ({"redelivery_handling": "3:move(queue:lookup://x)"}, "would have to be looked up"),
-        ({"redelivery_handling": "3:delete", "event": "ready"}, "redelivery_handling is for event='message'"),
+        (
+            {"redelivery_handling": "3:move(queue:lookup://x)"},
+            "lookup://x: there is no such administered object",
+        ),
+        (
+            {"redelivery_handling": "3:delete", "event": "ready"},
+            "redelivery_handling: for event='message' only",
+        ),
     ],
 )
 @pytest.mark.usefixtures("server")

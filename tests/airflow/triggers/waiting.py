@@ -16,4 +16,4 @@ async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 30))
+    asyncio.run(asyncio.wait_for(work, 120))

@@ -57,6 +57,7 @@ def test_a_server_that_accepts_and_says_nothing_is_given_up(lab: Lab) -> None:
 
 @over_network
 def test_the_next_host_is_tried(lab: Lab, connect: Connect) -> None:
+    """W41."""
     first = lab.settings().hosts[0]
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

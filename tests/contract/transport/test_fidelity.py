@@ -94,6 +94,7 @@ def test_other_bodies_arrive_whole_or_are_refused(
 
 
 def test_headers(round_trip: RoundTrip) -> None:
+    """I34."""
     later = int((time.time() + 3600) * 1000)
     came = round_trip(
         JmsMessage.text(
@@ -115,6 +116,7 @@ def test_headers(round_trip: RoundTrip) -> None:
 
 
 def test_headers_left_out(round_trip: RoundTrip, queue: Destination) -> None:
+    """I34."""
     before = int(time.time() * 1000)
     came = round_trip(JmsMessage.text("x"))
     assert (came.correlation_id, came.reply_to, came.type) == (None, None, None)
@@ -131,6 +133,7 @@ def test_reply_to_a_topic(round_trip: RoundTrip) -> None:
 
 
 def test_not_persistent(round_trip: RoundTrip) -> None:
+    """I35."""
     assert round_trip(JmsMessage.text("x", persistent=False)).persistent is False
 
 

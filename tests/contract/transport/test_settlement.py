@@ -82,7 +82,6 @@ def test_what_is_acknowledged_beside_a_recover_is_settled_or_comes_again(
 ) -> None:
     """From another thread. The connection must not keep it, out of everybody's reach."""
     connection = connect()
-    bodies = publish(connection, queue, 300)
     arrived: SimpleQueue[Received | None] = SimpleQueue()
     collector = Collector(arrived.put)
     consumer = connection.consume(Subscription(destination=queue, prefetch=50), collector)
@@ -93,8 +92,11 @@ def test_what_is_acknowledged_beside_a_recover_is_settled_or_comes_again(
 
     acknowledging = threading.Thread(target=acknowledge, daemon=True)
     acknowledging.start()
+    bodies: list[str] = []
     for _ in range(5):
-        collector.wait(len(collector.received) + 1)
+        before = len(collector.received)
+        bodies += publish(connection, queue, 60, start=len(bodies))
+        collector.wait(before + 1)
         consumer.recover()
     collector.settle_down()
     arrived.put(None)

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from airflow_provider_jmsjca.core.copies.parking import parked_copy, unparked
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.parking import parked_copy, unparked
-from airflow_provider_jmsjca.engine.connection import JmsConnection
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
@@ -226,6 +226,7 @@ def test_a_queue_has_no_durable_subscription(connect: Connect, queue: Destinatio
 
 
 def test_delay_or_refusal(connection: Connection, queue: Destination) -> None:
+    """P18."""
     late = Outgoing(destination=queue, message=JmsMessage.text("late"), delay=timedelta(milliseconds=1200))
     later = Outgoing(destination=queue, message=JmsMessage.text("later"), delay=timedelta(milliseconds=2500))
     now = Outgoing(destination=queue, message=JmsMessage.text("now"))

@@ -8,6 +8,8 @@ from tests.bench.rates import (
     INDIVIDUAL,
     JAVA,
     LISTENER,
+    LISTENER_BATCH,
+    LISTENER_STORED,
     OURS,
     PLAIN,
     PUBLISH,
@@ -31,6 +33,8 @@ OUR_ROUNDS = [
     *measured(PUBLISH_BYTES_BULK, OURS, 910),
     *measured(INDIVIDUAL, OURS, 999),
     *measured(LISTENER, OURS, 1500),
+    *measured(LISTENER_BATCH, OURS, 1000),
+    *measured(LISTENER_STORED, OURS, 740),
     *measured(TRANSACTED, OURS, 80),
     *measured(SEALED, OURS, 11_999),
 ]
@@ -57,6 +61,7 @@ def test_each_goal_of_the_issue_is_judged() -> None:
         (False, f"  NOT MET       {INDIVIDUAL}: 0.99 x, goal 1 x stomp.py"),
         (False, f"  NOT MET       {LISTENER}: 0.75 x, goal 0.8 x Java client ({INDIVIDUAL})"),
         (True, f"  met           {LISTENER}: 1.50 x, goal 1.5 x stomp.py ({INDIVIDUAL})"),
+        (False, f"  NOT MET       {LISTENER_STORED}: 0.74 x, goal 0.75 x ours ({LISTENER_BATCH})"),
         (True, f"  met           {TRANSACTED}: 0.80 x, goal 0.8 x Java client"),
         (False, f"  NOT MET       {SEALED}: 11,999/s, goal 12,000/s"),
     ]
@@ -64,7 +69,7 @@ def test_each_goal_of_the_issue_is_judged() -> None:
 
 def test_a_rival_that_did_not_run_is_named_with_the_reason() -> None:
     verdicts = list(table.verdicts([*OUR_ROUNDS, *PLAIN_ROUNDS], {JAVA: "no Java 17 or newer"}))
-    assert [met for met, _ in verdicts] == [None] * 4 + [False, None, True, None, False]
+    assert [met for met, _ in verdicts] == [None] * 4 + [False, None, True, False, None, False]
     assert verdicts[2][1] == (
         f"  not measured  {PUBLISH}: goal 0.9 x Java client; Java client is missing: no Java 17 or newer"
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_jmsjca.core.administered import (
+from airflow_provider_jmsjca.core.configuration.administered import (
     AdministeredObject,
     DestinationReference,
     administered_objects,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.conversion import convert
 from airflow_provider_jmsjca.core.message import ItemType, JmsMessage, PropertyType
+from airflow_provider_jmsjca.core.message.property_reader import convert
 from airflow_provider_jmsjca.errors import PoisonMessageError
 
 SAMPLES: dict[str, Any] = {

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_jmsjca.core.dead_letter import (
-    Origin,
+from airflow_provider_jmsjca.core.copies.dead_letter import (
+    ConsumedFrom,
     PropertyPrefix,
     copy_of,
+    letters,
     original_of,
     redirect_of,
+    send_first,
 )
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage, PropertyType
 from airflow_provider_jmsjca.core.redelivery import MessageState
-from airflow_provider_jmsjca.errors import PermanentBrokerError, PoisonMessageError
+from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, PoisonMessageError
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "200"))
 
-ORIGIN = Origin(
+ORIGIN = ConsumedFrom(
     destination=Destination.topic("orders"),
     subscription_name="billing",
     context_name="nightly",
@@ -56,6 +60,7 @@ MESSAGE = JmsMessage.text(
 
 
 def test_j152_j168_headers_and_properties_of_the_copy() -> None:
+    """J153, J154, J155, J156, J157, J158, J159, J160, J161, J162, J163, J164, J165, J166."""
     assert copy_of(MESSAGE, ORIGIN, STATE) == JmsMessage(
         body_kind=MESSAGE.body_kind,
         body="hello",
@@ -74,6 +79,7 @@ def test_j152_j168_headers_and_properties_of_the_copy() -> None:
             "JMS_Sun_JMSJCA_OriginalJMSCorrelationID": "c-1",
             "JMS_Sun_JMSJCA_OriginalClientID": "node-1",
             "JMS_Sun_JMSJCA_OriginalTimestamp": 1_700_000_000_000,
+            "JMS_Sun_JMSJCA_OriginalJMSExpiration": 1_800_000_000_000,
             "JMS_Sun_JMSJCA_ExceptionClass": "shop.OutOfStock",
             "JMS_Sun_JMSJCA_ExceptionMessage": "no more",
             "JMS_Sun_JMSJCA_ExceptionStackTrace": "at x",
@@ -83,7 +89,6 @@ def test_j152_j168_headers_and_properties_of_the_copy() -> None:
         correlation_id="c-1",
         reply_to=Destination.queue("answers"),
         type="order",
-        expiration=1_800_000_000_000,
         priority=7,
         persistent=False,
     )
@@ -91,7 +96,7 @@ def test_j152_j168_headers_and_properties_of_the_copy() -> None:
 
 def test_j166_later_prefix_and_absent_values() -> None:
     bare = JmsMessage.empty(message_id="ID:2")
-    origin = Origin(destination=Destination.queue("orders"))
+    origin = ConsumedFrom(destination=Destination.queue("orders"))
     copy = copy_of(bare, origin, MessageState(rollback_data={"k": "v"}), prefix=PropertyPrefix.LATER)
     assert copy.properties == {
         "_JMSJCA_RedeliveryCount": 0,
@@ -115,27 +120,116 @@ def test_j166_later_prefix_and_absent_values() -> None:
     ids=lambda message: str(message.body_kind),
 )
 def test_j150_j168_every_body_kind_arrives_whole(message: JmsMessage) -> None:
+    """J149, J151."""
     copy = copy_of(message, ORIGIN, STATE)
     assert (copy.body_kind, copy.body) == (message.body_kind, message.body)
 
 
 def test_j168_headers_are_kept_without_user_properties() -> None:
     message = JmsMessage.text("t", correlation_id="c", reply_to=Destination.queue("r"), type="k")
-    copy = copy_of(message, Origin(destination=Destination.queue("q")), MessageState())
+    copy = copy_of(message, ConsumedFrom(destination=Destination.queue("q")), MessageState())
     assert (copy.correlation_id, copy.reply_to, copy.type) == ("c", Destination.queue("r"), "k")
 
 
 def test_j167_redirect_adds_nothing() -> None:
     message = replace(MESSAGE, properties={**MESSAGE.properties, "JMSXDeliveryCount": 9})
+    message = replace(message, expiration=0)
     assert redirect_of(message) == replace(
-        MESSAGE, message_id=None, destination=None, timestamp=None, redelivered=False, delivery_count=None
+        MESSAGE,
+        message_id=None,
+        destination=None,
+        timestamp=None,
+        expiration=0,
+        redelivered=False,
+        delivery_count=None,
     )
     assert original_of(redirect_of(message)) is None
 
 
+def test_what_is_redirected_does_not_expire_and_says_when_it_would_have() -> None:
+    copy = redirect_of(MESSAGE)
+    assert copy.expiration == 0
+    assert dict(copy.properties) == {
+        **MESSAGE.properties,
+        "JMS_Sun_JMSJCA_OriginalJMSExpiration": 1_800_000_000_000,
+    }
+
+
+def sent(message: JmsMessage, refused: Callable[[JmsMessage], bool], **given: Any) -> JmsMessage:
+    """Return what arrives at a broker that refuses some messages."""
+    found: list[JmsMessage] = []
+
+    def send(letter: JmsMessage) -> None:
+        if refused(letter):
+            raise ConfigurationError("too much")
+        found.append(letter)
+
+    assert send_first(letters(message, ORIGIN, STATE, **given), send) is not None
+    (letter,) = found
+    read = original_of(letter)
+    assert read is not None
+    assert (read.origin.destination, read.message.message_id) == (ORIGIN.destination, "ID:1")
+    assert letter.body == message.body
+    return letter
+
+
+@pytest.mark.parametrize("redirect", [False, True])
+def test_what_is_too_long_is_shortened_and_what_nobody_takes_left_out(redirect: bool) -> None:
+    message = replace(
+        MESSAGE, properties={"huge": "x" * 10_100, "": "no name", "b\0": "1", "small": 5, "w": "\udc80"}
+    )
+    letter = sent(
+        message, lambda letter: "" in letter.properties, redirect=redirect, max_property_characters=10_000
+    )
+    assert len(str(letter.properties["huge"])) <= 9_000
+    assert (letter.properties["small"], letter.properties["w"]) == (5, "?")
+    assert not {"", "b\0"} & set(letter.properties)
+    assert letter.properties["JMS_Sun_JMSJCA_LeftOut"] == "shortened: 'huge', 'w'; left out: '', 'b\\x00'"
+    assert letter.correlation_id == "c-1"
+
+
+def test_of_many_properties_a_few_are_kept() -> None:
+    message = replace(MESSAGE, properties={f"p{number}": "v" for number in range(985)})
+    letter = sent(message, lambda letter: len(letter.properties) > 950)
+    note = (
+        "left out: 'p900', 'p901', 'p902', 'p903', 'p904', 'p905', 'p906', 'p907', 'p908', 'p909' and 75 more"
+    )
+    assert letter.properties["JMS_Sun_JMSJCA_LeftOut"] == note
+    assert letter.properties["p899"] == "v"
+    letter = sent(message, lambda letter: len(letter.properties) > 150)
+    assert [name for name in letter.properties if name.startswith("p")] == [
+        f"p{number}" for number in range(100)
+    ]
+
+
+def test_body_and_reason_are_what_is_left_at_last() -> None:
+    """Also of a message whose headers nobody takes."""
+    message = replace(MESSAGE, correlation_id="c" * 50_000, type="\0", properties={"a": "b"})
+    assert sent(message, lambda letter: letter.type is not None).properties["JMS_Sun_JMSJCA_LeftOut"] == (
+        "shortened: 'JMS_Sun_JMSJCA_OriginalJMSCorrelationID'; left out: 'correlation_id', 'type'"
+    )
+    letter = sent(message, lambda letter: "a" in letter.properties)
+    assert letter.properties["JMS_Sun_JMSJCA_ExceptionMessage"] == "no more"
+    assert letter.properties["JMS_Sun_JMSJCA_LeftOut"] == "everything but the body, and why it was moved"
+    assert (letter.correlation_id, letter.reply_to) == (None, None)
+    assert all(len(str(value)) <= 1_000 for value in letter.properties.values())
+
+
+def test_what_cannot_be_sent_at_all_says_what_the_first_attempt_said() -> None:
+    tried: list[int] = []
+
+    def send(_: JmsMessage) -> None:
+        tried.append(1)
+        raise ConfigurationError(f"refused {len(tried)}")
+
+    with pytest.raises(ConfigurationError, match="refused 1"):
+        send_first(letters(MESSAGE, ORIGIN, STATE), send)
+    assert len(tried) == 4
+
+
 def test_a_second_move_replaces_what_the_first_added() -> None:
     first = replace(copy_of(MESSAGE, ORIGIN, STATE), message_id="ID:9")
-    origin = Origin(destination=Destination.queue("dlq"))
+    origin = ConsumedFrom(destination=Destination.queue("dlq"))
     second = copy_of(first, origin, MessageState(seen=1), prefix=PropertyPrefix.LATER)
     assert second.properties == {
         "region": "eu",
@@ -147,7 +241,20 @@ def test_a_second_move_replaces_what_the_first_added() -> None:
         "_JMSJCA_OriginalDestinationType": "javax.jms.Queue",
         "_JMSJCA_OriginalJMSMessageID": "ID:9",
         "_JMSJCA_OriginalJMSCorrelationID": "c-1",
+        "_JMSJCA_OriginalJMSExpiration": 1_800_000_000_000,
     }
+
+
+def test_passwords_in_an_exception_are_not_sent() -> None:
+    """As in the URL of a database that a handler could not reach."""
+    text = "no answer from postgresql://shop:s3cret@db/orders (password=s3cret)\nfor a//b and me@here"
+    failure = Failure(class_names=("E",), message=text, stack_trace=f"line 1\n{text}")
+    for limit in (None, 1000):
+        letter = copy_of(MESSAGE, ORIGIN, MessageState(failure=failure), max_property_characters=limit)
+        assert not any("s3cret" in str(value) for value in letter.properties.values())
+        assert letter.properties["JMS_Sun_JMSJCA_ExceptionMessage"] == (
+            "no answer from postgresql://***@db/orders (password=***\nfor a//***@here"
+        )
 
 
 def test_a_long_stack_trace_loses_its_middle() -> None:
@@ -169,7 +276,7 @@ def test_shortening_counts_what_the_wire_takes(unit: str, limit: int) -> None:
         MESSAGE, ORIGIN, MessageState(failure=failure), max_property_characters=None
     ).properties
     assert len(str(properties["JMS_Sun_JMSJCA_ExceptionStackTrace"])) == 5000
-    origin = Origin(destination=Destination.queue("q"))
+    origin = ConsumedFrom(destination=Destination.queue("q"))
     copy = copy_of(
         JmsMessage.empty(), origin, MessageState(failure=failure), max_property_characters=limit * 2
     )

@@ -30,7 +30,7 @@ def test_it_reads_like_the_message_inside() -> None:
 
 @pytest.mark.parametrize("prefix", ["JMS_Sun_JMSJCA_", "_JMSJCA_"])
 def test_redelivery_properties_under_both_prefixes(prefix: str) -> None:
-    """J166, J169-J173."""
+    """J166, J169, J170, J171, J172, J173."""
     message = DeliveredMessage(
         JmsMessage.empty(),
         redelivery_count=3,

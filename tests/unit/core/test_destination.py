@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_jmsjca.core.administered import DestinationReference
+from airflow_provider_jmsjca.core.configuration.administered import DestinationReference
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.errors import ConfigurationError
 from tests.unit.core.texts import ANY_TEXT

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.administered import AdministeredObject, DestinationReference
-from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.destination_options import (
+from airflow_provider_jmsjca.core.configuration.administered import AdministeredObject, DestinationReference
+from airflow_provider_jmsjca.core.configuration.destination_options import (
     broker_options,
     check_options,
     prefetch_of,
     reference_text,
 )
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
@@ -81,7 +81,7 @@ def test_a_spec_passes_them_on_and_names_beat_objects_j91() -> None:
 
 
 def test_values_are_not_shown() -> None:
-    found = DestinationReference.parse("jmsjca://?name=queue://q&x-password=hunter2").resolve({})
+    found = DestinationReference.parse("jmsjca://?name=queue://q&x-note=hunter2").resolve({})
     assert "hunter2" not in repr(found)
     assert "hunter2" not in str(found)
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_jmsjca.core.copies.load_balancing import balanced_copy, published
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.load_balancing import balanced_copy, published
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.value_types import PropertyType, PropertyValue
+from airflow_provider_jmsjca.core.message.value_types import PropertyType, PropertyValue
 from airflow_provider_jmsjca.errors import PoisonMessageError
 
 TOPIC = Destination.topic("T1")

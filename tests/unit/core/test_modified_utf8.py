@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_jmsjca.core import modified_utf8
+from airflow_provider_jmsjca.core.message import modified_utf8
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))

@@ -34,10 +34,11 @@ def activation(fields: Mapping[str, object] | None = None, **more: object) -> La
 
 
 def test_higher_levels_win_j31_j38_j46_j66() -> None:
+    """J39."""
     layers = [
         connector(ConnectionURL="stomp://ra", UserName="ra", redelivery_handling="1:1"),
         factory(ConnectionURL="stomp://mcf", UserName="mcf"),
-        activation(ConnectionURL="stomp://spec"),
+        activation(ConnectionURL="stomp://spec", share_login=True),
     ]
     for order in permutations(layers):
         resolved = resolve(order)
@@ -69,6 +70,7 @@ def test_higher_levels_win_j31_j38_j46_j66() -> None:
     ],
 )
 def test_field_then_options_then_url_j113_c4(fields: dict[str, object], expected: str, origin: str) -> None:
+    """J95."""
     resolved = resolve([factory(**fields)])
     assert resolved["redelivery_handling"] == expected
     assert str(resolved.origin("redelivery_handling")) == origin
@@ -102,6 +104,7 @@ def test_other_options_yield_to_a_higher_field() -> None:
 
 
 def test_options_merge_by_level_j72_and_others_go_to_the_broker() -> None:
+    """J37, J44, J58."""
     resolved = resolve(
         [
             connector(Options="a=ra\nb=ra\nJMSJCA.NoXA=true"),
@@ -128,6 +131,7 @@ def test_lookup_takes_the_pools_url_j69() -> None:
 
 
 def test_lookup_of_a_pool_without_url_takes_the_connectors_j69() -> None:
+    """J32."""
     resolved = resolve(
         [connector(ConnectionURL="stomp://ra"), activation(ConnectionURL="lookup://prod")],
         {"prod": factory()},
@@ -147,6 +151,7 @@ def test_lookup_of_a_pool_without_url_takes_the_connectors_j69() -> None:
 def test_lookup_credentials_j70_j71(
     spec: dict[str, object], pool: dict[str, object], ra: dict[str, object], expected: tuple[str, str]
 ) -> None:
+    """J33, J34, J47, J48."""
     resolved = resolve(
         [connector(**ra), activation(spec, ConnectionURL="lookup://prod")],
         {"prod": factory(ConnectionURL="stomp://h", **pool)},
@@ -216,7 +221,7 @@ def test_an_overridden_url_takes_its_secrets_with_it() -> None:
     [
         (("u", "p"), ("stomp://mcf", "u", "p")),
         ((None, None), ("stomp://mcf", "m", "mp")),
-        (("stomp://h:1?option=value", None), ("stomp://h:1?option=value", "m", "mp")),
+        (("stomp://mcf:1?option=value", None), ("stomp://mcf:1?option=value", "m", "mp")),
         (
             ("stomp://h:1?option=value&username=u&password=p", None),
             ("stomp://h:1?option=value&username=u&password=p", "u", "p"),
@@ -227,6 +232,7 @@ def test_an_overridden_url_takes_its_secrets_with_it() -> None:
 def test_outbound_credentials_and_overloaded_user_name_j75_j76_j78_j79(
     call: tuple[str | None, str | None], expected: tuple[str, str, str]
 ) -> None:
+    """J39, J40."""
     resolved = resolve(
         [
             connector(ConnectionURL="stomp://ra", UserName="r", Password="rp"),
@@ -261,6 +267,67 @@ def test_inbound_credentials_j77() -> None:
     ra = connector(UserName="r", Password="rp")
     assert resolve([ra, activation(UserName="s", Password="sp")])["username"] == "s"
     assert resolve([ra, activation()])["username"] == "r"
+
+
+LED_AWAY = [
+    ("stomp://prod", "stomp://elsewhere", "names another host, elsewhere"),
+    ("stomp://prod:1", "stomp://PROD:2", None),  # another port of the host
+    ("stomp://a,b", "stomp://b,a", None),
+    ("stomp://a,b", "stomp://b,c", "names another host, c"),
+    ("stomp+ssl://prod", "stomp://prod", "has no TLS (stomp://)"),
+    ("stomp+ssl://prod", "stomp+ssl://prod?verify=false", "doesn't check the broker's certificate (verify)"),
+    ("stomp+ssl://prod?verify=false", "stomp+ssl://prod", None),
+    ("stomp://prod", "stomp+ssl://prod", None),
+    ("stomp://prod", "vm://tests", None),  # leads nowhere
+]
+
+
+@pytest.mark.parametrize(("known", "given", "why"), LED_AWAY)
+@pytest.mark.parametrize("of_call", [False, True])
+def test_credentials_are_not_led_away_unasked(
+    known: str, given: str, why: str | None, *, of_call: bool
+) -> None:
+    """The login of a connection is meant for its broker, and not for one that a DAG names."""
+
+    def resolved(url: str) -> Resolved:
+        above = call_layer(url, None) if of_call else activation(connection_url=url)
+        return resolve([factory(connection_url=known, username="app", password="hunter2"), above])
+
+    if why is None:
+        assert resolved(given)["password"] == "hunter2"
+        return
+    with pytest.raises(ConfigurationError) as caught:
+        resolved(given)
+    assert why in str(caught.value)
+    assert "username and password of connection 'prod' would be sent" in str(caught.value)
+    assert "share_login" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    asked = given + ("&" if "?" in given else "?") + "JMSJCA.share_login=true"
+    assert resolved(asked)["password"] == "hunter2"
+    own = given + ("&" if "?" in given else "?") + "username=u&password=hunter3"
+    assert resolved(own)["password"] == "hunter3"
+
+
+def test_one_credential_that_would_be_led_away_is_enough() -> None:
+    below = factory(connection_url="stomp://prod", username="app", password="hunter2")
+    with pytest.raises(ConfigurationError, match="where password of connection 'prod' would be sent"):
+        resolve([below, activation(connection_url="stomp://elsewhere", username="me")])
+
+
+def test_what_a_connection_allows_holds_for_every_spec_and_one_without_an_address_allows_all() -> None:
+    there = activation(connection_url="stomp://elsewhere")
+    for allowed in (
+        factory(connection_url="stomp://prod", username="app", share_login=True),
+        factory(username="app"),
+    ):
+        assert resolve([allowed, there])["username"] == "app"
+
+
+def test_a_connection_that_is_looked_up_brings_its_own_login() -> None:
+    other = factory("other", connection_url="stomp://elsewhere", username="other")
+    below = factory(connection_url="stomp://prod", username="app", password="hunter2")
+    resolved = resolve([below, activation(connection_url="lookup://other")], {"other": other})
+    assert (resolved["username"], resolved["password"]) == ("other", None)
 
 
 def test_selector_option_j178_j104() -> None:
@@ -329,7 +396,7 @@ def test_all_faults_of_all_levels_at_once() -> None:
         "connection 'prod': connection URL: port 0 of host 'h' is none, expected 1 to 65535",
         "connection 'prod': connection URL: unknown option JMSJCA.foo (did you mean JMSJCA.NoXA?)",
         "activation orders: BatchSize: got 'x', expected a whole number, 0 or more",
-        "activation orders: URL, JMSJCA.sep: it has a meaning only at the start of an Options text",
+        "activation orders: URL, JMSJCA.sep: it has a meaning only in an Options text",
         (
             "connection 'a': idle_timeout: got 'soon', expected a number of seconds, "
             "or one with a unit such as 500ms, 30s or 5m"

@@ -107,6 +107,6 @@ _VARIABLES = st.sampled_from(
 def test_any_section_and_environment_are_read_or_refused(
     section: dict[str, str], environment: dict[str, str]
 ) -> None:
-    """J32-J37, J97-J100: entries of `[jmsjca]` and environment variables."""
+    """Entries of `[jmsjca]` and environment variables."""
     with contextlib.suppress(ConfigurationError):
         _explained(resolve([connector_layer(section, environment)]), {Level.CONNECTOR})

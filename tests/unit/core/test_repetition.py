@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_jmsjca.core.repetition import pause
+from airflow_provider_jmsjca.core.backoff import pause
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.administered import AdministeredObject, DestinationReference
+from airflow_provider_jmsjca.core.configuration.administered import AdministeredObject, DestinationReference
 from airflow_provider_jmsjca.core.explain import explain
 from airflow_provider_jmsjca.core.options import option_by_field, parse_options, read_value
 from airflow_provider_jmsjca.core.precedence import Layer, Level, call_layer, connector_layer, resolve

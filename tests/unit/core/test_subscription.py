@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_jmsjca.core.configuration.subscription import SubscriptionName
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.subscription import SubscriptionName
 from airflow_provider_jmsjca.errors import ConfigurationError
 from tests.unit.core.texts import ANY_TEXT
 

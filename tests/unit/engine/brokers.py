@@ -60,6 +60,10 @@ class LesserConnection:
     def state(self) -> ConnectionState:
         return self._inner.state
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return self._inner.secrets
+
     def on_lost(self, callback: OnLost) -> None:
         self._inner.on_lost(callback)
 

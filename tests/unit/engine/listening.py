@@ -17,11 +17,11 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.calls import Handler, RecordFunction
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.fates import Subscribes
-from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings, listener_settings
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, Subscribes, listener_settings
+from airflow_provider_jmsjca.engine.delivering.threaded.calls import Handler
+from airflow_provider_jmsjca.store.base import Store
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker, broker
@@ -65,7 +65,7 @@ class Site:
         self.attempts: list[tuple[Any, int]] = []
         self.threads: list[int] = []
         self._lock = threading.Lock()
-        self._started: list[Activation] = []
+        self._started: list[PlainActivation] = []
 
     def send(self, *bodies: str, to: Destination = ORDERS, **properties: Any) -> None:
         connection = connect(self.settings)
@@ -90,10 +90,11 @@ class Site:
         changes: dict[str, Any] | None = None,
         park: bool = False,
         confirm: bool = False,
-        record: RecordFunction | None = None,
+        store: Store | None = None,
         subscribes: Subscribes | None = None,
+        balanced: bool = False,
         **spec: Any,
-    ) -> Activation:
+    ) -> PlainActivation:
         """Return an activation that notes every delivery before its handler gets it."""
 
         def noting(delivery: Any) -> None:
@@ -103,17 +104,18 @@ class Site:
         settings = self.listener_settings(park=park, confirm=confirm, subscribes=subscribes, **spec)
         settings = replace(
             settings,
+            balanced=balanced,
+            store=store,
             delivery=replace(
                 settings.delivery,
                 outage=replace(settings.delivery.outage, backoff=_AT_ONCE),
-                **(changes or {}),
+                **({"record_attempts": store is not None} | (changes or {})),
             ),
         )
-        made = Activation(
+        made = PlainActivation(
             settings,
             connect_with or functools.partial(connect, self.settings),
             noting,
-            record=record,
             chance=lambda: 0.0,
         )
         self._started.append(made)

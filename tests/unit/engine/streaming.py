@@ -15,11 +15,11 @@ from airflow_provider_jmsjca.core.delivery import DeliverySettings, OutageSettin
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import MoveTarget, RedeliveryHandling
-from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
-from airflow_provider_jmsjca.engine.once import Once
-from airflow_provider_jmsjca.engine.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.stream import DeliveryStream, StreamDelivery
+from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
+from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
+from airflow_provider_jmsjca.engine.delivering.seen import Once
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.memory import Broker, broker
@@ -110,6 +110,33 @@ async def until(condition: Callable[[], object], seconds: float = 5) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
         await asyncio.sleep(0.005)
+
+
+async def until_noticed(stream: DeliveryStream) -> None:
+    """Wait until the stream knows that its connection is lost."""
+    await until(lambda: stream._driver is not None and not stream._driver.admission.intake.open)
+
+
+@contextlib.asynccontextmanager
+async def watching_turns() -> AsyncIterator[list[float]]:
+    """Yield the seconds of processor time that the loop's thread works before others get a turn, growing.
+
+    What a busy machine takes from the thread is not in it; nor are waits: that nothing waits in the loop
+    is for other tests.
+    """
+    turns: list[float] = []
+
+    async def watch() -> None:
+        while True:
+            begin = time.thread_time()
+            await asyncio.sleep(0.001)
+            turns.append(time.thread_time() - begin)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield turns
+    finally:
+        watching.cancel()
 
 
 def run(work: Coroutine[object, object, None]) -> None:

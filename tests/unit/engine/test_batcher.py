@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -14,22 +14,21 @@ import pytest
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
-from airflow_provider_jmsjca.engine.batch_spec import BatchSpec, CollectResult, EndReason
-from airflow_provider_jmsjca.engine.batcher import Connect, collect
-from airflow_provider_jmsjca.engine.connector import RetryPolicy, open_connection
+from airflow_provider_jmsjca.engine.collecting import batcher
+from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, CollectResult, EndReason
+from airflow_provider_jmsjca.engine.collecting.batcher import ConnectUnlessStopped, collect
+from airflow_provider_jmsjca.engine.connecting.connector import RetryPolicy, open_connection
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
     ConfigurationError,
     ConnectionLostError,
     JmsError,
-    PoisonMessageError,
     SpoolError,
     TransientBrokerError,
 )
-from airflow_provider_jmsjca.spark.manifest import Manifest
-from airflow_provider_jmsjca.spark.row_reader import StoredMessage, table_to_messages
-from airflow_provider_jmsjca.spark.row_writer import Row
-from airflow_provider_jmsjca.spark.spool import SpoolBatch
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.rows import Row, StoredMessage, table_to_messages
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports.base import (
     Connection,
     ConnectionSettings,
@@ -80,7 +79,7 @@ def run(
     spool: Path,
     what: BatchSpec,
     *,
-    connect: Connect = CONNECT,
+    connect: ConnectUnlessStopped = CONNECT,
     stop: threading.Event | None = None,
     name: str = "b1",
 ) -> CollectResult:
@@ -145,6 +144,64 @@ def test_an_empty_destination_makes_an_empty_batch(tmp_path: Path) -> None:
 def test_large_bodies_make_smaller_segments(tmp_path: Path) -> None:
     send(range(100, 109))
     assert run(tmp_path, spec(segment_bytes=9)).segments == 3
+
+
+@pytest.mark.usefixtures("orders")
+def test_large_properties_make_smaller_segments(tmp_path: Path) -> None:
+    connection = MemoryTransport().connect(SETTINGS)
+    large = JmsMessage.text("", properties={"p": "x" * 999})
+    connection.send(Outgoing(destination=ORDERS, message=large) for _ in range(9))
+    connection.close()
+    assert run(tmp_path, spec(segment_bytes=3000)).segments == 3
+
+
+@pytest.fixture
+def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three messages of a digit are what fits in memory."""
+    monkeypatch.setattr(batcher, "_GROUP_BYTES", 3)
+
+
+@pytest.mark.usefixtures("few_bytes")
+def test_a_segment_is_written_while_it_is_collected(orders: Broker, tmp_path: Path) -> None:
+    send(range(10))
+    seen: list[int] = []
+
+    class Watching(SpoolBatch):
+        def add(self, rows: Sequence[Row]) -> None:
+            super().add(rows)
+            seen.append(len(rows))
+            assert orders.depth("orders") == 10, "acknowledged before it was sealed"
+            assert not list(self.folder.glob("segment-*"))
+
+    with Watching(tmp_path, "b1", source=str(ORDERS), activation="a") as batch:
+        result = collect(CONNECT, batch, spec(max_messages=10), stop=threading.Event())
+    assert seen == [3, 3, 3]
+    assert (result.rows, result.segments) == (10, 1)
+    assert [item.position for item in stored(tmp_path)] == list(range(10))
+    assert bodies(tmp_path) == list(range(10))
+
+
+@pytest.mark.usefixtures("few_bytes")
+def test_what_was_written_of_a_segment_is_given_up_with_the_connection(
+    orders: Broker, tmp_path: Path
+) -> None:
+    send(range(10))
+    added: list[int] = []
+
+    class Killing(SpoolBatch):
+        def add(self, rows: Sequence[Row]) -> None:
+            super().add(rows)
+            added.append(len(rows))
+            if len(added) == 2:
+                orders.kill()
+                orders.restart()
+
+    with Killing(tmp_path, "b1", source=str(ORDERS), activation="a") as batch:
+        result = collect(CONNECT, batch, spec(max_messages=10), stop=threading.Event())
+        assert not list(batch.folder.glob(".tmp-*"))
+    assert (result.rows, result.reconnects, result.duplicates) == (10, 1, 0)
+    assert sorted(bodies(tmp_path)) == list(range(10))
+    assert orders.depth("orders") == 0
 
 
 def test_a_finished_batch_is_not_touched(orders: Broker, tmp_path: Path) -> None:
@@ -393,7 +450,7 @@ class Spoiling:
             on_received(received)
 
         def fail() -> JmsMessage:
-            raise PoisonMessageError("byte 0 is not UTF-8")
+            raise ConfigurationError("byte 0 is not UTF-8")
 
         return self._connection.consume(subscription, spoil)
 
@@ -409,7 +466,8 @@ def test_messages_that_cannot_be_decoded_are_stored_as_they_came(orders: Broker,
     assert (result.rows, result.undecodable, result.left) == (9, 3, 0)
     spoiled = [item for item in stored(tmp_path) if item.undecodable]
     assert [(item.message.body_kind, item.message.body, item.undecodable) for item in spoiled] == [
-        (BodyKind.BYTES, body, "byte 0 is not UTF-8") for body in (b"\xff0", b"\xff3", b"\xff6")
+        (BodyKind.BYTES, body, "the message can't be decoded: ConfigurationError: byte 0 is not UTF-8")
+        for body in (b"\xff0", b"\xff3", b"\xff6")
     ]
     assert orders.depth("orders") == 0
 

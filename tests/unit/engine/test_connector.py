@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.engine.connector import RetryPolicy, open_connection
+from airflow_provider_jmsjca.engine.connecting.connector import RetryPolicy, open_connection
 from airflow_provider_jmsjca.errors import AuthenticationError, JmsError, TransientBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState

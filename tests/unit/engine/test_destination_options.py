@@ -8,13 +8,12 @@ from uuid import uuid4
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.administered import DestinationReference
+from airflow_provider_jmsjca.core.configuration.administered import DestinationReference
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.connection import JmsConnection
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
-from airflow_provider_jmsjca.engine.session import AcknowledgeMode
-from airflow_provider_jmsjca.engine.session_rules import SessionRules
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection, SessionRules
+from airflow_provider_jmsjca.engine.session.session import AcknowledgeMode
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
@@ -54,6 +53,7 @@ def test_options_of_another_broker_are_refused_by_a_session_j91(connection: JmsC
 
 
 def test_a_listener_takes_the_prefetch_of_the_destination_j91() -> None:
+    """W29."""
     spec = ActivationSpec(destination="jmsjca://?name=queue://orders&prefetch=7", prefetch=40)
     subscription = listener_settings(spec).subscription
     assert subscription.prefetch == 7

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.direct import DirectWay
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.threaded.dispatcher import DirectWay
 from airflow_provider_jmsjca.errors import PermanentBrokerError
 from airflow_provider_jmsjca.transports.base import Received
-from airflow_provider_jmsjca.transports.memory.consumer import MemoryConsumer
+from airflow_provider_jmsjca.transports.memory.connection import MemoryConsumer
 from tests.unit.engine.listening import QUICK, Site, until
 
 
@@ -71,7 +71,7 @@ def test_a_slow_handler_is_rolled_back_w22(site: Site, caplog: pytest.LogCapture
         if delivery.redelivery_count == 0:
             until(lambda: "took too long" in caplog.text)
 
-    timeout = {"transaction_timeout": timedelta(milliseconds=50)}
+    timeout = {"transaction_timeout": timedelta(milliseconds=500)}
     counts = site.activation(slow, changes=timeout).run(idle_for=QUICK)
     assert (counts.rolled_back, counts.committed) == (1, 1)
 

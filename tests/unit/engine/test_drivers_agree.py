@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.errors import PoisonMessageError
 from tests.unit.engine import listening, streaming
 

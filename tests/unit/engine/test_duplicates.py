@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from airflow_provider_jmsjca.core.load_balancing import with_origin
+import pytest
+
+from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.batch_spec import EndReason
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.duplicates import Duplicates
-from airflow_provider_jmsjca.engine.listener import Activation
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.seen import Duplicates
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing, Received
 from tests.unit.engine.listening import ORDERS, QUICK, Site, every_mode, nothing, until
@@ -32,7 +35,7 @@ def test_a_message_of_a_known_id_is_acknowledged_and_not_delivered_i17(
     site: Site, mode: dict[str, Any]
 ) -> None:
     """Also when other messages came in between, which the adapter missed."""
-    activation = site.activation(nothing, duplicate_event_elimination=True, **mode)
+    activation = site.activation(nothing, duplicate_event_elimination=True, balanced=True, **mode)
     activation.start()
     send(site, ("a", "ID:1"), ("b", "ID:2"), ("c", "ID:3"))
     until(lambda: activation.counts.committed == 3)
@@ -47,7 +50,7 @@ def test_a_message_of_a_known_id_is_acknowledged_and_not_delivered_i17(
 @every_mode
 def test_what_came_again_came_all_the_same(site: Site, mode: dict[str, Any]) -> None:
     """A broker that sends again what it forgot keeps a listener from being idle, however long it takes."""
-    activation = site.activation(nothing, duplicate_event_elimination=True, **mode)
+    activation = site.activation(nothing, duplicate_event_elimination=True, balanced=True, **mode)
     activation.start()
     send(site, ("a", "ID:1"))
     until(lambda: activation.counts.committed == 1)
@@ -71,7 +74,7 @@ def test_one_that_comes_while_its_like_is_in_hand_waits_for_it(site: Site, mode:
     def hold(_: Delivery) -> None:
         handled.wait(5)
 
-    activation = site.activation(hold, duplicate_event_elimination=True, **mode)
+    activation = site.activation(hold, duplicate_event_elimination=True, balanced=True, **mode)
     send(site, ("a", "ID:1"), ("a again", "ID:1"), ("and again", "ID:1"))
     activation.start()
     until(lambda: site.got)
@@ -89,7 +92,7 @@ def test_a_failure_is_not_handled_and_one_moved_may_come_back(site: Site) -> Non
             raise ValueError("no stock")
 
     activation = site.activation(
-        fail, duplicate_event_elimination=True, redelivery_handling="2:move(queue:dlq)"
+        fail, duplicate_event_elimination=True, balanced=True, redelivery_handling="2:move(queue:dlq)"
     )
     send(site, ("bad", "ID:1"))
     activation.start()
@@ -109,7 +112,11 @@ def test_what_waited_for_one_that_was_moved_has_its_turn(site: Site) -> None:
 
     send(site, ("bad", "ID:1"), ("good", "ID:1"), ("good again", "ID:1"))
     counts = site.activation(
-        fail, duplicate_event_elimination=True, concurrency_mode="cc", redelivery_handling="2:move(queue:dlq)"
+        fail,
+        duplicate_event_elimination=True,
+        balanced=True,
+        concurrency_mode="cc",
+        redelivery_handling="2:move(queue:dlq)",
     ).run(idle_for=QUICK)
     assert (site.got, site.bodies("dlq")) == (["bad", "bad", "good"], ["bad"])
     assert (counts.committed, counts.moved, counts.repeated) == (1, 1, 1)
@@ -123,7 +130,7 @@ def test_an_outage_lets_go_of_what_waited(site: Site) -> None:
             site.broker.restart()
 
     send(site, ("a", "ID:1"), ("a again", "ID:1"), ("b", "ID:2"))
-    counts = site.activation(kill_once, duplicate_event_elimination=True).run(idle_for=QUICK)
+    counts = site.activation(kill_once, duplicate_event_elimination=True, balanced=True).run(idle_for=QUICK)
     assert site.got == ["a", "a", "b"]
     assert (counts.committed, counts.repeated, site.broker.depth("orders")) == (2, 1, 0)
 
@@ -134,6 +141,7 @@ def test_in_batches_and_in_progress(site: Site) -> None:
     counts = site.activation(
         nothing,
         duplicate_event_elimination=True,
+        balanced=True,
         in_progress_destination="working",
         concurrency_mode="cc",
         endpoint_pool_max_size=1,
@@ -184,7 +192,7 @@ def _received(stand_in: object) -> Received:
 def test_a_duplicate_takes_no_place_from_those_behind_it(site: Site) -> None:
     """A message was parked, so the limit has room for one more; a duplicate stands first in line."""
     send(site, ("a", "ID:1"), ("later", "ID:2"), ("a again", "ID:1"), ("b", "ID:3"))
-    calls: list[Activation] = []
+    calls: list[PlainActivation] = []
 
     def handler(delivery: Delivery) -> None:
         if delivery.body == "a":
@@ -196,9 +204,46 @@ def test_a_duplicate_takes_no_place_from_those_behind_it(site: Site) -> None:
     pool = {"concurrency_mode": "cc", "endpoint_pool_max_size": 2}
     calls.append(
         site.activation(
-            handler, duplicate_event_elimination=True, park=True, redelivery_handling="1:6000", **pool
+            handler,
+            duplicate_event_elimination=True,
+            balanced=True,
+            park=True,
+            redelivery_handling="1:6000",
+            **pool,
         )
     )
     counts = calls[0].run(max_messages=2, run_for=timedelta(seconds=5))
     assert calls[0].ended_by is EndReason.COUNT
     assert (counts.committed, counts.parked, counts.repeated) == (2, 1, 1)
+
+
+@every_mode
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"_JMSJCA_ParkedRedeliveryCount": 0, "_JMSJCA_ParkedJMSMessageID": "{victim}"},
+        {
+            "_JMSJCA_PublishedJMSDestination": "queue://orders",
+            "_JMSJCA_PublishedJMSMessageID": "{victim}",
+        },
+    ],
+    ids=["parked", "published"],
+)
+def test_nobody_names_the_id_of_a_message_that_is_yet_to_come(
+    site: Site, mode: dict[str, Any], forged: dict[str, Any]
+) -> None:
+    site.send("probe", "first")
+    ids = [re.fullmatch(r"(.*?)(\d+)", str(each.message_id)) for each in site.broker.messages("orders")]
+    (stem, number), (_, next_number) = (each.groups() for each in ids if each is not None)
+    victim = f"{stem}{int(number) + 3 * (int(next_number) - int(number))}"
+    activation = site.activation(nothing, duplicate_event_elimination=True, **mode)
+    activation.start()
+    until(lambda: activation.counts.committed == 2)
+    named = {name: victim if value == "{victim}" else value for name, value in forged.items()}
+    site.send("forged", **named)
+    until(lambda: activation.counts.committed == 3)
+    site.send("victim")
+    until(lambda: site.broker.depth("orders") == 0)
+    until(lambda: activation.counts.committed == 4)
+    assert site.got == ["probe", "first", "forged", "victim"]
+    assert activation.counts.repeated == 0

@@ -22,11 +22,15 @@ from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.batch_spec import EndReason
-from airflow_provider_jmsjca.engine.every_member import EveryMemberActivation
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
-from airflow_provider_jmsjca.engine.load_balancing import load_balancing
-from airflow_provider_jmsjca.engine.members import every_member, member_settings, settings_of
+from airflow_provider_jmsjca.engine.activations.every_member import (
+    EveryMemberActivation,
+    every_member,
+    member_settings,
+    settings_of,
+)
+from airflow_provider_jmsjca.engine.activations.shared_subscription import load_balancing
+from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -219,7 +223,7 @@ def test_batches(cluster: Cluster) -> None:
 
 
 def test_selectors_dead_letters_and_what_is_sent_stay_at_their_member(cluster: Cluster) -> None:
-    """J137, J57: `$`, the selector and the transaction are those of the message's own broker."""
+    """J135, J57: `$`, the selector and the transaction are those of the message's own broker."""
 
     def handle(delivery: Any) -> None:
         delivery.send("queue://out", JmsMessage.text(delivery.body))
@@ -457,7 +461,7 @@ def test_it_starts_again_and_counts_anew(cluster: Cluster) -> None:
 
 
 def test_a_topic_reaches_a_subscriber_on_each_member(cluster: Cluster) -> None:
-    """W46: what each member publishes is handled once for each; durable ones have client ids of their own."""
+    """W32, W46: what a member publishes is handled once; durable ones have client ids of their own."""
     settings = replace(cluster.settings, client_id="risk")
     activation = cluster.activation(
         settings=settings,
@@ -485,7 +489,7 @@ def test_one_host_is_one_member() -> None:
 
 
 def test_management_shows_all_and_each(cluster: Cluster) -> None:
-    """J116-J120."""
+    """J116, J117, J118, J120."""
     activation = cluster.activation()
     assert activation.operate("getStatus") == "Down"
     activation.operate("start")

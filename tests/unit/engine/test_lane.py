@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_provider_jmsjca.engine.threads import Lane
+from airflow_provider_jmsjca.engine.connecting.threads import Lane
 from tests.unit.engine import streaming
 
 
@@ -72,18 +72,31 @@ def test_where_no_thread_can_be_started_it_is_tried_again(
 
 
 def test_a_stream_goes_on_when_there_are_threads_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[str] = []
+
+    def refuse_and_note(thread: threading.Thread) -> None:
+        refused.extend(["no"] if thread.name == "jms-engine" else [])
+        refuse(thread)
+
+    def none_runs() -> bool:
+        return all(thread.name != "jms-engine" for thread in threading.enumerate())
+
     async def work() -> None:
         site = streaming.Site()
         site.send("a")
         async with site.streaming() as stream:
             with monkeypatch.context() as crowded:
-                crowded.setattr(threading.Thread, "start", refuse)
-                assert await streaming.nothing_comes(stream)
-            delivery = await streaming.one(stream)
+                crowded.setattr(threading.Thread, "start", refuse_and_note)
+                waiting = asyncio.ensure_future(streaming.one(stream))
+                await streaming.until(lambda: refused)
+                assert not waiting.done()
+            delivery = await waiting
+            await streaming.until(none_runs)  # one that runs still would settle, without a new thread
+            refused.clear()
             with monkeypatch.context() as crowded:
-                crowded.setattr(threading.Thread, "start", refuse)
+                crowded.setattr(threading.Thread, "start", refuse_and_note)
                 delivery.returned()
-                await asyncio.sleep(0.05)
+                await streaming.until(lambda: refused)
                 assert site.bodies() == ["a"]
             await streaming.until(lambda: not site.bodies())
 

@@ -12,15 +12,17 @@ import pytest
 from airflow_provider_jmsjca.core.delivered import DeliveredMessage
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivery import ContextFilter, Delivery
+from airflow_provider_jmsjca.engine.delivering.delivery import ContextFilter, Delivery
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Subscription
 from tests.unit.engine.brokers import ConfirmingConnection
-from tests.unit.engine.listening import QUICK, Site, every_mode, nothing, until
+from tests.unit.engine.listening import ORDERS, QUICK, Site, every_mode, fail, nothing, until
 
 
 @every_mode
 def test_what_the_handler_returns_from_is_settled(site: Site, mode: dict[str, Any]) -> None:
-    """J81-J84."""
+    """J81, J82, J83."""
     site.send(*map(str, range(50)))
     counts = site.activation(nothing, **mode).run(idle_for=QUICK)
     assert sorted(site.got, key=int) == [str(number) for number in range(50)]
@@ -39,7 +41,7 @@ def test_every_message_is_wrapped_j174(site: Site, wrapping: int) -> None:
 
 
 def test_serial_keeps_the_order(site: Site) -> None:
-    """J81."""
+    """W34, J81."""
     site.send(*map(str, range(200)))
     site.activation(nothing).run(max_messages=200)
     assert site.got == [str(number) for number in range(200)]
@@ -47,7 +49,7 @@ def test_serial_keeps_the_order(site: Site) -> None:
 
 @every_mode
 def test_an_exception_rolls_back_and_the_message_is_delivered_again(site: Site, mode: dict[str, Any]) -> None:
-    """J129, J130, J170, W36: counted from the second sighting."""
+    """C1, P4, W9, J129, J130, J170, W36: counted from the second sighting."""
     site.send("a")
 
     def third_time_lucky(delivery: Delivery) -> None:
@@ -76,7 +78,7 @@ def test_rollback_only_rolls_back(site: Site, mode: dict[str, Any]) -> None:
 
 @every_mode
 def test_what_is_sent_goes_with_the_commit(site: Site, mode: dict[str, Any]) -> None:
-    """J123, J127: not with the rollback."""
+    """J28, P1, J123, J127: not with the rollback."""
     site.send("a")
 
     def forward(delivery: Delivery) -> None:
@@ -180,9 +182,9 @@ def test_transaction_timeout_rolls_back(site: Site, mode: dict[str, Any]) -> Non
 
     def slow_once(delivery: Delivery) -> None:
         if delivery.redelivery_count == 0:
-            threading.Event().wait(0.2)
+            threading.Event().wait(0.6)
 
-    changes = {"transaction_timeout": timedelta(seconds=0.1)}
+    changes = {"transaction_timeout": timedelta(seconds=0.5)}
     activation = site.activation(slow_once, changes=changes, **mode)
     counts = activation.run(idle_for=QUICK)
     assert site.attempts == [("a", 0), ("a", 1)]
@@ -222,7 +224,7 @@ def test_context_name_is_on_the_lines_about_a_delivery(site: Site, caplog: pytes
                 delivery.send("queue://dlq", JmsMessage.text("x"))
                 delivery.redelivery_handling = "3:5000"
 
-    changes = {"transaction_timeout": timedelta(seconds=0.1)}
+    changes = {"transaction_timeout": timedelta(seconds=0.5)}
     activation = site.activation(handle, context_name="Billing", changes=changes)
     activation.start()
     until(lambda: said("delayed for 5000 ms"))
@@ -235,7 +237,10 @@ def test_context_name_is_on_the_lines_about_a_delivery(site: Site, caplog: pytes
     for text in of_delivery:
         assert [name for line, name in lines.items() if text in line] == ["Billing"], text
     others = [line.partition(" ")[2] for line, name in lines.items() if not name]
-    assert others == [f"is connected to memory at {site.broker.name}", "message delivery stops: told to stop"]
+    assert others == [
+        f"is consuming from memory at {site.broker.name}",
+        "message delivery stops: told to stop",
+    ]
 
 
 def test_context_tells_who_where_and_how_often(site: Site) -> None:
@@ -252,7 +257,7 @@ def test_context_tells_who_where_and_how_often(site: Site) -> None:
 
 
 def test_never_more_than_max_messages(site: Site) -> None:
-    """Issue 5 item 12: what is rolled back isn't counted, and the rest stays on the queue."""
+    """What is rolled back isn't counted, and the rest stays on the queue."""
     site.send(*map(str, range(30)))
 
     def sometimes(delivery: Delivery) -> None:
@@ -307,24 +312,35 @@ def test_statistics_under_the_keys_of_jmsjca(site: Site) -> None:
     assert found["D(s0)"] == 1
 
 
-def test_attempts_are_recorded_before_the_handler_is_called(site: Site) -> None:
-    """DESIGN rule 2: the stored count is what the handler sees; otherwise it waits."""
-    site.send("a")
-    asked: list[str | None] = []
-
-    def record(message_id: str | None) -> int:
-        asked.append(message_id)
-        assert site.got == []
-        if len(asked) == 1:
-            raise OSError("the store is away")
-        return 5
-
-    activation = site.activation(nothing, changes={"record_attempts": True}, record=record)
-    activation.run(max_messages=1)
-    assert site.attempts == [("a", 4)]
-    assert asked == [asked[0], asked[0]]
-
-
 def test_recording_needs_something_to_record_with(site: Site) -> None:
     with pytest.raises(ConfigurationError, match="record_attempts"):
         site.activation(nothing, changes={"record_attempts": True})
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_the_first_failure_here_stands_in_the_log_with_its_traceback(
+    site: Site, caplog: pytest.LogCaptureFixture, before: int
+) -> None:
+    """Also of a message that another process had before."""
+    site.send("a")
+    held: list[Any] = []
+    for _ in range(before):
+        connection = connect(site.settings)
+        connection.consume(Subscription(destination=ORDERS), held.append)
+        until(lambda: held)
+        held.clear()
+        connection.close()
+    counts = site.activation(fail, redelivery_handling=f"{before + 3}:delete").run(
+        idle_for=QUICK, run_for=timedelta(seconds=5)
+    )
+    assert counts.deleted == 1
+    raised = [each for each in caplog.records if "the handler raised" in each.getMessage()]
+    assert [each.exc_info is not None for each in raised] == [True] + [False] * (len(raised) - 1)
+    assert len(raised) == 3
+
+
+def test_a_delivery_is_sent_on_as_it_was_received(site: Site) -> None:
+    site.send("a", region="eu")
+    site.activation(lambda delivery: delivery.send("queue://next", delivery)).run(max_messages=1)
+    (sent,) = site.broker.messages("next")
+    assert (sent.body, sent.properties["region"], sent.destination) == ("a", "eu", Destination.queue("next"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from tests.unit.engine.brokers import LesserConnection
 from tests.unit.engine.listening import MODES, QUICK, Site, every_mode, nothing, until
 
@@ -51,7 +51,7 @@ def test_serial_and_topics_run_one_at_a_time() -> None:
 
 @pytest.mark.parametrize(("kind", "receivers"), [("queue", 4), ("topic", 1)])
 def test_sync_has_receivers_of_its_own(site: Site, kind: str, receivers: int) -> None:
-    """J83, J84: on a topic each would get every message."""
+    """W7, J83, J84: on a topic each would get every message."""
     spec = {"destination_type": kind, "concurrency_mode": "sync", "endpoint_pool_max_size": 4}
     connection = LesserConnection(site.broker)
     activation = site.activation(nothing, connect_with=lambda: connection, **spec)
@@ -67,7 +67,7 @@ def test_sync_has_receivers_of_its_own(site: Site, kind: str, receivers: int) ->
 
 
 def test_a_slow_handler_does_not_hold_up_the_others(site: Site) -> None:
-    """Issue 5: cc hands what has come to whoever is free."""
+    """Mode cc hands what has come to whoever is free."""
     release = threading.Event()
     site.send("slow", *map(str, range(20)))
 
@@ -83,7 +83,7 @@ def test_a_slow_handler_does_not_hold_up_the_others(site: Site) -> None:
 
 
 def test_the_pool_grows_with_work_and_shrinks_when_idle(site: Site) -> None:
-    """J63, J117, W1-W3: initial and most threads, idle timeout."""
+    """J63, J117, W1, W2, W3: initial and most threads, idle timeout."""
     release = threading.Event()
     activation = site.activation(
         lambda _: release.wait(5) and None,

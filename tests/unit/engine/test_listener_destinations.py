@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.batch_spec import EndReason
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.listener import Activation
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError, PermanentBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Consumer, OnReceived, Outgoing, Received, Subscription
@@ -47,7 +47,7 @@ class Counting(MemoryConnection):
         return super().consume(subscription, counted)
 
 
-def when_all_are_here(site: Site, expected: int, **spec: Any) -> Activation:
+def when_all_are_here(site: Site, expected: int, **spec: Any) -> PlainActivation:
     """Return an activation that finishes the first message once all have come."""
     connection = Counting(site.broker, site.settings)
     return site.activation(
@@ -59,7 +59,7 @@ def when_all_are_here(site: Site, expected: int, **spec: Any) -> Activation:
 
 
 def test_the_worked_example(site: Site) -> None:
-    """I4-I6: A=2, B=1, C=5, PollQuantity=2: A, B, C, A, (B empty), C; C keeps 3."""
+    """I4, I5, I6: A=2, B=1, C=5, PollQuantity=2: A, B, C, A, (B empty), C; C keeps 3."""
     expected = fill(site, A=2, B=1, C=5)
     counts = when_all_are_here(site, expected, poll_quantity=2).run(max_messages=5)
     assert site.got == ["A1", "B1", "C1", "A2", "C2"]
@@ -76,7 +76,7 @@ def test_what_is_kept_has_its_turn_later(site: Site) -> None:
 
 @every_mode
 def test_every_destination_is_consumed(site: Site, mode: dict[str, Any]) -> None:
-    """I5, J81-J84: over one connection; the limit holds."""
+    """I5, J81, J82, J83: over one connection; the limit holds."""
     fill(site, A=40, B=3, C=25)
     activation = site.activation(lambda _: None, destination=ABC, **mode)
     counts = activation.run(max_messages=60)
@@ -114,7 +114,7 @@ def test_a_delay_holds_up_all_in_serial_and_keeps_the_turns(site: Site) -> None:
 
 
 def test_a_message_knows_where_it_came_from(site: Site) -> None:
-    """J140, J151, W38: `$`, the dead letter and the context name its own destination."""
+    """J140, J155, W38: `$`, the dead letter and the context name its own destination."""
     fill(site, A=1, B=1)
     seen: list[Destination] = []
 
@@ -207,7 +207,7 @@ def test_one_refused_destination_is_named_and_the_others_go_on(
 
 
 def test_all_refused_is_a_fault(site: Site) -> None:
-    """W15: as with one destination."""
+    """I27, W15: as with one destination."""
     for each in (A, B, C):
         site.broker.forbid(each)
     with pytest.raises(PermanentBrokerError, match="refuses access"):
@@ -360,7 +360,7 @@ def test_while_all_are_refused_it_is_not_idle(site: Site) -> None:
     for each in (A, B):
         site.broker.forbid(each)
     settings = site.activation(lambda _: None, destination=["queue://A", "queue://B"]).settings
-    activation = Activation(
+    activation = PlainActivation(
         replace(settings, retry_permanent=True), lambda: connect(site.settings), lambda _: None
     )
     activation.run(run_for=timedelta(seconds=1), idle_for=timedelta(seconds=0.3))

@@ -12,13 +12,14 @@ from typing import Any, NoReturn
 
 import pytest
 
-from airflow_provider_jmsjca.core.load_balancing import with_origin
+from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, Consumer, OnReceived, Outgoing, Subscription
-from tests.unit.engine.listening import MODES, ORDERS, QUICK, Site, until
+from tests.unit.engine.listening import MODES, ORDERS, QUICK, Site, every_mode, fail, until
 
 SECOND = timedelta(seconds=1)
 ONE_OR_MANY = MODES[:2]
@@ -56,7 +57,7 @@ def slow_log() -> Iterator[None]:
             del record
             time.sleep(0.01)
 
-    logger, handler = logging.getLogger("airflow_provider_jmsjca.engine.outage"), Slow()
+    logger, handler = logging.getLogger("airflow_provider_jmsjca.engine.delivering.threaded.link"), Slow()
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -157,7 +158,10 @@ def test_what_was_put_back_under_its_old_id_is_not_taken_for_settled(site: Site,
             raise ValueError("for a moment")
 
     listener = site.activation(
-        handler, redelivery_handling="1:move(queue:dead)", duplicate_event_elimination=eliminated
+        handler,
+        balanced=True,
+        redelivery_handling="1:move(queue:dead)",
+        duplicate_event_elimination=eliminated,
     )
     listener.start()
     send("broken")
@@ -314,6 +318,24 @@ def test_a_run_with_a_limit_sets_few_messages_aside(site: Site) -> None:
     assert sorted(set(site.got)) == sorted(f"m{number}" for number in range(40))
 
 
+@every_mode
+def test_whatever_goes_wrong_in_decoding_is_that_messages_poison(
+    site: Site, mode: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are handled, and the listener goes on."""
+
+    def decode(message: JmsMessage, **changes: Any) -> JmsMessage:
+        if message.body == "bad":
+            raise ConfigurationError("a destination needs a name")
+        return replace(message, **changes)
+
+    monkeypatch.setattr("airflow_provider_jmsjca.transports.memory.connection.replace", decode)
+    site.send("a", "bad", "b", "bad", "c")
+    counts = site.activation(lambda _: None, **mode).run(idle_for=timedelta(seconds=0.4))
+    assert (counts.committed, set(site.got)) == (3, {"a", "b", "c"})
+    assert site.bodies("orders") == ["bad", "bad"]
+
+
 def test_a_call_that_never_was_is_not_counted(site: Site) -> None:
     """A message that stays makes the listener consume anew while the next one is delayed."""
     undecodable = {
@@ -328,7 +350,8 @@ def test_a_call_that_never_was_is_not_counted(site: Site) -> None:
     site.send("a")
     site.send("bad", **undecodable)
     site.send("b")
-    counts = site.activation(handler, redelivery_handling="1:100").run(idle_for=timedelta(seconds=0.4))
+    listener = site.activation(handler, balanced=True, redelivery_handling="1:100")
+    counts = listener.run(idle_for=timedelta(seconds=0.4))
     assert counts.delivered == len(site.got) == 3
     assert (counts.committed, counts.rolled_back) == (2, 1)
 
@@ -352,7 +375,7 @@ def test_a_wish_that_cannot_be_read_is_a_failure(site: Site, mode: dict[str, Any
     assert site.bodies("dead") == ["a"]
 
 
-UNDECODABLE = {"_JMSJCA_ParkedRedeliveryCount": "no number"}
+UNDECODABLE = {"_JMSJCA_PublishedJMSDestination": "queue://x", "_JMSJCA_PublishedJMSTimestamp": "no number"}
 
 
 def test_a_message_that_stays_frees_its_place_for_the_next_while_others_are_held(
@@ -372,6 +395,7 @@ def test_a_message_that_stays_frees_its_place_for_the_next_while_others_are_held
 
     listener = site.activation(
         lambda delivery: threading.Thread(target=finish, args=(delivery,)).start(),
+        balanced=True,
         concurrency_mode="cc",
         endpoint_pool_max_size=2,
         hold_until_ack=True,
@@ -390,7 +414,45 @@ def test_a_message_that_stays_frees_its_place_for_the_next_of_a_batch(site: Site
         if delivery.body == "a":
             until(lambda: listener.statistics().in_hand == 2)
 
-    listener = site.activation(handler, concurrency_mode="cc", endpoint_pool_max_size=1, batch_size=2)
+    listener = site.activation(
+        handler, balanced=True, concurrency_mode="cc", endpoint_pool_max_size=1, batch_size=2
+    )
     counts = listener.run(max_messages=2, run_for=timedelta(seconds=5))
     assert (listener.ended_by, counts.committed) == (EndReason.COUNT, 2)
     assert site.bodies("orders") == ["bad"]
+
+
+@every_mode
+@pytest.mark.parametrize("handling", ["1:1", "5:1; 60:move(queue:dlq)"], ids=["for ever", "moved at last"])
+def test_a_run_ends_when_the_same_message_only_fails(site: Site, mode: dict[str, Any], handling: str) -> None:
+    """One that is moved in the end is waited for, and so is one whose handler takes long."""
+    site.send("bad")
+    listener = site.activation(fail, redelivery_handling=handling, **mode)
+    counts = listener.run(idle_for=QUICK, run_for=timedelta(seconds=20))
+    if "move" in handling:
+        assert (listener.ended_by, counts.moved, site.bodies("dlq")) == (EndReason.IDLE, 1, ["bad"])
+    else:
+        assert (listener.ended_by, counts.moved, counts.settled) == (EndReason.FAILURES, 0, 0)
+        assert counts.rolled_back >= 10
+        assert site.bodies("orders") == ["bad"]
+
+
+def test_failures_among_successes_end_no_run(site: Site) -> None:
+    """Nor do failures that are few; `failing_for` may be longer than `idle_for`."""
+    site.send("bad", *map(str, range(12)))
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.body == "bad" and delivery.redelivery_count < 14:
+            raise ValueError("not yet")
+        time.sleep(0.03)
+
+    listener = site.activation(
+        handler=handle, redelivery_handling="1:25", concurrency_mode="cc", endpoint_pool_max_size=2
+    )
+    assert listener.run(idle_for=QUICK, failing_for=SECOND * 5, run_for=SECOND * 15).committed == 13
+    assert listener.ended_by is EndReason.IDLE
+
+
+def test_failing_for_is_more_than_nothing(site: Site) -> None:
+    with pytest.raises(ConfigurationError, match="failing_for is 0:00:00; expected more than 0"):
+        site.activation(lambda _: None).run(idle_for=1, failing_for=timedelta(0))

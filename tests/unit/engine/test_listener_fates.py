@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.unit.engine.brokers import LesserConnection
@@ -377,7 +378,9 @@ def test_answers_go_where_the_activation_says(site: Site, transaction_type: str)
 
 
 def test_defaults_and_what_has_no_meaning_here_are_accepted() -> None:
-    Site.listener_settings(
+    plain = Site.listener_settings()
+    found = Site.listener_settings(
         distributed_destination_connection="local_only",
         locator_class="x.Y",
     )
+    assert replace(found, spec=plain.spec) == plain

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.copies.dead_letter import original_of
+from airflow_provider_jmsjca.core.copies.in_progress import RUN, SOURCE, StagedFrom, staged_copy, unstaged
+from airflow_provider_jmsjca.core.copies.parking import unparked
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.in_progress import RUN, SOURCE, Staged, staged_copy, unstaged
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.parking import unparked
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.memory.connection import CAPABILITIES
 from tests.unit.engine.brokers import LesserConnection
@@ -36,10 +36,10 @@ def leave_behind(site: Site, *bodies: str) -> None:
 def test_a_copy_comes_back_as_it_was() -> None:
     """I9: with the message's own id and properties."""
     message = replace(JmsMessage.text("a", {"region": "eu"}), message_id="ID:1")
-    copy = replace(staged_copy(message, Staged(run="r", source="queue://orders")), message_id="ID:2")
+    copy = replace(staged_copy(message, StagedFrom(run="r", source="queue://orders")), message_id="ID:2")
     assert (copy.properties[RUN], copy.properties[SOURCE]) == ("r", "queue://orders")
     back, staged = unstaged(unparked(copy)[0])
-    assert staged == Staged(run="r", source="queue://orders")
+    assert staged == StagedFrom(run="r", source="queue://orders")
     assert (back.message_id, back.body, dict(back.properties)) == ("ID:1", "a", {"region": "eu"})
 
 
@@ -86,7 +86,7 @@ def test_no_more_are_in_progress_than_can_be_handled(site: Site) -> None:
 
 @every_mode
 def test_a_failure_counts_and_moves_as_ever(site: Site, mode: dict[str, Any]) -> None:
-    """I9, J129, J140, J151: the dead letter comes from the message's own queue."""
+    """I9, J129, J140, J155: the dead letter comes from the message's own queue."""
     site.send("a")
 
     def fail(_: Delivery) -> None:

@@ -15,8 +15,8 @@ import pytest
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.listener import Activation
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
     CapabilityError,
@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.errors import (
 )
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Capabilities, Connection, Received
-from airflow_provider_jmsjca.transports.memory.consumer import MemoryConsumer
+from airflow_provider_jmsjca.transports.memory.connection import MemoryConsumer
 from tests.unit.engine.brokers import LesserConnection
 from tests.unit.engine.listening import MODES, ORDERS, QUICK, Site, every_mode, fail, nothing, until
 
@@ -177,7 +177,7 @@ def test_pauses_grow_while_the_destination_is_refused(site: Site, caplog: pytest
     backoff = Backoff(steps=tuple(timedelta(milliseconds=each) for each in (20, 50, 400)), jitter=0)
     outage = replace(settings.delivery.outage, backoff=backoff)
     settings = replace(settings, delivery=replace(settings.delivery, outage=outage))
-    activation = Activation(settings, connect_with, nothing)
+    activation = PlainActivation(settings, connect_with, nothing)
     activation.start()
     until(lambda: len(opened) == 4)
     assert activation.stop(timedelta(seconds=5))
@@ -187,7 +187,7 @@ def test_pauses_grow_while_the_destination_is_refused(site: Site, caplog: pytest
 
 
 def test_a_missing_capability_is_refused_at_start(site: Site) -> None:
-    """Issue 5: with the name of the flag."""
+    """With the name of the flag."""
     lesser = functools.partial(LesserConnection, site.broker, Capabilities(stable_message_id=True))
     with pytest.raises(CapabilityError, match="delayed_delivery"):
         site.activation(nothing, connect_with=lesser, park=True).run(idle_for=timedelta(seconds=20))
@@ -198,7 +198,7 @@ def test_a_missing_capability_is_refused_at_start(site: Site) -> None:
 
 
 def test_suspension_after_an_outage(site: Site) -> None:
-    """W24-W26: Down for as long as asked, then up again."""
+    """W24, W25: Down for as long as asked, then up again."""
     outage = {"init_suspend": 0.15, "max_suspend": 0.3}
     activation = site.activation(nothing, **outage)
     activation.start()
@@ -219,7 +219,7 @@ def test_suspension_after_an_outage(site: Site) -> None:
     ids=lambda spec: " ".join(map(str, spec.values())),
 )
 def test_stop_does_not_wait_for_a_delay(site: Site, spec: dict[str, Any]) -> None:
-    """Issue 5: a delay of 5 s, alone, in batches, in hold-until-ack; the message goes back."""
+    """A delay of 5 s, alone, in batches, in hold-until-ack; the message goes back."""
     site.send("a")
     activation = site.activation(fail, redelivery_handling="1:5000", **spec)
     activation.start()
@@ -301,7 +301,7 @@ def test_a_handler_that_does_not_return_is_left_alone(site: Site, caplog: pytest
     assert site.bodies("out") == []
 
 
-def hanging_and_stopping(site: Site, release: threading.Event, **spec: Any) -> Activation:
+def hanging_and_stopping(site: Site, release: threading.Event, **spec: Any) -> PlainActivation:
     """Return an activation one of whose handlers hangs while another one asks for a stop."""
 
     def handler(delivery: Delivery) -> None:
@@ -442,7 +442,7 @@ def test_drain_waits_for_what_is_being_handled(site: Site) -> None:
 
 
 def test_a_long_delay_is_the_brokers(site: Site) -> None:
-    """Issue 5 item 7: nothing is held, and the count comes back with the message."""
+    """Nothing is held, and the count comes back with the message."""
     site.send("a", "b", region="eu")
     regions: list[dict[str, Any]] = []
 
@@ -488,3 +488,49 @@ def test_durable_subscription_is_kept_or_deleted(site: Site) -> None:
     publish("missed")
     site.activation(nothing, **spec).run(idle_for=QUICK)
     assert site.got == ["kept"]
+
+
+def test_up_and_consuming_mean_that_the_broker_has_confirmed_the_subscription(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A7 of what hard use broke; J119."""
+    caplog.set_level(logging.INFO)
+    subscribing, confirmed = threading.Event(), threading.Event()
+
+    def connecting() -> Connection:
+        connection: Any = connect(site.settings)
+        consume = connection.consume
+
+        def slowly(*given: Any) -> Any:
+            subscribing.set()
+            assert confirmed.wait(5)
+            return consume(*given)
+
+        connection.consume = slowly
+        return connection  # type: ignore[no-any-return]  # it was one
+
+    activation = site.activation(nothing, connect_with=connecting)
+    activation.start()
+    assert subscribing.wait(5)
+    assert (activation.state, activation.consuming.is_set()) == ("Connecting", False)
+    assert "consuming" not in caplog.text
+    confirmed.set()
+    assert activation.consuming.wait(5)
+    assert activation.state == "Up"
+    assert "consuming from" in caplog.text
+    activation.suspend()
+    until(lambda: not activation.consuming.is_set())
+    assert activation.state == "Up"
+    confirmed.clear()
+    subscribing.clear()
+    activation.resume()
+    assert subscribing.wait(5)
+    assert (activation.state, activation.consuming.is_set()) == ("Connecting", False)
+    confirmed.set()
+    assert activation.consuming.wait(5)
+    site.broker.kill()
+    until(lambda: not activation.consuming.is_set())
+    site.broker.restart()
+    assert activation.consuming.wait(5)
+    activation.stop()
+    assert not activation.consuming.is_set()

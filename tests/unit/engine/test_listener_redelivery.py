@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
 from tests.unit.engine.listening import QUICK, Site, every_mode, fail, until
 
 
 @every_mode
 def test_moved_with_what_a_dead_letter_says(site: Site, mode: dict[str, Any]) -> None:
-    """J145, J149-J165, and J134: the count at which it acts."""
+    """J145, J149, J154, J155, J163, and J134: the count at which it acts."""
     site.send("a", region="eu")
     counts = site.activation(fail, redelivery_handling="3:move(queue:$.dlq)", **mode).run(idle_for=QUICK)
     assert site.attempts == [("a", 0), ("a", 1), ("a", 2)]
@@ -58,7 +58,7 @@ def test_deleted_because_the_handling_says_so(site: Site, mode: dict[str, Any]) 
 
 @every_mode
 def test_non_retryable_goes_at_once(site: Site, mode: dict[str, Any]) -> None:
-    """Issue 5: poison means the dead-letter destination, without another attempt."""
+    """Poison means the dead-letter destination, without another attempt."""
     site.send("a", "b")
 
     def poisoned(delivery: Delivery) -> None:

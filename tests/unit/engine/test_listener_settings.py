@@ -11,7 +11,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import RECONNECT
 from airflow_provider_jmsjca.core.options import OPTIONS, Level, Option, OptionType
 from airflow_provider_jmsjca.core.precedence import Layer, resolve
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 
 SECONDS = timedelta(seconds=1)
 
@@ -80,8 +80,8 @@ _NO_MEANING = [option for option in OPTIONS if option.why and option.allowed_at(
 def test_what_has_no_meaning_here_is_accepted_and_changes_nothing(option: Option) -> None:
     """Under each of its spellings.
 
-    J63, J84, J92, J93, J103, J109-J112; W6, W10, W13, W14, W18-W20, W39, W40, W42; P6, P9, P10; I19, I25,
-    I48, I49.
+    J63, J84, J92, J93, J103, J109, J110, J111, J112; W6, W10, W13, W14, W18, W19, W20, W39, W40, W42; P6, P9,
+    P10; I19, I25, I48, I49.
     """
     without = listener_settings(ActivationSpec(destination="queue://q"))
     value: object = {
@@ -111,3 +111,14 @@ def test_only_who_has_one_message_in_hand_promises_to_settle_in_order(
 ) -> None:
     subscriptions = listener_settings(ActivationSpec(**{"destination": "queue://q", **given})).subscriptions
     assert {each.in_order for each in subscriptions} == {promised}
+
+
+def test_what_a_spec_sets_without_effect_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    spec = ActivationSpec(
+        destination="queue://orders", name="said once", ejb_class="a.B", dispatch_policy="c"
+    )
+    for _ in range(2):
+        listener_settings(spec)
+    (said,) = [text for text in caplog.messages if "said once" in text]
+    assert "ejb_class: accepted, no meaning here: the handler is a Python function" in said
+    assert "dispatch_policy: accepted" in said

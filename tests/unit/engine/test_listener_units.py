@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from tests.unit.engine.listening import QUICK, Site, nothing, until
 
 POOLED: tuple[dict[str, Any], ...] = (
@@ -25,7 +25,7 @@ ONE_UNIT = {"concurrency_mode": "sync", "endpoint_pool_max_size": 1}
 
 
 def test_batches_end_with_end_of_batch(site: Site) -> None:
-    """J183, J185-J188, J191: full ones, and the last after 100 ms."""
+    """J23, J183, J185, J186, J187, J188, J191: full ones, and the last after 100 ms."""
     site.send(*"abcdefg")
     places: list[tuple[Any, int | None, int | None]] = []
 
@@ -98,7 +98,7 @@ def test_rollback_in_end_of_batch(site: Site) -> None:
 
 
 def test_a_timed_flush_ends_a_batch(site: Site) -> None:
-    """Issue 5 item 5: messages trickle in faster than the idle time."""
+    """Messages trickle in faster than the idle time."""
     stop = threading.Event()
 
     def trickle() -> None:
@@ -139,7 +139,7 @@ def test_poison_leaves_a_batch_alone(site: Site) -> None:
 
 @every_mode
 def test_held_until_acknowledged_by_another_thread(site: Site, mode: dict[str, Any]) -> None:
-    """J192, J195, J196, J199."""
+    """J61, J24, J192, J195, J196, J199."""
     site.send(*"ab")
     held: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
     activation = site.activation(held.put, hold_until_ack="1", **mode)
@@ -198,7 +198,7 @@ def test_stop_while_held_rolls_back(site: Site) -> None:
 
 
 def test_held_batches_wait_for_every_message(site: Site) -> None:
-    """J200-J203: EndOfBatch too."""
+    """J193, J200: EndOfBatch too."""
     site.send(*"ab")
     held: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
     activation = site.activation(held.put, hold_until_ack=True, batch_size=2, **ONE_UNIT)

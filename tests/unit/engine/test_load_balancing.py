@@ -15,18 +15,18 @@ import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import MoveKind, MoveTarget
-from airflow_provider_jmsjca.engine.batch_spec import EndReason
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
-from airflow_provider_jmsjca.engine.load_balancing import (
+from airflow_provider_jmsjca.engine.activations.shared_subscription import (
     LoadBalancedActivation,
     LoadBalancing,
     load_balancing,
 )
+from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.errors import AuthenticationError, CapabilityError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
@@ -181,6 +181,7 @@ def test_a_plain_name_is_not_balanced_j211() -> None:
 
 
 def test_every_message_reaches_one_of_the_nodes_j204_j205(cluster: Cluster) -> None:
+    """J25."""
     cluster.subscribed()
     first, second = cluster.node(), cluster.node()
     first.start()
@@ -192,7 +193,7 @@ def test_every_message_reaches_one_of_the_nodes_j204_j205(cluster: Cluster) -> N
     assert sorted(cluster.got, key=int) == [str(number) for number in range(95)]
     assert not second.active
     assert (first.topic_side.counts.committed, second.topic_side.counts.committed) == (95, 0)
-    statistics = first.statistics()
+    statistics = first.statistics_by_part()
     assert list(statistics) == ["orders", "orders-LOADBALQ"]
     assert statistics["orders-LOADBALQ"].as_map()["DC"] == 95
     assert statistics["orders"].as_map()["DC"] == first.counts.committed
@@ -232,7 +233,7 @@ def test_the_handler_sees_what_was_published_j211(cluster: Cluster) -> None:
 
 
 def test_the_queue_sides_rules_are_the_specs(cluster: Cluster) -> None:
-    """J128, J134, J149-J165: attempts, and a dead letter that keeps its own id."""
+    """J128, J134, J149, J155, J159: attempts, and a dead letter that keeps its own id."""
     ids: list[str | None] = []
 
     def fail(delivery: Delivery) -> None:

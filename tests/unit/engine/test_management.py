@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.options import read_properties
-from airflow_provider_jmsjca.engine.listener import Activation
-from airflow_provider_jmsjca.engine.management import OPERATIONS, UNAVAILABLE
+from airflow_provider_jmsjca.engine.activations.management import OPERATIONS, UNAVAILABLE
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.errors import ConfigurationError
 from tests.unit.engine.listening import Site, until
 
@@ -18,7 +18,7 @@ def nothing(_delivery: Any) -> None:
     """Handle by doing nothing."""
 
 
-def status(activation: Activation) -> object:
+def status(activation: PlainActivation) -> object:
     return activation.operate("getStatus")
 
 
@@ -62,6 +62,7 @@ def test_disconnecting_waits_for_handlers_j119(site: Site) -> None:
 
 
 def test_attributes_show_what_happens_now_j117(site: Site) -> None:
+    """J9, J56."""
     inside, leave = threading.Event(), threading.Event()
 
     def slow(_delivery: Any) -> None:

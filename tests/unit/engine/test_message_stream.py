@@ -14,9 +14,9 @@ import pytest
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
-from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.message_stream import MessageStream
-from airflow_provider_jmsjca.engine.pool import ConnectionPool
+from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
+from airflow_provider_jmsjca.engine.watching.readiness import MessageStream
 from airflow_provider_jmsjca.errors import AuthenticationError, TransientBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
@@ -28,7 +28,8 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
 )
 from airflow_provider_jmsjca.transports.memory import Broker, broker
-from airflow_provider_jmsjca.transports.memory.consumer import MemoryConsumer
+from airflow_provider_jmsjca.transports.memory.connection import MemoryConsumer
+from tests.unit.engine.streaming import watching_turns
 
 ORDERS = Destination.queue("orders")
 QUICK = Backoff(steps=(timedelta(milliseconds=10), timedelta(milliseconds=40)))
@@ -178,20 +179,10 @@ def test_cancelling_is_quick_even_when_the_broker_hangs_and_the_late_connection_
     run(work())
 
 
-async def worst_pause_while_streaming(server: Broker) -> float:
+async def longest_turn_while_streaming(server: Broker) -> float:
     """4,000 messages, settled in groups, with a loss in the middle."""
-    worst = 0.0
-
-    async def watch() -> None:
-        nonlocal worst
-        while True:
-            begin = time.monotonic()
-            await asyncio.sleep(0.001)
-            worst = max(worst, time.monotonic() - begin - 0.001)
-
     publish(server, *(str(number) for number in range(4000)))
-    async with streaming(server, prefetch=200) as stream:
-        watching = asyncio.create_task(watch())
+    async with streaming(server, prefetch=200) as stream, watching_turns() as turns:
         seen: set[object] = set()
         while len(seen) < 4000:
             group = await take(stream, 100 if len(seen) <= 3900 else 1)
@@ -199,14 +190,13 @@ async def worst_pause_while_streaming(server: Broker) -> float:
             group[0].consumer.acknowledge(group)
             if len(seen) == 2000:
                 server.restart()
-        watching.cancel()
-    return worst
+    return max(turns)
 
 
-def test_the_loop_is_not_blocked_for_50_ms(server: Broker) -> None:
-    # The best of three: the machine may be busy with other things, our own pauses come back each time.
-    pauses = [asyncio.run(worst_pause_while_streaming(server)) for _ in range(3)]
-    assert min(pauses) < 0.05, pauses
+def test_the_loop_is_not_held_for_50_ms(server: Broker) -> None:
+    # The best of three: the processors may be slow just then, our own pauses come back each time.
+    turns = [asyncio.run(longest_turn_while_streaming(server)) for _ in range(3)]
+    assert min(turns) < 0.05, turns
 
 
 def test_a_connection_that_keeps_breaking_is_not_tried_in_a_hot_loop(server: Broker) -> None:

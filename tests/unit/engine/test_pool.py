@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 import pytest
 
-from airflow_provider_jmsjca.engine.connection import JmsConnection
-from airflow_provider_jmsjca.engine.pool import ConnectionPool, Lease
+from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool, Lease
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, TransientBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState

@@ -13,10 +13,10 @@ import pytest
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.peek import peek
-from airflow_provider_jmsjca.engine.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.readiness import QueueWatch
+from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
+from airflow_provider_jmsjca.engine.watching.peek import peek
+from airflow_provider_jmsjca.engine.watching.readiness import QueueWatch
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Capabilities, Connection, ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker, broker

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.load_balancing import with_origin
+from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.dead_letter import original_of
+from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.delivery import DeliverySettings
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.listener_settings import ListenerSettings
-from airflow_provider_jmsjca.engine.pool import ConnectionPool
-from airflow_provider_jmsjca.engine.stream import DeliveryStream, StreamDelivery
+from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
+from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.errors import AuthenticationError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Received, Subscription
@@ -97,7 +97,7 @@ def test_what_raised_is_delivered_again_after_the_delays_of_the_handling_j130_j1
 
 
 def test_it_is_moved_after_so_many_attempts_with_where_it_came_from_and_why_j149(site: Site) -> None:
-    """J133, J145, J149-J164."""
+    """J133, J145, J150, J154, J155, J162, J163."""
 
     async def work() -> None:
         site.send("a", region="eu")
@@ -186,11 +186,16 @@ def test_poison_that_has_nowhere_to_go_stays_and_takes_a_place_only(
 
 
 @pytest.mark.parametrize("dead_letter", [DEAD, None])
-def test_what_cannot_be_decoded_is_never_delivered(site: Site, dead_letter: Destination | None) -> None:
+@pytest.mark.parametrize("error", [PoisonMessageError("not Unicode"), ConfigurationError("no name")])
+def test_what_cannot_be_decoded_is_never_delivered(
+    site: Site, dead_letter: Destination | None, error: Exception
+) -> None:
+    """Whatever goes wrong with it."""
+
     async def work() -> None:
         site.send("bad", "good")
         rules = settings(dead_letter=dead_letter, keep_poison=True)
-        async with site.streaming(rules, opens=undecodable("bad")) as stream:
+        async with site.streaming(rules, opens=undecodable("bad", error)) as stream:
             good = await one(stream)
             assert good.message.body == "good"
             good.returned()
@@ -201,7 +206,7 @@ def test_what_cannot_be_decoded_is_never_delivered(site: Site, dead_letter: Dest
     run(work())
 
 
-def undecodable(body: str) -> Any:
+def undecodable(body: str, error: Exception) -> Any:
     """Return a function that opens connections over which one message can't be decoded."""
 
     def opens(to: Any) -> Any:
@@ -214,7 +219,7 @@ def undecodable(body: str) -> Any:
                 if message.body == body:
 
                     def refuse() -> JmsMessage:
-                        raise PoisonMessageError("not Unicode")
+                        raise error
 
                     received = Received(
                         received.consumer, received.token, received.generation, refuse, lambda: message
@@ -302,9 +307,9 @@ def test_a_refused_commit_settles_later_and_the_outcome_stands(site: Site) -> No
 def test_what_returns_after_the_transaction_timeout_is_rolled_back_w22(site: Site) -> None:
     async def work() -> None:
         site.send("a")
-        async with site.streaming(settings(transaction_timeout=timedelta(milliseconds=50))) as stream:
+        async with site.streaming(settings(transaction_timeout=timedelta(milliseconds=500))) as stream:
             late = await one(stream)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.6)
             late.returned()
             again = await one(stream)
             assert (again.message.body, again.seen) == ("a", 1)
@@ -314,6 +319,12 @@ def test_what_returns_after_the_transaction_timeout_is_rolled_back_w22(site: Sit
             assert stream.counts.rolled_back == 1
 
     run(work())
+
+
+def came(stream: DeliveryStream) -> int:
+    assert stream._driver is not None
+    intake = stream._driver.admission.intake
+    return len(intake.arrivals) + len(intake.held) + stream.counts.committed
 
 
 def test_several_destinations_take_turns_i5(site: Site) -> None:
@@ -332,7 +343,7 @@ def test_several_destinations_take_turns_i5(site: Site) -> None:
             found = []
             for _ in range(4):
                 delivery = await one(stream)
-                await asyncio.sleep(0.03)  # until those of both have come
+                await until(lambda: came(stream) == 4)  # from both
                 found.append((delivery.message.body, delivery.destination))
                 delivery.returned()
             assert found == [("a1", ORDERS), ("b1", other), ("a2", ORDERS), ("b2", other)]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.engine.delivery import Delivery
-from airflow_provider_jmsjca.engine.listener import Activation
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, Subscription
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
@@ -26,7 +26,7 @@ DURABLE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def subscriber(site: Site, handler: Any = nothing, **spec: Any) -> Activation:
+def subscriber(site: Site, handler: Any = nothing, **spec: Any) -> PlainActivation:
     as_c1 = functools.partial(connect, replace(site.settings, client_id="c1"))
     return site.activation(handler, connect_with=as_c1, **DURABLE | spec)
 
@@ -46,14 +46,14 @@ def kept(site: Site) -> list[Any]:
 
 
 def test_a_durable_subscription_keeps_what_comes_while_it_is_away(site: Site) -> None:
-    """J52, J53."""
+    """W8, J52, J53."""
     subscribe(site)
     site.send("1", "2", to=NEWS)
     assert kept(site) == ["1", "2"]
 
 
 def test_a_plain_subscription_gets_what_comes_while_it_is_there(site: Site) -> None:
-    """J52."""
+    """W8, J52."""
     spec: dict[str, Any] = {"destination": "topic://news", "destination_type": None}
     site.activation(nothing, **spec).run(idle_for=QUICK)
     site.send("missed", to=NEWS)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.delivery.decisions import Leave
-from airflow_provider_jmsjca.engine.workers import Work, Workers
+from airflow_provider_jmsjca.engine.delivering.threaded.workers import Work, Workers
 from tests.unit.engine.listening import Site, until
 
 

@@ -63,6 +63,10 @@ def test_plain_fields() -> None:
         ({"host": "[::1]:9", "port": 7}, "stomp", (("::1", 9),)),
         ({"host": "vm://test", "port": 7}, "vm", (("test", None),)),
         ({"host": "a", "conn_type": "stomp+ssl"}, "stomp+ssl", (("a", None),)),
+        ({"host": "a, b:2", "port": 7, "extra": '{"tls": true}'}, "stomp+ssl", (("a", 7), ("b", 2))),
+        ({"host": "a", "extra": '{"tls": false}'}, "stomp", (("a", None),)),
+        ({"host": "stomp+ssl://a", "extra": '{"tls": false}'}, "stomp+ssl", (("a", None),)),
+        ({"host": "failover:(stomp+ssl://a)", "extra": '{"tls": "yes"}'}, "stomp+ssl", (("a", None),)),
     ],
 )
 def test_addresses(fields: dict[str, Any], scheme: str, hosts: tuple[tuple[str, int | None], ...]) -> None:
@@ -93,7 +97,7 @@ def test_the_installation_sets_defaults() -> None:
 
 
 def test_a_lookup_takes_the_other_connections_address() -> None:
-    """J69-J72."""
+    """J69, J70."""
     other = Connection(conn_id="central", host="stomp://central:1", login="there", password="p")
     here = Connection(host="lookup://central")
     assert lookup_of(here) == "central"
@@ -118,6 +122,12 @@ def test_broken_json_names_its_place_and_shows_nothing() -> None:
         ({"host": ""}, "host is empty; expected a host name or a URL such as stomp://broker:61613"),
         ({"host": "stmp://broker"}, "no transport for scheme 'stmp' (did you mean 'stomp'?)"),
         ({"port": 70000}, "port is 70000; expected 1 to 65535"),
+        (
+            {"host": "stomp://a", "extra": '{"tls": true}'},
+            "tls is on but the host is a URL that says otherwise",
+        ),
+        ({"host": "lookup://a", "extra": '{"tls": true}'}, "tls is on but the host is a URL"),
+        ({"extra": '{"tls": "perhaps"}'}, "tls: got 'perhaps', expected true or false"),
         ({"host": "stomp://broker:port"}, "the port of host 'broker' is no number"),
     ],
 )
@@ -137,4 +147,7 @@ def test_all_faults_are_named_at_once() -> None:
 @given(ANY_TEXT, ANY_TEXT, st.none() | st.integers())
 def test_any_fields_are_read_or_refused(host: str, extra: str, port: int | None) -> None:
     with contextlib.suppress(ConfigurationError):
-        settings(host=host, extra=extra, port=port)
+        found = settings(host=host, extra=extra, port=port)
+        assert found.hosts
+        assert found.scheme in {"stomp", "stomp+ssl", "vm"}
+        assert all(port is None or 0 < port < 65536 for _, port in found.hosts)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.spark.manifest import Manifest
-from airflow_provider_jmsjca.spark.row_writer import Row
-from airflow_provider_jmsjca.spark.spool import SpoolBatch
+from airflow_provider_jmsjca.spark.rejects import Reject
+from airflow_provider_jmsjca.spool.attempts import RejectsFile
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.rows import Row
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
 
 NOW = 1_700_000_000.0
 ORDERS = Destination.queue("orders")
@@ -50,3 +55,11 @@ def finished(open_batch: OpenBatch, rows: MakeRows) -> Manifest:
         batch.seal(rows(range(3)))
         batch.seal(rows(range(3, 5)))
         return batch.complete()
+
+
+def write_rejects(folder: Path, fence: int, number: int, rejects: Iterable[Reject]) -> RejectsFile:
+    """Write a file of rejects as a job leaves it."""
+    lines = [json.dumps(asdict(reject)) + "\n" for reject in rejects]
+    path = folder / f"rejects-{fence:06d}-{number:06d}.jsonl"
+    path.write_text("".join(lines))
+    return RejectsFile(file=path.name, rows=len(lines), sha256=hashlib.sha256(path.read_bytes()).hexdigest())

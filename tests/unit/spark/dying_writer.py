@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.spark.known_ids import message_key
-from airflow_provider_jmsjca.spark.row_writer import Row
-from airflow_provider_jmsjca.spark.spool import SpoolBatch
+from airflow_provider_jmsjca.spool.known_ids import message_key
+from airflow_provider_jmsjca.spool.rows import Row
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
 
 KILLED = 9
 # Its first array makes Arrow import pandas; done here, it is paid once by the server that forks the writers.
@@ -28,10 +28,11 @@ def die_at(name: str, *, before: bool, number: int) -> None:
         calls += 1
         if calls == number and before:
             os._exit(KILLED)
-        result = real(*arguments, **named)
-        if calls == number:
-            os._exit(KILLED)
-        return result
+        try:
+            return real(*arguments, **named)
+        finally:
+            if calls == number:
+                os._exit(KILLED)
 
     setattr(os, name, dying)
 
@@ -44,7 +45,9 @@ def write(spool: Path, acknowledged: Path) -> None:
             ids = [f"ID:{number}" for number in range(start, start + 10)]
             fresh = [text for text in ids if not batch.knows(message_key(text, str(orders)))]
             if fresh:
-                batch.seal([Row(JmsMessage.text("x", message_id=i, destination=orders), 0) for i in fresh])
+                rows = [Row(JmsMessage.text("x", message_id=i, destination=orders), 0) for i in fresh]
+                batch.add(rows[:1])
+                batch.seal(rows[1:])
                 with acknowledged.open("a") as file:
                     file.writelines(f"{text}\n" for text in fresh)
         batch.complete()

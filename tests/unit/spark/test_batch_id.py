@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.spark.batch_id import TaskKey, check_batch_id
+from airflow_provider_jmsjca.spool.batch_id import TaskKey, check_batch_id
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_jmsjca.errors import SpoolError
-from airflow_provider_jmsjca.spark.manifest import Manifest, path_to_uri, uri_to_path
+from airflow_provider_jmsjca.spool.manifest import Manifest, path_to_uri, uri_to_path
 
 
 def edit(manifest: Manifest, change: Callable[[dict[str, Any]], object]) -> None:
@@ -33,11 +33,11 @@ def edit(manifest: Manifest, change: Callable[[dict[str, Any]], object]) -> None
         (lambda d: d["segments"][1].pop("sha256"), r"segments\[1\]\.sha256: expected str, found nothing"),
         (
             lambda d: d["segments"][0].update(file="../x"),
-            r"segments\[0\]\.file: expected a name without a folder",
+            r"segments\[0\]\.file: expected a name such as segment-000000\.parquet",
         ),
         (
             lambda d: d["segments"][0].update(file=".."),
-            r"segments\[0\]\.file: expected a name without a folder",
+            r"segments\[0\]\.file: expected a name such as segment-000000\.parquet",
         ),
     ],
 )
@@ -155,7 +155,10 @@ def test_uris_of_paths() -> None:
     assert uri_to_path("/data/x%20") == Path("/data/x%20")
 
 
-@pytest.mark.parametrize("location", ["s3a://b/m", "hdfs:///m", "relative/m", "file://host/m", "", "file:m"])
+@pytest.mark.parametrize(
+    "location",
+    ["s3a://b/m", "hdfs:///m", "relative/m", "file://host/m", "", "file:m", "file:///a#m", "file:///a?m"],
+)
 def test_other_locations_are_refused(location: str) -> None:
     with pytest.raises(SpoolError, match=r"expected a file:///\.\.\. URI or an absolute path"):
         uri_to_path(location)

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_jmsjca.errors import SpoolError
-from airflow_provider_jmsjca.spark.attempts import Done, RejectsFile
-from airflow_provider_jmsjca.spark.manifest import Manifest
-from airflow_provider_jmsjca.spark.rejects import Reject, rejected_messages, write_rejects
+from airflow_provider_jmsjca.spark.rejects import Reject, rejected_messages
+from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from tests.unit.spark.conftest import write_rejects
 
 
 def reject(segment: int, position: int, why: str = "bad") -> Reject:
@@ -24,16 +25,6 @@ def finish(folder: Path, *files: RejectsFile) -> None:
         rejects=files,
         finished="2026-01-01T00:00:00+00:00",
     ).create(folder)
-
-
-def test_a_file_of_rejects_by_hand(tmp_path: Path) -> None:
-    file = write_rejects(tmp_path, 3, 1, [reject(0, 17, "no ü")])
-    assert (file.file, file.rows) == ("rejects-000003-000001.jsonl", 1)
-    assert (tmp_path / file.file).read_text() == (
-        '{"segment": 0, "position": 17, "exception_class": "x.Y", "exception_message": "no \\u00fc"}\n'
-    )
-    with pytest.raises(SpoolError, match="attempt 3 has written it before"):
-        write_rejects(tmp_path, 3, 1, [])
 
 
 def test_rejects_become_messages_again_in_the_order_received(finished: Manifest) -> None:

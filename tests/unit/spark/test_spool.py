@@ -6,18 +6,23 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import BatchInUseError, ConfigurationError, SpoolError
-from airflow_provider_jmsjca.spark.known_ids import Horizon, message_key
-from airflow_provider_jmsjca.spark.manifest import Manifest
-from airflow_provider_jmsjca.spark.row_reader import table_to_messages
-from airflow_provider_jmsjca.spark.schema import MESSAGE_SCHEMA
-from tests.unit.spark.conftest import NOW, MakeRows, OpenBatch
+from airflow_provider_jmsjca.spark.rejects import Reject, rejected_messages
+from airflow_provider_jmsjca.spool.attempts import Done, take_fence
+from airflow_provider_jmsjca.spool.known_ids import Horizon, message_key
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.rows import Row, row_identity, table_to_messages
+from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA
+from airflow_provider_jmsjca.spool.spool import SpoolBatch, Unfinished, unfinished_batches
+from tests.unit.spark.conftest import NOW, MakeRows, OpenBatch, write_rejects
 from tests.unit.spark.dying_writer import KILLED, write, write_and_die
 
 
@@ -40,6 +45,7 @@ def test_what_a_batch_leaves_on_disk(finished: Manifest) -> None:
         "manifest.json",
         "segment-000000.parquet",
         "segment-000001.parquet",
+        "segment-000002.parquet",  # the end
     ]
     first, second = ((folder / f"segment-00000{number}.parquet").read_bytes() for number in (0, 1))
     assert json.loads((folder / "manifest.json").read_text()) == {
@@ -131,6 +137,35 @@ def test_a_segment_needs_a_row(open_batch: OpenBatch) -> None:
         batch.seal([])
 
 
+def test_a_segment_is_written_piece_by_piece_and_is_there_once_it_is_sealed(
+    open_batch: OpenBatch, rows: MakeRows
+) -> None:
+    with open_batch() as batch:
+        batch.add(rows(range(3)))
+        batch.add(rows(range(3, 5)))
+        assert ids(batch.folder) == []
+        assert not batch.knows(key(0))
+        segment = batch.seal(rows([5]))
+        assert (segment.rows, batch.knows(key(4)), batch.knows(key(5))) == (6, True, True)
+        batch.add(rows([6]))
+        batch.seal()
+        batch.add(rows([7]))
+        batch.give_up()
+        batch.add(rows([8]))  # given up with the batch
+    assert not list(batch.folder.glob(".tmp-*"))
+    with pq.ParquetFile(batch.folder / "segment-000000.parquet") as file:
+        assert [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)] == [
+            3,
+            2,
+            1,
+        ]
+        assert file.read(columns=["position"]).column(0).to_pylist() == list(range(6))
+    with open_batch() as again:
+        assert (again.rows, again.knows(key(6)), again.knows(key(7))) == (7, True, False)
+        assert again.knows(key(4), row_identity(rows([4])[0]))
+        again.complete().verify()
+
+
 def test_a_second_writer_is_refused(open_batch: OpenBatch, rows: MakeRows) -> None:
     with open_batch() as first:
         with pytest.raises(
@@ -147,14 +182,170 @@ def test_where_locks_fail_the_second_to_seal_loses_cleanly(open_batch: OpenBatch
         (first.folder / "lock").unlink()
         with open_batch() as second:
             second.seal(rows([1]))
-            with pytest.raises(BatchInUseError, match=r"segment-000000\.parquet: another writer has sealed"):
+            with pytest.raises(BatchInUseError, match=r"segment-000000\.parquet: another writer goes on"):
                 first.seal(rows([2]))
             manifest = second.complete()
-            with pytest.raises(
-                BatchInUseError, match=r"manifest\.json: another writer has completed batch b1"
-            ):
+            with pytest.raises(BatchInUseError, match=r"segment-000000\.parquet: another writer goes on"):
                 first.complete()
     assert ids(manifest.folder) == ["ID:1"]
+
+
+def test_where_locks_fail_no_batch_is_completed_without_what_another_writer_sealed(
+    open_batch: OpenBatch, rows: MakeRows
+) -> None:
+    with open_batch() as first:
+        first.seal(rows([1]))
+        (first.folder / "lock").unlink()
+        with open_batch() as second:
+            with pytest.raises(BatchInUseError):  # so these are not acknowledged
+                first.seal(rows([2]))
+            manifest = second.complete()
+    assert (manifest.rows, [each.file for each in manifest.segments]) == (1, ["segment-000000.parquet"])
+    assert ids(manifest.folder) == ["ID:1"]
+    manifest.verify()
+
+
+def test_where_locks_fail_the_first_writer_does_not_complete_without_the_seconds_rows(
+    open_batch: OpenBatch, rows: MakeRows
+) -> None:
+    with open_batch() as first:
+        first.seal(rows([1]))
+        (first.folder / "lock").unlink()
+        with open_batch() as second:
+            second.seal(rows([2]))
+            with pytest.raises(BatchInUseError):
+                first.complete()
+    with open_batch() as third:
+        assert third.complete().rows == 2
+    assert ids(third.folder) == ["ID:1", "ID:2"]
+
+
+def test_a_batch_whose_end_is_sealed_gets_no_further_rows(
+    open_batch: OpenBatch, rows: MakeRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_batch() as first, monkeypatch.context() as patched:
+        first.seal(rows([1]))
+
+        def die(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(SpoolBatch, "_seal_manifest", die)
+        with pytest.raises(KeyboardInterrupt):
+            first.complete()
+    (first.folder / "lock").unlink()
+    with open_batch() as second:
+        assert second.manifest is not None
+        assert second.manifest.rows == 1
+        with pytest.raises(SpoolError, match="finished or closed"):
+            second.seal(rows([2]))
+
+
+def test_of_a_batch_that_is_continued_the_rows_know_their_segment(
+    open_batch: OpenBatch, rows: MakeRows
+) -> None:
+    with open_batch() as first:
+        first.seal(rows([1]))
+    with open_batch() as second:
+        second.seal(rows([2, 3]))
+        manifest = second.complete()
+    assert [(each.number, each.rows) for each in manifest.segments] == [(0, 1), (2, 2)]
+    file = write_rejects(
+        manifest.folder, 1, 0, [Reject(segment=2, position=1, exception_class="E", exception_message="no")]
+    )
+    done = Done(batch_id="b1", fence=1, rows=3, stored={}, rejected=1, rejects=(file,), finished="2026-01-01")
+    done.create(manifest.folder)
+    assert [found.message.message_id for found in rejected_messages(manifest)] == ["ID:3"]
+
+
+def test_an_empty_batch_is_discarded_and_nothing_else_is(open_batch: OpenBatch, rows: MakeRows) -> None:
+    with open_batch() as late:
+        late.complete()
+    with open_batch() as other:
+        other.discard()
+    assert not late.folder.exists()
+    with open_batch() as third:
+        third.seal(rows(range(7)))
+        late.discard()  # by an attempt that slept through all that
+        other.discard()
+        assert third.complete().rows == 7
+    late.discard()
+    third.discard()
+    assert ids(third.folder) == [f"ID:{number}" for number in range(7)]
+    assert sorted(item.name for item in third.folder.parent.iterdir()) == [".known", "b1"]
+
+
+@pytest.mark.parametrize("content", ["x", "[" * 100_000, '{"activation": 7}', "null", "\ud800", None])
+def test_a_damaged_header_of_another_batch_stops_nobody(
+    open_batch: OpenBatch, rows: MakeRows, content: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_batch("foreign", activation="another") as foreign:
+        foreign.seal(rows([1]))
+    header = foreign.folder / "batch.json"
+    header.unlink()
+    if content is None:
+        os.mkfifo(header)
+    else:
+        header.write_text(content, errors="surrogatepass")
+    with open_batch() as batch:
+        batch.seal(rows([2]))
+        assert batch.complete().rows == 1
+    if content not in {'{"activation": 7}', "null"}:
+        assert f"{header} can't be read" in caplog.text
+
+
+def test_batches_that_nobody_finished_are_named(open_batch: OpenBatch, rows: MakeRows) -> None:
+    for name in ("complete", "given-up", "of-another", "empty", "mine"):
+        with open_batch(name, activation="z" if name == "of-another" else "a") as batch:
+            if name != "empty":
+                batch.seal(rows(range(3)))
+            if name == "complete":
+                batch.complete()
+    spool = batch.folder.parent
+    assert unfinished_batches(spool, "mine", "a") == [Unfinished(batch_id="given-up", rows=3)]
+    with open_batch("given-up") as again:
+        assert unfinished_batches(spool, "mine", "a") == []
+        again.complete()
+    assert unfinished_batches(spool, "mine", "a") == []
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o277])
+def test_files_and_folders_are_their_owners_alone(tmp_path: Path, rows: MakeRows, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        spool = tmp_path / "spool"
+        with SpoolBatch(spool, "b1", source="queue://orders", activation="a") as batch:
+            batch.seal(rows([1]))
+            batch.complete()
+        take_fence(batch.folder)
+    finally:
+        os.umask(before)
+    modes = {item.name: oct(item.stat().st_mode & 0o7777) for item in batch.folder.iterdir()}
+    assert set(modes.values()) == {"0o600"}, modes
+    assert [oct(item.stat().st_mode & 0o7777) for item in (spool, batch.folder)] == ["0o700", "0o700"]
+
+
+@pytest.mark.parametrize("name", ["lock", "commit.lock"])
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_lock_that_is_another_file_is_refused(
+    open_batch: OpenBatch, tmp_path: Path, name: str, link: Callable[[Path, Path], None]
+) -> None:
+    victim = tmp_path.parent / f"{tmp_path.name}-victim"
+    victim.write_text("precious")
+    open_batch().close()
+    (tmp_path / "b1" / "lock").unlink()
+    link(victim, tmp_path / "b1" / name)
+    with pytest.raises(SpoolError):
+        _ = open_batch() if name == "lock" else take_fence(tmp_path / "b1")
+    assert victim.read_text() == "precious"
+
+
+def test_a_folder_that_is_a_symbolic_link_is_refused(open_batch: OpenBatch, tmp_path: Path) -> None:
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "b1").symlink_to(elsewhere)
+    with pytest.raises(SpoolError, match="can't be opened"):
+        open_batch()
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_of_two_threads_one_writes(open_batch: OpenBatch, rows: MakeRows) -> None:
@@ -300,10 +491,10 @@ def test_a_segment_of_another_batch_is_refused(open_batch: OpenBatch, rows: Make
 @pytest.mark.parametrize(
     ("name", "before", "number"),
     [
-        # Each file is sealed by fsync, link, fsync of the folder: batch.json, two segments, the manifest. The
-        # folder of batches is flushed first.
-        *[("fsync", before, number) for before in (True, False) for number in range(1, 10)],
-        *[("link", before, number) for before in (True, False) for number in range(1, 5)],
+        # Each file is sealed by fsync, link, fsync of the folder: batch.json, two segments, the end, the
+        # manifest. The folder of batches is flushed first.
+        *[("fsync", before, number) for before in (True, False) for number in range(1, 12)],
+        *[("link", before, number) for before in (True, False) for number in range(1, 6)],
     ],
 )
 def test_killed_at_any_step_a_batch_keeps_what_was_acknowledged_and_nothing_in_part(
@@ -333,18 +524,41 @@ def test_killed_at_any_step_a_batch_keeps_what_was_acknowledged_and_nothing_in_p
     assert was_complete or not list(manifest.folder.glob(".tmp-*"))
 
 
-def test_where_ids_are_the_producers_word_the_body_has_to_agree(
-    open_batch: OpenBatch, rows: MakeRows
-) -> None:
+def test_a_message_is_known_only_if_all_agrees_that_it_says(open_batch: OpenBatch, rows: MakeRows) -> None:
+    """The id may be the producer's word, and on a broker that was set up anew it begins again."""
     (row, later) = rows([1, 2])
-    body = str(row.message.body).encode()
+    said = replace(row.message, timestamp=1_000, properties={"region": "eu", "amount": 5})
+    row = row._replace(message=said)
+    others = (
+        replace(said, body="another"),
+        replace(said, timestamp=1_001),
+        replace(said, properties={"region": "us", "amount": 5}),
+    )
+
+    def is_known(batch: SpoolBatch, message: JmsMessage) -> bool:
+        return batch.knows(key(1), row_identity(Row(message, 7)))
+
     with open_batch("b1") as batch:
         batch.seal([row])
-        assert batch.knows(key(1), body)
-        assert not batch.knows(key(1), b"another")
+        assert is_known(batch, said)
+        assert is_known(batch, replace(said, redelivered=True, delivery_count=4))
+        assert not any(is_known(batch, each) for each in others)
         batch.seal([later])
-        assert batch.knows(key(2), str(later.message.body).encode()), "sealed after the first question"
+        assert batch.knows(key(2), row_identity(later)), "sealed after the first question"
     with open_batch("b2") as batch:
-        assert batch.knows(key(1), body)
-        assert not batch.knows(key(1), b"another")
-        assert not batch.knows(key(3), body)
+        assert is_known(batch, said)
+        assert not any(is_known(batch, each) for each in others)
+        assert not batch.knows(key(3), row_identity(row))
+
+
+def test_what_the_schema_cannot_hold_is_known_again_too(open_batch: OpenBatch, rows: MakeRows) -> None:
+    (row,) = rows([1])
+    for number, odd in enumerate(
+        (
+            row._replace(message=replace(row.message, timestamp=10**18, properties={"a": "\ud800"})),
+            row._replace(undecodable="not Unicode"),
+        )
+    ):
+        with open_batch(f"odd{number}") as batch:
+            batch.seal([odd])
+            assert batch.knows(key(1), row_identity(odd._replace(received_at=9)))

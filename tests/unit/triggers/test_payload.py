@@ -1,25 +1,69 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.triggers.payload import Payload, body_exceeds, message_event
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.triggers.payload import (
+    Fit,
+    Payload,
+    batch_event,
+    fit,
+    message_content,
+    message_event,
+)
 
 ORDERS = Destination.queue("orders")
 
 
 def test_the_whole_message_comes_back_from_the_event() -> None:
     message = JmsMessage.map({"n": 1, "b": b"\x00"}, {"region": "eu"}, correlation_id="c")
-    event = json.loads(json.dumps(message_event("jms_default", ORDERS, message, Payload.MESSAGE)))
+    event = message_event("jms_default", message_content(ORDERS, message, Payload.MESSAGE))
+    event = json.loads(json.dumps(event))
     assert event["destination"] == "queue://orders"
     assert JmsMessage.from_json(event["message"]) == message
+    assert JmsMessage.from_event(event) == message
+    assert JmsMessage.from_event(SimpleNamespace(extra={"from_trigger": True, "payload": event})) == message
+    assert JmsMessage.all_from_event({"payload": event}) == (message,)
+
+
+def test_the_messages_of_a_batch_come_back_in_their_order() -> None:
+    messages = [JmsMessage.text(text) for text in "abc"]
+    event = batch_event("c", [message_content(ORDERS, each, Payload.MESSAGE) for each in messages])
+    assert JmsMessage.all_from_event(json.loads(json.dumps(event))) == tuple(messages)
+    assert [JmsMessage.from_event(each) for each in event["messages"]] == messages
+    with pytest.raises(ConfigurationError, match="it is a batch"):
+        JmsMessage.from_event(event)
+
+
+@pytest.mark.parametrize(
+    ("event", "fault"),
+    [
+        (None, "got NoneType, expected one of triggering_asset_events"),
+        (SimpleNamespace(extra=3), "got SimpleNamespace, expected one of"),
+        ({"event": "ready"}, "it carries no message"),
+        ({"event": "message", "headers": {}}, "it carries no message"),
+        ({"messages": 5}, "messages is no list"),
+        ({"message": {}}, "version"),
+        ({"reference": {}}, "reference: expected uri, sha256 and bytes"),
+        (
+            {"reference": {"uri": "file:///etc/passwd", "sha256": "0" * 64, "bytes": 1}},
+            "no message in a spool",
+        ),
+    ],
+)
+def test_other_events_are_refused(event: Any, fault: str) -> None:
+    with pytest.raises(ConfigurationError, match=fault):
+        JmsMessage.all_from_event(event)
 
 
 def test_headers_alone_have_no_body() -> None:
-    event = message_event("jms_default", ORDERS, JmsMessage.text("secret", {"region": "eu"}), Payload.HEADERS)
+    event = message_content(ORDERS, JmsMessage.text("secret", {"region": "eu"}), Payload.HEADERS)
     assert "secret" not in json.dumps(event)
     assert event["headers"]["properties"] == {"region": "eu"}
 
@@ -32,8 +76,20 @@ def test_headers_alone_have_no_body() -> None:
         (JmsMessage.bytes(b"\x00\xff"), 18),  # {"base64": "AP8="}
         (JmsMessage.empty(), 4),  # null
         (JmsMessage.map({"a": "x"}), 10),  # {"a": "x"}
+        (JmsMessage.text("abc", properties={"p": "x"}), 15),  # and {"p": "x"}
     ],
 )
 def test_a_body_is_measured_as_json(message: JmsMessage, size: int) -> None:
-    assert not body_exceeds(message, size)
-    assert body_exceeds(message, size - 1)
+    assert fit(message, size, Payload.MESSAGE) is Fit.WHOLE
+    assert fit(message, size - 1, Payload.MESSAGE) is Fit.SEALED
+
+
+@pytest.mark.parametrize("body", ["", "x" * 1000])
+@pytest.mark.parametrize(
+    ("form", "fits"), [(Payload.HEADERS, Fit.WHOLE), (Payload.REFERENCE, Fit.SEALED), (Payload.MESSAGE, None)]
+)
+def test_properties_alone_may_be_too_large(body: str, form: Payload, fits: Fit | None) -> None:
+    message = JmsMessage.text(body, properties={"p": "x" * 90})
+    limit = len('{"p": ""}') + 90
+    assert fit(message, limit, form) is (fits or Fit.SEALED)
+    assert fit(message, limit - 1, form) is Fit.NOT

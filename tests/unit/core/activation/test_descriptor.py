@@ -169,6 +169,7 @@ def test_missing_transaction_attribute_w21() -> None:
 
 
 def test_patch_bay_file_p6_p10() -> None:
+    """P7, P9, P11."""
     spec = ActivationSpec.from_xml(PATCH_BAY)
     assert str(spec.redelivery) == (
         "1:60000; 3:move(queue:Fulfillment/ErrorNotification,topic:Fulfillment/DeadMessages)"

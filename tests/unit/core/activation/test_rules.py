@@ -122,6 +122,11 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
             {**QUEUE, "ContainerManagedEvents": "JMS", "SourceQueue": "s", "PollQuantity": 501},
             "poll_quantity: got 501, expected 1 to 500 because container_managed_events is jms",
         ),
+        # I4
+        (
+            {**QUEUE, "PollQuantity": 2},
+            "poll_quantity: got 2 with one destination, where there are no turns",
+        ),
         (
             {**QUEUE, "ContainerManagedEvents": "JMS", "SourceQueue": "topic://s"},
             "source_queue: got 'topic://s', expected a queue",
@@ -146,6 +151,7 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
     ],
 )
 def test_refuses(fields: dict[str, object], fault: str) -> None:
+    """J184, J193."""
     with pytest.raises(ConfigurationError) as caught:
         ActivationSpec(**fields)
     assert any(fault in found for found in caught.value.faults), caught.value.faults
@@ -198,7 +204,8 @@ def test_all_faults_are_reported_together() -> None:
         {**TOPIC, "subscription_name": "s"},
         {"destination": "lookup://x", "subscription_durability": "durable", "subscription_name": "s"},
         {**QUEUE, "non_retryable": "ValueError", "redelivery_handling": "3:move(queue:d)"},
-        {**QUEUE, "ContainerManagedEvents": "JMS", "SourceQueue": "s", "PollQuantity": 500},
+        {"destination": ["queue://a", "queue://b"], "PollQuantity": 500},
+        {**QUEUE, "PollQuantity": 1},
         {**QUEUE, "BatchSize": 2, "batch_size": "2", "ConcurrencyMode": "cc"},
     ],
 )

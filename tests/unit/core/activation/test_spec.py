@@ -10,17 +10,18 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.administered import AdministeredObject
+from airflow_provider_jmsjca.core.configuration.administered import AdministeredObject
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.precedence import Layer, Level, resolve
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
-from airflow_provider_jmsjca.engine.listener_settings import listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
 
 QUEUE = "queue://orders"
 
 
 def test_jmsjca_and_our_spellings_mean_the_same_j46_j62() -> None:
+    """J199, J47, J48, J49, J50, J51, J52, J53, J54, J55, J56, J57, J58, J59, J60, J61."""
     theirs = ActivationSpec(
         ConnectionURL="stomp://h:1",
         UserName="u",
@@ -103,6 +104,7 @@ def test_endpoint_fields_j63() -> None:
     ],
 )
 def test_handlers_at_once_j81_j84(mode: str, kind: DestinationKind, expected: int) -> None:
+    """J16, J82, J83."""
     spec = ActivationSpec(destination="d", destination_type=kind, concurrency_mode=mode)
     assert spec.concurrency_for(kind) == expected
 
@@ -165,6 +167,7 @@ def test_selector_with_override_j178_j180_j182() -> None:
 
 
 def test_weblogic_elements_w14_w20() -> None:
+    """W16, W44, W45."""
     spec = ActivationSpec(
         **{
             "destination-jndi-name": "jms/orders",
@@ -218,10 +221,12 @@ def test_suspension_w24_w26(fields: dict[str, int], seconds: int) -> None:
     ],
 )
 def test_who_ends_the_transaction_w21_w23_j105(fields: dict[str, str], transacted: bool) -> None:
+    """J22, J127."""
     assert ActivationSpec(destination=QUEUE, **fields).transacted is transacted
 
 
 def test_patch_bay_p6_p10() -> None:
+    """P7, P9."""
     spec = ActivationSpec(
         **{
             "nucleus-name": "/fulfillment/OrderFulfiller",

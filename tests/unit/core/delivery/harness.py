@@ -9,7 +9,7 @@ from typing import TypeVar
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery.room import Share
+from airflow_provider_jmsjca.core.delivery.line import Share
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling, RedeliveryTracker
@@ -29,7 +29,10 @@ class Run:
         self.now = 100.0
         self.tracker = RedeliveryTracker()
         settings = replace(settings, handling=RedeliveryHandling.parse(handling))
-        self.machine = DeliveryMachine(settings, self.tracker, lambda: 0.0, room)
+        self.taken_back: list[tuple[str, int]] = []
+        self.machine = DeliveryMachine(
+            settings, self.tracker, lambda: 0.0, room, lambda *message: self.taken_back.append(message)
+        )
         self.delivery = 0
         self.send(e.Start())
         self.send(e.ConnectionUp())

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery.direct import Direct
+from airflow_provider_jmsjca.core.delivery.deliveries import Direct
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import (
@@ -39,6 +39,7 @@ FAILURE = Failure(class_names=("shop.Broken", "builtins.Exception"), message="br
 # message would ever be handled.
 LUCK = st.integers(0, 29)
 CHANCE = 0.5
+MOST_MOVES = 2
 OUTCOMES = ["commit", "commit", "commit", "fail", "lost", "before", "after"]
 FATAL = Failure(class_names=("shop.Fatal", "builtins.Exception"), message="fatal")
 HANDLINGS = [
@@ -59,6 +60,8 @@ class Stored:
         label: What the model calls it.
         message_id: What its producer calls it, and maybe others too.
         deliveries: As a broker counts them that does.
+        handed: How often this process handed it over, and a broker that counts says others had it.
+        tried: What may count at most: hand-overs, moves and deletions; a process that died may have had one.
         delivery: Outstanding under this number.
     """
 
@@ -70,6 +73,8 @@ class Stored:
     parked: int | None = None
     redelivered: bool = False
     deliveries: int = 0
+    handed: int = 0
+    tried: int = 0
     delivery: int | None = None
     source: int = 0
 
@@ -153,19 +158,23 @@ class Model(RuleBasedStateMachine):
         self.gone: list[str] = []
         self.kept = 0
         self.left = False
-        self.attempts: dict[str, int] = {}
+        self.attempts: dict[str | None, int] = {}
         self.start_process()
 
     # -- driver ----------------------------------------------------------------------------------------
 
     def start_process(self) -> None:
+        for message in self.stored:
+            message.handed = message.deliveries if self.counting and message.parked is None else 0
+            stored = self.attempts.get(message.message_id, 0)
+            message.tried = max(message.tried + 1, message.deliveries if self.counting else 0, stored)
         self.machine = self.new_machine()
         self.connecting = self.connected = self.consuming = self.running = self.suspended = False
         self.stopping = False
         self.direct: Direct | None = None
         self.calls: dict[int, tuple[int, int | None]] = {}  # call -> unit, delivery
         self.held: dict[int, int] = {}  # call -> unit: acknowledgement outstanding
-        self.pending: dict[int, d.CommitUnit | d.Move | d.Delete | d.Park] = {}
+        self.pending: dict[int, d.CommitUnit | d.MoveMessage | d.DeleteMessage | d.Park] = {}
         self.dead: set[int] = set()
         self.recording: list[d.RecordAttempt] = []
         self.units: dict[int, UnitModel] = {}
@@ -174,12 +183,21 @@ class Model(RuleBasedStateMachine):
         self.poison: set[int] = set()
         self.refused: set[int] = set()  # could not be moved or deleted
         self.not_moved: set[int] = set()
+        # By label: moves in a row that were refused, or whose connection was lost. A broker may refuse so.
+        self.moves_in_vain: Counter[str] = Counter()
         self.waits: dict[int, tuple[timedelta, timedelta]] = {}  # delivery -> so far, still to come
         self.send(e.Start())
         self.running = True
 
     def new_machine(self) -> DeliveryMachine:
-        return DeliveryMachine(self.settings, RedeliveryTracker(), lambda: CHANCE)
+        return DeliveryMachine(
+            self.settings, RedeliveryTracker(), lambda: CHANCE, take_back=self.take_attempt_back
+        )
+
+    def take_attempt_back(self, message_id: str, source: int) -> None:
+        assert source == 0
+        self.attempts[message_id] -= 1
+        assert self.attempts[message_id] >= 0
 
     def send(self, event: e.Event) -> None:
         for decision in self.machine.handle(event, self.now):
@@ -227,12 +245,12 @@ class Model(RuleBasedStateMachine):
                 self.pending[number] = decision
             case d.RollBackUnit(unit=number):
                 del self.units[number]
-            case d.Move(unit=number, delivery=delivery, targets=targets, state=state):
+            case d.MoveMessage(unit=number, delivery=delivery, targets=targets, state=state):
                 assert targets
                 if self.is_alone(message := self.message(delivery)):
                     assert targets == self.expected_targets(message, delivery, state.seen)
                 self.take_out(number, delivery, decision)
-            case d.Delete(unit=number, delivery=delivery, seen=seen):
+            case d.DeleteMessage(unit=number, delivery=delivery, seen=seen):
                 if self.is_alone(message := self.message(delivery)):
                     assert isinstance(self.action(message, seen), Delete)
                 self.take_out(number, delivery, decision)
@@ -303,8 +321,11 @@ class Model(RuleBasedStateMachine):
         waited, left = self.waits.pop(decision.delivery, (timedelta(0), timedelta(0)))
         assert not left
         assert decision.delivery not in self.not_moved or self.settings.move_retries is None, "it stays (P16)"
+        moves_in_vain = self.moves_in_vain.pop(message.label, 0)
         if decision.delivery in self.refused or not self.is_alone(message):
             return
+        if moves_in_vain > MOST_MOVES and self.settings.move_retries is None:
+            return  # it is delivered for once, as nothing else helps
         action = self.action(message, decision.seen)
         assert not isinstance(action, Move | Delete)
         assert self.poison_targets(message, decision.delivery) is None
@@ -312,8 +333,12 @@ class Model(RuleBasedStateMachine):
         if self.settings.batch_size == 1 and message.parked is None:
             assert waited == pause_of(action, decision.seen)
 
-    def take_out(self, number: int, delivery: int, decision: d.Move | d.Delete | d.Park) -> None:
-        self.message(delivery)
+    def take_out(
+        self, number: int, delivery: int, decision: d.MoveMessage | d.DeleteMessage | d.Park
+    ) -> None:
+        message = self.message(delivery)
+        if not isinstance(decision, d.Park):
+            message.tried += 1
         self.pending[number] = decision
         if not self.connected:
             self.dead.add(number)
@@ -335,14 +360,18 @@ class Model(RuleBasedStateMachine):
         label = message.label
         if self.is_alone(message):
             if not message.redelivered and label not in self.last_seen and message.parked is None:
-                assert decision.seen == self.attempts.get(label, 1) - 1
+                assert decision.seen == self.attempts.get(message.message_id, 1) - 1
             assert decision.seen >= self.last_seen.get(label, 0), "the count never falls"
-            if self.settings.record_attempts:
-                assert decision.seen + 1 <= self.attempts[label]
-            elif self.counting:
-                assert decision.seen >= message.deliveries - 1
+            if self.settings.record_attempts and message.message_id is not None:
+                assert decision.seen + 1 <= self.attempts[message.message_id]
+            else:
+                assert decision.seen >= message.handed
+            if message.message_id is not None and not self.settings.record_attempts:
+                assert decision.seen <= message.tried, "a sighting that led to nothing doesn't count"
         self.check_action(message, decision)
         self.last_seen[label] = decision.seen
+        message.handed += 1
+        message.tried += 1
         unit.deliveries.append(decision.delivery)
         self.call(decision.call, decision.unit, decision.delivery)
 
@@ -357,6 +386,7 @@ class Model(RuleBasedStateMachine):
             message.delivery = None
             message.redelivered = True
             if message.message_id is None:  # only what is in hand is known
+                message.handed = 0
                 self.last_seen.pop(message.label, None)
                 self.own_handling.pop(message.label, None)
         self.outstanding.clear()
@@ -389,11 +419,11 @@ class Model(RuleBasedStateMachine):
         self.stored.remove(message)
         return message
 
-    def apply(self, decision: d.CommitUnit | d.Move | d.Delete | d.Park) -> None:
+    def apply(self, decision: d.CommitUnit | d.MoveMessage | d.DeleteMessage | d.Park) -> None:
         match decision:
             case d.CommitUnit(acknowledge=acknowledge):
                 self.gone += [self.settle(delivery).label for delivery in acknowledge]
-            case d.Move(delivery=delivery) | d.Delete(delivery=delivery):
+            case d.MoveMessage(delivery=delivery) | d.DeleteMessage(delivery=delivery):
                 self.gone.append(self.settle(delivery).label)
             case d.Park(delivery=delivery, seen=seen):
                 message = self.settle(delivery)
@@ -417,6 +447,8 @@ class Model(RuleBasedStateMachine):
     def publish(self, group: str | None, damage: str | None, name: str, before: int) -> None:
         message = self.publish_to(0, group, damage, name)
         message.deliveries, message.redelivered = before, before > 0  # by another client
+        message.tried = before
+        message.handed = before if self.counting else 0
 
     def publish_to(self, source: int, group: str | None, damage: str | None, name: str) -> Stored:
         self.published += 1
@@ -506,9 +538,8 @@ class Model(RuleBasedStateMachine):
         if not works:
             self.send(e.AttemptNotRecorded(delivery=asked.delivery, failure=FAILURE))
             return
-        label = self.ids[asked.delivery].label
-        self.attempts[label] = self.attempts.get(label, 0) + 1
-        self.send(e.AttemptRecorded(delivery=asked.delivery, attempt=self.attempts[label]))
+        number = self.attempts[asked.message_id] = self.attempts.get(asked.message_id, 0) + 1
+        self.send(e.AttemptRecorded(delivery=asked.delivery, attempt=number))
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data(), how=st.sampled_from(["return", "return", "raise", "fatal"]))
@@ -548,6 +579,31 @@ class Model(RuleBasedStateMachine):
             (self.poison.add if how == "fatal" else self.poison.discard)(delivery)
         self.send(e.HandlerRaised(call=call, failure=FATAL if how == "fatal" else FAILURE))
 
+    @property
+    def callable_no_more(self) -> list[int]:
+        """Calls whose handlers need not be called: their connection is gone, or the driver stops."""
+        return sorted(
+            call
+            for call, (_, delivery) in self.calls.items()
+            if delivery is not None and (self.stopping or delivery not in self.outstanding)
+        )
+
+    @precondition(lambda self: self.callable_no_more)
+    @rule(data=st.data())
+    def not_called(self, data: st.DataObject) -> None:
+        call = data.draw(st.sampled_from(self.callable_no_more))
+        unit, delivery = self.calls.pop(call)
+        assert delivery is not None
+        if unit in self.units:
+            self.units[unit].bad = True
+            self.units[unit].unacknowledged.discard(call)
+        self.held.pop(call, None)
+        message = self.ids[delivery]
+        message.handed = max(message.handed - 1, 0)
+        message.tried -= 1
+        self.last_seen[message.label] = max(self.last_seen.get(message.label, 0) - 1, 0)
+        self.send(e.HandlerNotCalled(call=call))
+
     @precondition(lambda self: self.calls or self.held)
     @rule(data=st.data())
     def ask_rollback(self, data: st.DataObject) -> None:
@@ -576,6 +632,8 @@ class Model(RuleBasedStateMachine):
     def end_unit(self, number: int, how: str) -> None:
         decision = self.pending.pop(number)
         self.units.pop(number, None)
+        if isinstance(decision, d.MoveMessage) and (number in self.dead or how != "commit"):
+            self.moves_in_vain[self.ids[decision.delivery].label] += 1
         if number in self.dead:
             self.dead.discard(number)
             self.send(e.UnitInDoubt(unit=number) if how == "after" else e.UnitLost(unit=number))
@@ -588,9 +646,9 @@ class Model(RuleBasedStateMachine):
             ):
                 self.send(e.UnitCommitted(unit=number))
         elif how == "fail":
-            if isinstance(decision, d.Move | d.Delete):
+            if isinstance(decision, d.MoveMessage | d.DeleteMessage):
                 self.refused.add(decision.delivery)
-                if isinstance(decision, d.Move):
+                if isinstance(decision, d.MoveMessage):
                     self.not_moved.add(decision.delivery)
             self.send(e.UnitFailed(unit=number, failure=FAILURE))
         else:
@@ -683,12 +741,16 @@ class Model(RuleBasedStateMachine):
         if not hasattr(self, "machine"):
             return
         self.resume()
-        if self.connected:
-            self.cut()  # what was kept unsettled comes again
-        for _ in range(2000):
-            if not self.advance():
+        # What was kept unsettled comes again, and its moves count anew: also where they fell short only now.
+        for _ in range(3):
+            if self.connected:
+                self.cut()
+            for _ in range(2000):
+                if not self.advance():
+                    break
+            left = [message for message in self.stored if not message.never_delivered]
+            if not left:
                 break
-        left = [message for message in self.stored if not message.never_delivered]
         assert not left, "every message is settled in the end"
         kept = [message.label for message in self.stored]
         assert sorted(self.gone + kept) == sorted(f"ID:{number + 1}" for number in range(self.published))

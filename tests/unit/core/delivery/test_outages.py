@@ -36,6 +36,8 @@ def test_j12_j122_connects_in_the_background_with_growing_pauses() -> None:
         assert machine.handle(e.Tick(), now) == [d.Connect()]
     assert pauses == [1, 2, 5, 5, 10, 10, 10]
     assert machine.handle(e.ConnectionUp(), now) == [d.OpenConsumer()]
+    assert machine.state == "Connecting"  # nothing is subscribed yet
+    machine.handle(e.ConsumerOpened(), now)
     assert machine.state == "Up"
 
 
@@ -64,9 +66,9 @@ def test_j204_w31_standing_by_is_said_once_and_is_no_warning() -> None:
         assert machine.handle(e.Tick(), now) == [d.Connect()]
     standby = "no more; standing by, and trying again until it is free"
     assert [(one.level, one.text) for one in said] == [
-        (d.Level.INFO, standby),
-        (d.Level.WARNING, "no more; connecting again in 5.0 s"),
-        (d.Level.INFO, standby),
+        (d.LogLevel.INFO, standby),
+        (d.LogLevel.WARNING, "no more; connecting again in 5.0 s"),
+        (d.LogLevel.INFO, standby),
     ]
     machine.handle(e.ConnectionUp(), now)
     machine.handle(e.ConnectionLost(failure=FAILURE), now)
@@ -145,7 +147,7 @@ def test_what_is_refused_after_the_loss_is_left_to_the_broker(handling: str) -> 
     """J13: no cascade, no delay, no delivery of a message that is no longer in hand."""
     run = Run(handling=handling, settings=replace(SETTINGS, park=True))
     (under_way,) = run.arrive("a", redelivered=True)
-    assert isinstance(under_way, d.Move | d.Delete | d.Park)
+    assert isinstance(under_way, d.MoveMessage | d.DeleteMessage | d.Park)
     run.send(e.ConnectionLost())
     assert run.send(e.UnitFailed(unit=under_way.unit, failure=FAILURE)) == []
     assert (run.machine.idle, run.machine.in_hand) == (True, 0)
@@ -289,8 +291,8 @@ def test_init_suspend_is_needed_with_max_suspend() -> None:
 
 def test_minimal_logging_says_it_once_as_an_error_j108() -> None:
     for minimal, expected in (
-        (True, [d.Level.ERROR, d.Level.DEBUG, d.Level.DEBUG]),
-        (False, [d.Level.WARNING] * 3),
+        (True, [d.LogLevel.ERROR, d.LogLevel.DEBUG, d.LogLevel.DEBUG]),
+        (False, [d.LogLevel.WARNING] * 3),
     ):
         outage = Outage(OutageSettings(minimal_logging=minimal))
         assert [outage.level() for _ in range(3)] == expected
@@ -321,7 +323,7 @@ def test_a_refused_consumer_is_said_once_as_an_error_j108() -> None:
     outage = replace(OUTAGE, minimal_logging=True)
     machine = new_machine(replace(SETTINGS, outage=outage))
     machine.handle(e.Start(), 0.0)
-    now, levels = 0.0, list[d.Level]()
+    now, levels = 0.0, list[d.LogLevel]()
     for _ in range(3):
         machine.handle(e.ConnectionUp(), now)
         failed = machine.handle(e.ConnectFailed(failure=FAILURE), now)
@@ -329,7 +331,7 @@ def test_a_refused_consumer_is_said_once_as_an_error_j108() -> None:
         assert machine.deadline is not None
         now = machine.deadline
         machine.handle(e.Tick(), now)
-    assert levels == [d.Level.ERROR, d.Level.DEBUG, d.Level.DEBUG]
+    assert levels == [d.LogLevel.ERROR, d.LogLevel.DEBUG, d.LogLevel.DEBUG]
 
 
 def test_a_second_stop_may_be_quicker_and_never_slower() -> None:
@@ -368,3 +370,27 @@ def test_a_stop_is_not_clean_if_a_message_waits_out_its_delay() -> None:
     assert isinstance(first, d.Deliver)
     run.send(e.HandlerRaised(call=first.call, failure=FAILURE))
     assert run.send(e.StopAsked(reason="enough"))[0] == d.CloseConnection(clean=False)
+
+
+def test_a_connection_that_is_of_no_use_any_more_is_replaced_like_a_lost_one() -> None:
+    machine = new_machine(replace(SETTINGS, outage=OUTAGE))
+    machine.handle(e.Start(), 0.0)
+    assert machine.handle(e.ReconnectAsked(reason="not yet"), 0.0) == [], "it isn't up"
+    machine.handle(e.ConnectionUp(), 0.0)
+    machine.handle(e.ConsumerOpened(), 0.0)
+    closes, log = machine.handle(e.ReconnectAsked(reason="a message stays"), 1.0)
+    assert closes == d.CloseConnection()
+    assert isinstance(log, d.Log)
+    assert log.text == "a message stays; connecting again in 1.0 s"
+    assert machine.state == "Connecting"
+    assert machine.handle(e.Tick(), 2.0) == [d.Connect()]
+
+
+def test_a_stop_is_not_held_up_by_a_connection_that_is_replaced() -> None:
+    machine = new_machine(replace(SETTINGS, outage=OUTAGE))
+    machine.handle(e.Start(), 0.0)
+    machine.handle(e.ConnectionUp(), 0.0)
+    machine.handle(e.ReconnectAsked(reason="a message stays"), 1.0)
+    decided = machine.handle(e.StopAsked(reason="enough"), 1.0)
+    assert decided[-2:] == [d.CloseConnection(), d.Stopped(reason="enough")]
+    assert machine.deadline is None

@@ -41,13 +41,14 @@ def test_c1_commit_when_the_handler_returns() -> None:
     ("handling", "failures", "expected"),
     [
         ("2:1000", 3, [d.Deliver, d.Wait, d.Wait]),
-        ("2:move(queue:dlq)", 2, [d.Deliver, d.Move]),
-        ("2:delete", 2, [d.Deliver, d.Delete]),
+        ("2:move(queue:dlq)", 2, [d.Deliver, d.MoveMessage]),
+        ("2:delete", 2, [d.Deliver, d.DeleteMessage]),
     ],
 )
 def test_j144_what_is_transient_is_delayed_what_is_permanent_is_moved_or_deleted(
     handling: str, failures: int, expected: list[type[d.Decision]]
 ) -> None:
+    """J17, W37."""
     run = Run(handling=handling)
     (decision,) = run.arrive()
     found = []
@@ -73,7 +74,7 @@ def test_c2_j137b_published_vector_through_the_machine() -> None:
     assert counts == list(range(15))
     assert delays == [10, 15, 15, 15, 15, 30, 30, 30, 30, 30]
     assert sum(delays) == 220
-    assert isinstance(decision, d.Move)
+    assert isinstance(decision, d.MoveMessage)
     assert decision.targets == (Destination.queue("a"),)
     assert decision.state == MessageState(seen=15, failure=FAILURE)
 
@@ -87,14 +88,14 @@ def test_j129_j130_counts_what_the_broker_flags() -> None:
     run.send(e.HandlerReturned(call=delivered.call))
     run.tick()
     run.send(e.ConnectionUp())
-    assert run.arrive("m", redelivered=True) == [d.Delete(unit=4, delivery=2, seen=2)]
+    assert run.arrive("m", redelivered=True) == [d.DeleteMessage(unit=4, delivery=2, seen=2)]
     assert run.send(e.UnitCommitted(unit=4)) == []
     assert "m" not in run.tracker
 
 
 def test_j130_the_brokers_own_count_is_believed() -> None:
     run = Run(handling="4:delete")
-    assert run.arrive(delivery_count=5) == [d.Delete(unit=2, delivery=1, seen=4)]
+    assert run.arrive(delivery_count=5) == [d.DeleteMessage(unit=2, delivery=1, seen=4)]
     run.send(e.UnitCommitted(unit=2))
     (delivered,) = run.arrive(delivery_count=1)
     assert isinstance(delivered, d.Deliver)
@@ -123,7 +124,7 @@ def test_attempts_are_recorded_before_the_message_is_handed_over() -> None:
     assert isinstance(delivered, d.Deliver)
     assert delivered.seen == 1
     assert fail(run, delivered) == [d.RecordAttempt(delivery=1, message_id="m")]
-    assert run.send(e.AttemptRecorded(delivery=1, attempt=3)) == [d.Delete(unit=4, delivery=1, seen=2)]
+    assert run.send(e.AttemptRecorded(delivery=1, attempt=3)) == [d.DeleteMessage(unit=4, delivery=1, seen=2)]
 
 
 def test_j141_a_long_delay_comes_in_slices_and_counts_once() -> None:
@@ -143,13 +144,14 @@ def test_j147_whole_seconds_are_logged(milliseconds: int, logged: bool) -> None:
     run = Run(handling=f"1:{milliseconds}")
     decisions = run.machine.handle(run.message("m", redelivered=True), run.now)
     text = f"message 'm' was seen 1 times: delayed for {milliseconds} ms"
-    assert (d.Log(level=d.Level.INFO, text=text, of_delivery=True) in decisions) is logged
+    assert (d.Log(level=d.LogLevel.INFO, text=text, of_delivery=True) in decisions) is logged
 
 
 def test_p15_a_move_is_a_unit_of_its_own() -> None:
+    """P11."""
     run = Run(handling="1:move(queue:dlq.$,topic:alarms)")
     (move,) = run.arrive("m", redelivered=True)
-    assert move == d.Move(
+    assert move == d.MoveMessage(
         unit=2,
         delivery=1,
         targets=(Destination.queue("dlq.orders"), Destination.topic("alarms")),
@@ -163,9 +165,9 @@ def test_p15_a_move_is_a_unit_of_its_own() -> None:
 def test_j142_j167_copy_then_redirect_then_delivered_where_it_is() -> None:
     run = Run(handling="1:1000; 2:move(queue:dlq)")
     (move,) = run.arrive("m", delivery_count=3)
-    assert isinstance(move, d.Move)
+    assert isinstance(move, d.MoveMessage)
     assert not move.redirect
-    redirect = run.only(d.Move, e.UnitFailed(unit=move.unit, failure=FAILURE))
+    redirect = run.only(d.MoveMessage, e.UnitFailed(unit=move.unit, failure=FAILURE))
     assert redirect == replace(move, unit=redirect.unit, redirect=True)
     assert run.send(e.UnitFailed(unit=redirect.unit, failure=FAILURE)) == [
         d.Wait(delivery=1, pause=SECOND, left=0 * SECOND)
@@ -173,7 +175,7 @@ def test_j142_j167_copy_then_redirect_then_delivered_where_it_is() -> None:
     (delivered,) = run.tick()
     assert isinstance(delivered, d.Deliver)
     assert delivered.seen == 2
-    assert [type(decision) for decision in fail(run, delivered)] == [d.Move]
+    assert [type(decision) for decision in fail(run, delivered)] == [d.MoveMessage]
 
 
 def test_p16_a_failed_move_is_tried_again_and_then_the_message_stays() -> None:
@@ -181,15 +183,15 @@ def test_p16_a_failed_move_is_tried_again_and_then_the_message_stays() -> None:
     run = Run(handling="1:1000; 2:move(queue:dlq)", settings=replace(SETTINGS, move_retries=2))
     (move,) = run.arrive("m", delivery_count=3)
     for _ in range(2):
-        assert isinstance(move, d.Move)
+        assert isinstance(move, d.MoveMessage)
         assert not move.redirect
-        redirect = run.only(d.Move, e.UnitFailed(unit=move.unit, failure=FAILURE))
+        redirect = run.only(d.MoveMessage, e.UnitFailed(unit=move.unit, failure=FAILURE))
         assert run.send(e.UnitFailed(unit=redirect.unit, failure=FAILURE)) == []
         before = run.now
         (move,) = run.tick()
         assert run.now == before + 1.0
-    assert isinstance(move, d.Move)
-    redirect = run.only(d.Move, e.UnitFailed(unit=move.unit, failure=FAILURE))
+    assert isinstance(move, d.MoveMessage)
+    redirect = run.only(d.MoveMessage, e.UnitFailed(unit=move.unit, failure=FAILURE))
     assert run.send(e.UnitFailed(unit=redirect.unit, failure=FAILURE)) == [d.Leave(delivery=1)]
     assert run.machine.deadline is None
     (delivered,) = run.arrive("next")
@@ -200,10 +202,10 @@ def test_p16_a_failed_move_is_tried_again_and_then_the_message_stays() -> None:
 def test_p16_a_move_that_succeeds_in_the_end_is_a_move() -> None:
     run = Run(handling="1:move(queue:dlq)", settings=replace(SETTINGS, move_retries=5, redirect=True))
     (move,) = run.arrive("m", redelivered=True)
-    assert isinstance(move, d.Move)
+    assert isinstance(move, d.MoveMessage)
     assert run.send(e.UnitFailed(unit=move.unit, failure=FAILURE)) == []
     (again,) = run.tick()
-    assert isinstance(again, d.Move)
+    assert isinstance(again, d.MoveMessage)
     assert run.send(e.UnitCommitted(unit=again.unit)) == []
     assert run.machine.idle
     assert run.machine.in_hand == 0
@@ -212,7 +214,7 @@ def test_p16_a_move_that_succeeds_in_the_end_is_a_move() -> None:
 def test_p16_without_retries_it_stays_at_once() -> None:
     run = Run(handling="1:move(queue:dlq)", settings=replace(SETTINGS, move_retries=0, redirect=True))
     (move,) = run.arrive("m", redelivered=True)
-    assert isinstance(move, d.Move)
+    assert isinstance(move, d.MoveMessage)
     assert run.send(e.UnitFailed(unit=move.unit, failure=FAILURE)) == [d.Leave(delivery=1)]
     assert run.machine.deadline is None
 
@@ -220,7 +222,7 @@ def test_p16_without_retries_it_stays_at_once() -> None:
 def test_p16_a_stop_does_not_wait_for_the_next_try() -> None:
     run = Run(handling="1:move(queue:dlq)", settings=replace(SETTINGS, move_retries=5, redirect=True))
     (move,) = run.arrive("m", redelivered=True)
-    assert isinstance(move, d.Move)
+    assert isinstance(move, d.MoveMessage)
     assert run.send(e.UnitFailed(unit=move.unit, failure=FAILURE)) == []
     decided = run.send(e.StopAsked(reason="told to"))
     assert [type(decision) for decision in decided] == [d.CloseConnection, d.Stopped]
@@ -242,7 +244,7 @@ def test_w27_what_is_refused_after_a_stop_or_a_suspension_waits_for_nothing(
 ) -> None:
     run = Run(handling=handling, settings=replace(SETTINGS, **spec))
     (settling,) = run.arrive("m", delivery_count=3)
-    assert isinstance(settling, d.Move | d.Delete | d.Park | d.Stage)
+    assert isinstance(settling, d.MoveMessage | d.DeleteMessage | d.Park | d.Stage)
     assert run.send(asked) == []
     decided = run.send(e.UnitFailed(unit=settling.unit, failure=FAILURE))
     assert decided[0].__class__ in {d.CloseConnection, d.CloseConsumer}
@@ -258,7 +260,7 @@ def test_j142_p16_a_move_that_costs_the_connection_each_time_ends_as_any_other(r
     def move_until_it_ends() -> d.Decision:
         for tries in range(4):
             (decided,) = run.arrive("m", delivery_count=3)
-            if not isinstance(decided, d.Move):
+            if not isinstance(decided, d.MoveMessage):
                 assert tries == (3 if retries is None else retries + 1)
                 return decided
             run.send(e.UnitLost(unit=decided.unit))
@@ -286,7 +288,7 @@ def reconnect(run: Run) -> None:
 def test_j94_redirect_at_once_where_asked() -> None:
     run = Run(handling="1:move(queue:dlq)", settings=replace(SETTINGS, redirect=True))
     (move,) = run.arrive(redelivered=True)
-    assert isinstance(move, d.Move)
+    assert isinstance(move, d.MoveMessage)
     assert move.redirect
     assert run.send(e.UnitFailed(unit=move.unit, failure=FAILURE)) == [
         d.Wait(delivery=1, pause=SECOND, left=timedelta(0))
@@ -298,7 +300,7 @@ def test_j94_redirect_at_once_where_asked() -> None:
 def test_j142_a_failed_deletion_delivers() -> None:
     run = Run(handling="1:delete")
     (delete,) = run.arrive(redelivered=True)
-    assert isinstance(delete, d.Delete)
+    assert isinstance(delete, d.DeleteMessage)
     assert run.send(e.UnitFailed(unit=delete.unit, failure=FAILURE)) == [
         d.Wait(delivery=1, pause=SECOND, left=timedelta(0))
     ]
@@ -313,7 +315,7 @@ def test_non_retryable_classes_and_their_children_are_moved_at_once() -> None:
     (delivered,) = run.arrive("m")
     assert isinstance(delivered, d.Deliver)
     (move,) = fail(run, delivered, POISON)
-    assert isinstance(move, d.Move)
+    assert isinstance(move, d.MoveMessage)
     assert move.targets == DLQ
     assert move.state == MessageState(seen=1, failure=POISON)
 
@@ -325,7 +327,7 @@ def test_j171_a_move_of_the_message_alone_goes_before_that_of_all_also_for_poiso
     delivered = run.only(d.Deliver, run.message("m"))
     run.send(e.StateSet(call=delivered.call, handling=RedeliveryHandling.parse("9:move(queue:special)")))
     (move,) = fail(run, delivered, POISON)
-    assert isinstance(move, d.Move)
+    assert isinstance(move, d.MoveMessage)
     assert move.targets == (Destination.queue("special"),)
 
 
@@ -336,7 +338,7 @@ def test_poison_message_error_needs_no_listing_and_dead_letter_beats_the_move() 
     assert isinstance(delivered, d.Deliver)
     failure = Failure(class_names=("airflow_provider_jmsjca.errors.PoisonMessageError",))
     (move,) = fail(run, delivered, failure)
-    assert isinstance(move, d.Move)
+    assert isinstance(move, d.MoveMessage)
     assert move.targets == (Destination.queue("orders.poison"),)
 
 
@@ -351,9 +353,9 @@ def test_poison_without_a_place_to_go_is_redelivered() -> None:
 def test_undecodable_messages_are_moved_or_kept_never_delivered() -> None:
     run = Run(handling="50:move(queue:dlq)")
     (move,) = run.arrive(undecodable=FAILURE)
-    assert isinstance(move, d.Move)
+    assert isinstance(move, d.MoveMessage)
     assert move.state.failure == FAILURE
-    redirect = run.only(d.Move, e.UnitFailed(unit=move.unit, failure=FAILURE))
+    redirect = run.only(d.MoveMessage, e.UnitFailed(unit=move.unit, failure=FAILURE))
     assert run.send(e.UnitFailed(unit=redirect.unit, failure=FAILURE)) == [d.Leave(delivery=move.delivery)]
     assert run.machine.idle
     run = Run(handling="1:5")
@@ -372,14 +374,14 @@ def test_j169_j171_what_the_handler_leaves_is_there_next_time() -> None:
     assert again.state == MessageState(
         seen=1, rollback_data={"mode": "permanent"}, failure=FAILURE, handling=handling
     )
-    assert [type(decision) for decision in fail(run, again)] == [d.Delete]
+    assert [type(decision) for decision in fail(run, again)] == [d.DeleteMessage]
 
 
 def test_j171_a_handler_may_leave_a_handling_and_nothing_else() -> None:
     run = Run(handling="1:5")
     delivered = run.only(d.Deliver, run.message("m"))
     run.send(e.StateSet(call=delivered.call, handling=RedeliveryHandling.parse("1:delete")))
-    assert [type(decision) for decision in fail(run, delivered)] == [d.Delete]
+    assert [type(decision) for decision in fail(run, delivered)] == [d.DeleteMessage]
 
 
 def test_j172_the_handler_stops_delivery() -> None:
@@ -448,7 +450,7 @@ def test_a_parked_message_that_comes_back_to_a_new_process_keeps_its_count() -> 
     (delivered,) = fail(run, delivered)
     assert isinstance(delivered, d.Deliver)
     assert delivered.seen == 7
-    assert [type(decision) for decision in fail(run, delivered)] == [d.Delete]
+    assert [type(decision) for decision in fail(run, delivered)] == [d.DeleteMessage]
 
 
 def test_a_refused_commit_is_a_failure_of_the_message() -> None:
@@ -474,4 +476,118 @@ def test_a_message_without_id_is_counted_while_in_hand() -> None:
     (again,) = fail(run, delivered)
     assert isinstance(again, d.Deliver)
     assert again.seen == 1
-    assert [type(decision) for decision in fail(run, again)] == [d.Delete]
+    assert [type(decision) for decision in fail(run, again)] == [d.DeleteMessage]
+
+
+def test_an_attempt_that_was_stored_and_broken_off_is_taken_back() -> None:
+    run = Run(handling="1:60000; 3:delete", settings=replace(SETTINGS, record_attempts=True))
+    for number in range(1, 4):
+        run.arrive("m", redelivered=True)
+        (waits,) = run.send(e.AttemptRecorded(delivery=run.delivery, attempt=2))
+        assert isinstance(waits, d.Wait)
+        reconnect(run)
+        assert run.taken_back == [("m", 0)] * number
+
+
+def test_an_attempt_that_is_stored_too_late_is_taken_back() -> None:
+    run = Run(settings=replace(SETTINGS, record_attempts=True))
+    run.arrive("m")
+    reconnect(run)
+    assert run.taken_back == []
+    assert run.send(e.AttemptRecorded(delivery=run.delivery, attempt=1)) == []
+    assert run.taken_back == [("m", 0)]
+
+
+def test_an_attempt_that_was_made_is_not_taken_back() -> None:
+    run = Run(settings=replace(SETTINGS, record_attempts=True))
+    run.arrive("m")
+    (delivered,) = run.send(e.AttemptRecorded(delivery=run.delivery, attempt=1))
+    assert isinstance(delivered, d.Deliver)
+    reconnect(run)
+    run.send(e.HandlerReturned(call=delivered.call))
+    assert run.taken_back == []
+
+
+def test_a_parked_message_was_not_attempted() -> None:
+    run = Run(handling="1:60000", settings=replace(SETTINGS, record_attempts=True, park=True))
+    run.arrive("m", redelivered=True)
+    (park,) = run.send(e.AttemptRecorded(delivery=run.delivery, attempt=2))
+    assert isinstance(park, d.Park)
+    run.send(e.UnitCommitted(unit=park.unit))
+    assert run.taken_back == [("m", 0)]
+
+
+def test_a_message_that_was_handled_is_settled_and_not_delivered() -> None:
+    run = Run(settings=replace(SETTINGS, record_attempts=True))
+    run.arrive("m", redelivered=True)
+    (delete,) = run.send(e.FoundHandled(delivery=run.delivery))
+    assert delete == d.DeleteMessage(unit=2, delivery=1, seen=0, repeated=True)
+    assert run.send(e.UnitCommitted(unit=2)) == []
+    assert run.machine.idle
+    assert run.machine.in_hand == 0
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_only_hand_overs_count_however_often_a_message_goes_back(counts: bool) -> None:
+    """Also where the broker counts each of its deliveries as one."""
+    run = Run(handling="1:60000; 2:delete")
+    (delivered,) = run.arrive("m", redelivered=False, delivery_count=1 if counts else None)
+    assert isinstance(delivered, d.Deliver)
+    for number in range(2, 8):
+        reconnect(run)
+        if number == 2:
+            run.send(e.HandlerReturned(call=delivered.call))
+        (waits,) = run.arrive("m", redelivered=True, delivery_count=number if counts else None)
+        assert isinstance(waits, d.Wait)
+    decided = run.tick()
+    while not (found := [each for each in decided if isinstance(each, d.Deliver)]):
+        decided = run.tick()
+    assert [each.seen for each in found] == [1]
+
+
+def test_a_message_that_only_waited_behind_another_is_new_when_it_comes_again() -> None:
+    run = Run(handling="1:delete")
+    (first,) = run.arrive("a")
+    assert isinstance(first, d.Deliver)
+    assert run.arrive("b") == []
+    reconnect(run)
+    run.send(e.HandlerReturned(call=first.call))
+    (b,) = run.arrive("b", redelivered=True)
+    assert isinstance(b, d.Deliver)
+    assert b.seen == 0
+
+
+def test_what_comes_while_it_stops_is_no_attempt_for_the_next_run() -> None:
+    run = Run(handling="2:delete")
+    for _ in range(5):
+        (delivered,) = run.arrive("busy")
+        assert isinstance(delivered, d.Deliver)
+        assert run.send(e.StopAsked(reason="told to")) == []
+        assert run.arrive("m", redelivered=run.delivery > 2, delivery_count=run.delivery // 2 + 1) == []
+        run.send(e.HandlerReturned(call=delivered.call))
+        run.send(e.UnitCommitted(unit=delivered.unit))
+        run.send(e.Start())
+        run.send(e.ConnectionUp())
+        run.send(e.ConsumerOpened())
+    (delivered,) = run.arrive("m", redelivered=True, delivery_count=6)
+    assert isinstance(delivered, d.Deliver)
+    assert delivered.seen == 0
+
+
+def test_the_end_of_a_batch_fails_for_those_only_that_were_handed_over() -> None:
+    """One whose handler could not be called any more is new when it comes again."""
+    run = Run(handling="1:delete", settings=replace(SETTINGS, batch_size=2))
+    (a,) = run.arrive("a")
+    assert isinstance(a, d.Deliver)
+    run.send(e.HandlerReturned(call=a.call))
+    (b,) = run.arrive("b")
+    assert isinstance(b, d.Deliver)
+    run.send(e.ConnectionLost())
+    (end,) = run.send(e.HandlerNotCalled(call=b.call))
+    assert isinstance(end, d.DeliverEndOfBatch)
+    run.send(e.HandlerRaised(call=end.call, failure=FAILURE))
+    run.tick()
+    run.send(e.ConnectionUp())
+    (again,) = run.arrive("b", redelivered=True)
+    assert isinstance(again, d.Deliver)
+    assert (again.seen, again.state.failure) == (0, None)

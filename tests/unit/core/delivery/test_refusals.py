@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow_provider_jmsjca.core.delivery.refusals import Refusals
+from airflow_provider_jmsjca.core.delivery.outage import Refusals
 
 
 def test_a_refused_destination_is_tried_again_later_and_later() -> None:

@@ -24,7 +24,9 @@ def test_what_is_known_of_an_id_says_nothing_of_the_same_id_in_another_queue() -
     assert other.seen == 0
     run.send(e.HandlerReturned(call=other.call))
     assert run.send(e.UnitCommitted(unit=other.unit)) == []
-    assert run.only(d.Delete, run.message("X", source=0)).seen == 1, "nor is it forgotten with that one"
+    assert run.only(d.DeleteMessage, run.message("X", source=0)).seen == 1, (
+        "nor is it forgotten with that one"
+    )
 
 
 def test_one_that_still_runs_holds_up_nothing_but_itself() -> None:

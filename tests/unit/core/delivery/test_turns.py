@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_jmsjca.core.delivery.turns import Turns
+from airflow_provider_jmsjca.core.delivery.line import Turns
 
 
 def played(turns: Turns, waiting: list[int], *, cycles: int = 1000) -> str:
@@ -22,7 +22,7 @@ def played(turns: Turns, waiting: list[int], *, cycles: int = 1000) -> str:
 
 
 def test_the_worked_example() -> None:
-    """I4-I6, I51: A=2, B=1, C=5, PollQuantity=2: A, B, C, A, (B empty), C; C keeps 3."""
+    """I4, I5, I6, I51: A=2, B=1, C=5, PollQuantity=2: A, B, C, A, (B empty), C; C keeps 3."""
     waiting = [2, 1, 5]
     assert played(Turns(3, 2), waiting, cycles=1) == "ABCAC"
     assert waiting == [0, 0, 3]

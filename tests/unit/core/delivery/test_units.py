@@ -139,7 +139,7 @@ def test_a_message_moved_out_of_a_batch_leaves_the_batch_going() -> None:
     one = delivered(run.arrive())
     run.arrive(delivery_count=4)
     (move,) = run.send(e.HandlerReturned(call=one.call))
-    assert isinstance(move, d.Move)
+    assert isinstance(move, d.MoveMessage)
     run.arrive()
     three = delivered(run.send(e.UnitCommitted(unit=move.unit)))
     assert (three.delivery, three.unit, three.batch_index) == (3, one.unit, 1)
@@ -148,7 +148,7 @@ def test_a_message_moved_out_of_a_batch_leaves_the_batch_going() -> None:
 def test_a_batch_of_which_everything_was_moved_has_no_end() -> None:
     run = Run(handling="3:move(queue:dlq)", settings=BATCH)
     (move,) = run.arrive(delivery_count=4)
-    assert isinstance(move, d.Move)
+    assert isinstance(move, d.MoveMessage)
     assert run.send(e.UnitCommitted(unit=move.unit)) == []
     assert run.machine.idle
 
@@ -197,6 +197,24 @@ def test_j198_stop_rolls_back_what_waits_for_an_acknowledgement() -> None:
         d.Stopped(reason="enough"),
     ]
     assert run.send(e.Acknowledged(call=held.call)) == []
+
+
+def test_a_batch_left_alone_at_a_stop_counts_for_those_whose_handler_was_called() -> None:
+    """Its second member could not be called, and its EndOfBatch message doesn't come back in time."""
+    run = Run(settings=BATCH)
+    called = delivered(run.arrive("ID:a"))
+    run.send(e.HandlerReturned(call=called.call))
+    uncalled = delivered(run.arrive("ID:b"))
+    end_of_batch(run.send(e.HandlerNotCalled(call=uncalled.call)))
+    run.send(e.StopAsked(reason="told to stop", within=SECOND))
+    assert d.RollBackUnit(unit=called.unit) in run.tick()
+    run.send(e.Start())
+    run.send(e.ConnectionUp())
+    run.send(e.ConsumerOpened())
+    again = delivered(run.arrive("ID:a", redelivered=True))
+    assert again.seen == 1
+    run.send(e.HandlerReturned(call=again.call))
+    assert delivered(run.arrive("ID:b", redelivered=True)).seen == 0, "its hand-over led to nothing"
 
 
 def test_j200_every_message_and_the_end_of_batch_are_acknowledged() -> None:
@@ -261,7 +279,7 @@ def test_w22_a_batch_that_waits_too_long_for_a_move_is_rolled_back() -> None:
     one = delivered(run.arrive())
     run.arrive(delivery_count=4)
     (move,) = run.send(e.HandlerReturned(call=one.call))
-    assert isinstance(move, d.Move)
+    assert isinstance(move, d.MoveMessage)
     start = run.now
     while run.now < start + 30:
         assert run.tick() == []

@@ -54,6 +54,12 @@ def test_reads_java_properties_j113(text: str, options: dict[str, str]) -> None:
         (r"JMSJCA.sep=,a=b\\,c=d", {"a": "b\\", "c": "d"}),
         ("jmsjca.SEP=;a=1;b=2;", {"a": "1", "b": "2"}),
         ("JMSJCA.sep= a=1 b=2", {"a": "1", "b": "2"}),
+        ("a=b~JMSJCA.sep=~c=d", {"a": "b", "c": "d"}),
+        (r"a=b~JMSJCA.sep=~c=d\~d", {"a": "b", "c": "d~d"}),
+        (r"a=b\~c~JMSJCA.sep=~d=e", {"a": "b~c", "d": "e"}),
+        ("JMSJCA.sep=|c=d|a=b|e=f|", {"c": "d", "a": "b", "e": "f"}),
+        ("a=b\nJMSJCA.sep=,c=d,e=f\ng=h", {"a": "b", "c": "d", "e": "f", "g": "h"}),
+        ("a=b,c=d,JMSJCA.sep=,", {"a": "b", "c": "d"}),
     ],
 )
 def test_separator_on_one_line_j101(text: str, options: dict[str, str]) -> None:
@@ -65,7 +71,11 @@ def test_separator_on_one_line_j101(text: str, options: dict[str, str]) -> None:
     [
         ("JMSJCA.sep=", "options: JMSJCA.sep: got nothing"),
         ("JMSJCA.sep=xa=b", "got 'x'"),
-        ("a=b\nJMSJCA.sep=,", "options, line 2: JMSJCA.sep must be the first thing"),
+        ("a=b~JMSJCA.sep=", "options: JMSJCA.sep: got nothing, expected a separating character"),
+        (
+            "a=b\nJMSJCA.sep:,",
+            "options, line 2: JMSJCA.sep: expected JMSJCA.sep= and the separating character",
+        ),
         ("a=\\u12", "options, line 1: broken escape"),
         ("a=\\ud83d", "half of a surrogate pair"),
         ("ok=1\n=b", "options, line 2: a value without a key"),
@@ -97,6 +107,11 @@ def test_masks_secrets() -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ConfigurationError):
         assert isinstance(parse_options(text), dict)
+
+
+def test_a_value_that_looks_like_the_separator_is_written_so_that_it_is_read() -> None:
+    options = {"note": "as in jmsjca.SEP=~a", "b": "~"}
+    assert read_properties(format_options(options)) == options
 
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

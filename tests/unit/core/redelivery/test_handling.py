@@ -46,6 +46,7 @@ def test_j134_c6_steps() -> None:
 
 
 def test_j137_the_last_delay_applies_for_ever() -> None:
+    """P5."""
     assert RedeliveryHandling.parse("5:1000; 10:5000").action_for(10**9) == Delay(10, 5000)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import MessageState, RedeliveryHandling, RedeliveryTracker
+from airflow_provider_jmsjca.core.redelivery.tracker import InVain
 
 
 def test_j130_the_first_redelivery_counts_one() -> None:
@@ -74,6 +75,65 @@ def test_forget_starts_over() -> None:
 def test_limit_must_be_positive() -> None:
     with pytest.raises(ValueError, match="the limit is 0"):
         RedeliveryTracker(limit=0)
+
+
+def test_a_limit_of_one_is_a_limit() -> None:
+    tracker = RedeliveryTracker(limit=1)
+    tracker.seen("a")
+    assert tracker.seen("b") == 1
+    assert "a" not in tracker
+
+
+def take_back(tracker: RedeliveryTracker, *, counted: bool = False, **known: bool) -> None:
+    said = {"delivered": False, "flagged": False, **known}
+    tracker.take_back("a", counted=counted, **said)
+
+
+def test_a_sighting_that_led_to_nothing_is_not_counted() -> None:
+    tracker = RedeliveryTracker()
+    for _ in range(3):
+        tracker.seen("a")
+    take_back(tracker, counted=True)
+    assert tracker.state("a").seen == 2
+    take_back(tracker, counted=False, delivered=True)
+    assert tracker.state("a").seen == 2, "it had not raised the count"
+
+
+def test_no_count_goes_below_zero() -> None:
+    tracker = RedeliveryTracker()
+    tracker.note("a")
+    take_back(tracker, counted=True)
+    assert tracker.state("a").seen == 0
+
+
+def test_what_was_never_counted_is_taken_back_without_a_trace() -> None:
+    tracker = RedeliveryTracker()
+    take_back(tracker, counted=True)
+    assert "a" not in tracker
+    assert not tracker.has_taken_back("a")
+    assert tracker.in_vain("a") == InVain()
+
+
+def test_deliveries_in_vain_are_counted_each_by_itself() -> None:
+    tracker = RedeliveryTracker()
+    take_back(tracker, delivered=True, flagged=True)
+    assert tracker.in_vain("a") == InVain(deliveries=1, flagged=True)
+    take_back(tracker, delivered=True)
+    assert tracker.in_vain("a") == InVain(deliveries=2, flagged=False)
+    take_back(tracker)
+    assert tracker.in_vain("a") == InVain(deliveries=2, flagged=False)
+    assert tracker.has_taken_back("a")
+    assert tracker.in_vain("b") == InVain()
+    tracker.forget("a")
+    assert not tracker.has_taken_back("a")
+
+
+def test_of_what_was_taken_back_the_oldest_is_forgotten_first() -> None:
+    tracker = RedeliveryTracker(limit=2)
+    for name in ("a", "b", "a", "c"):
+        tracker.take_back(name, counted=False, delivered=True, flagged=False)
+    assert [tracker.has_taken_back(name) for name in ("a", "b", "c")] == [True, False, True]
+    assert tracker.in_vain("a").deliveries == 2
 
 
 def test_two_trackers_count_on_their_own_j131() -> None:

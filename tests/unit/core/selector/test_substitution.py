@@ -83,7 +83,7 @@ EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
     ],
 )
 def test_substituted(template: str, parameters: Mapping[str, Any], expected: str) -> None:
-    """J179-J182."""
+    """J179, J180, J181, J182."""
     assert substitute(template, parameters) == expected
 
 
@@ -133,7 +133,7 @@ def test_the_published_example_selects_what_it_is_meant_to() -> None:
 
 
 def test_the_environment_can_serve_as_parameters() -> None:
-    """J181: system properties are environment variables here; any mapping will do."""
+    """J181: a caller may pass any mapping."""
     assert substitute("s = '${HOME}'", os.environ | {"HOME": "/home/x"}) == "s = '/home/x'"
 
 

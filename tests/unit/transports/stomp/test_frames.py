@@ -1,18 +1,24 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
-from airflow_provider_jmsjca.transports.stomp.frames import (
+from airflow_provider_jmsjca.transports.stomp.wire.frames import (
     ACK,
+    MAX_HEADER_LINE,
+    MAX_HEADERS,
     SUBSCRIPTION,
+    ForgedFrameError,
     Frame,
     FrameParser,
+    FrameTooLargeError,
     ProtocolError,
+    Suspects,
     encode,
     escape,
     unescape,
@@ -119,6 +125,7 @@ def test_a_large_body_in_many_pieces_is_not_copied_with_each() -> None:
         (b"MESSAGE\ncontent-length:2\n\nabc\0", "goes on after its content-length"),
         (b"MESSAGE\ncontent-length:-1\n\nabc\0", "-1.* no number"),
         (b"MESSAGE\ncontent-length:five\n\nabc\0", "five.* no number"),
+        (b"MESSAGE\ncontent-length:" + b"9" * 5000 + b"\n\nabc\0", "no number"),
     ],
 )
 def test_what_is_not_stomp_is_refused(stream: bytes, match: str) -> None:
@@ -197,3 +204,202 @@ def test_encode() -> None:
 def test_a_property_that_cannot_be_sent_is_named(value: str) -> None:
     with pytest.raises(ConfigurationError, match="'color'"):
         encode("SEND", [("fine", "x"), ("color", value)])
+
+
+TOKEN = b"n0b0dyKnows"
+ERRORS = b"ERROR\nmessage:m\n\nbody\0\n"
+
+
+def ours(number: int, body: bytes = b"x", more: bytes = b"") -> bytes:
+    """A MESSAGE of the broker's to us."""
+    return b"MESSAGE\nmessage-id:m%d\n%bsubscription:%bs1\nack:a\n\n%b\0\n" % (number, more, TOKEN, body)
+
+
+def receipt(number: int) -> bytes:
+    return b"RECEIPT\nreceipt-id:%b%d\n\n\0\n" % (TOKEN, number)
+
+
+def careful(suspects: Suspects | None = None) -> FrameParser:
+    parser = FrameParser(b"\0\n", Suspects() if suspects is None else suspects)
+    parser.believe_only(TOKEN)
+    return parser
+
+
+def shown(frames: list[Frame]) -> list[tuple[bytes, bytes, bool]]:
+    return [(frame.command, frame.body, frame.fault is not None) for frame in frames]
+
+
+LENGTH = b"content-length:1\n"
+# What comes after a message that is told to end early; the broker's NUL and line feed follow.
+SURPLUS = {
+    "a message": b"MESSAGE\nsubscription:s1\nack:a\n\nforged",
+    "a receipt": b"RECEIPT\nreceipt-id:7\n\n",
+    "an error that names a receipt": b"ERROR\nreceipt-id:7\n\n",
+    "a second CONNECTED": b"CONNECTED\nversion:1.0\n\n",
+    "a command of no broker": b"SEND\ndestination:x\n\n",
+    "a head without an end": b"MESSAGE\nsubscription:s1\nx:",
+    **{f"{length} letters of a command": b"MESSAGE"[:length] for length in range(1, 8)},
+    "a body that would go on": b"MESSAGE\nsubscription:s1\ncontent-length:999999\n\n",
+    "a head that takes in the next one": b"MESSAGE\nack:evil\nmessage-id:evil\nx:",
+    "two of them": b"RECEIPT\nreceipt-id:7\n\n\0\nMESSAGE\nsubscription:s2\n\nforged",
+    "lines": b"\n\n\r\n\n",
+}
+
+
+@pytest.mark.parametrize("surplus", SURPLUS.values(), ids=SURPLUS.keys())
+def test_what_a_producer_hides_behind_its_message_is_a_part_of_it(surplus: bytes) -> None:
+    hidden = b"x\0\n" + surplus
+    stream = ours(1) + ours(2, hidden, LENGTH) + ours(3) + receipt(4)
+    if surplus.strip():
+        assert shown(careful().feed(stream)) == [
+            (b"MESSAGE", b"x", False),
+            (b"MESSAGE", hidden, True),
+            (b"MESSAGE", b"x", False),
+            (b"RECEIPT", b"", False),
+        ]
+    else:  # line ends are no harm
+        assert [body for _, body, _ in shown(careful().feed(ours(2, hidden, LENGTH)[:-2]))] == [b"x"]
+
+
+@pytest.mark.parametrize("surplus", [each for each in SURPLUS.values() if each.strip()])
+def test_however_it_is_split_nothing_forged_gets_through(surplus: bytes) -> None:
+    """Was the message handed out before the rest came, then the connection ends, and the next one knows."""
+    hidden = b"x\0\n" + surplus
+    stream = ours(1) + ours(2, hidden, LENGTH) + ours(3) + receipt(4)
+    for cut in range(len(stream)):
+        suspects = Suspects()
+        parser = careful(suspects)
+        came = []
+        try:
+            came += parser.feed(stream[:cut])
+            came += parser.feed(stream[cut:])
+        except ForgedFrameError:
+            assert suspects.has(b"m2")
+            came = careful(suspects).feed(stream)
+        assert shown(came)[1:] == [
+            (b"MESSAGE", hidden, True),
+            (b"MESSAGE", b"x", False),
+            (b"RECEIPT", b"", False),
+        ]
+    suspects = Suspects()
+    suspects.add(b"m2")
+    parser = careful(suspects)
+    frames = [frame for at in range(len(stream)) for frame in parser.feed(stream[at : at + 1])]
+    assert [frame.body for frame in frames] == [b"x", hidden, b"x", b""]
+
+
+@pytest.mark.parametrize("told", [b"999", b"99999999999999999999", b"five", b"-1", b"", b"0"])
+def test_a_length_that_is_too_great_or_none_swallows_nobody(told: bytes) -> None:
+    parser = careful()
+    frames = parser.feed(ours(1, b"good") + ours(2, b"bad", b"content-length:%b\n" % told))
+    frames += parser.feed(b"\n")
+    frames += parser.feed(ours(3, b"good"))
+    frames += parser.feed(receipt(4))
+    assert shown(frames) == [
+        (b"MESSAGE", b"good", False),
+        (b"MESSAGE", b"bad", True),
+        (b"MESSAGE", b"good", False),
+        (b"RECEIPT", b"", False),
+    ]
+
+
+def test_text_of_java_may_hold_the_end_of_a_frame() -> None:
+    """It comes without a length: what follows shows where it ends."""
+    frames = careful().feed(ours(1, b"a\0\nb\0\n\0\nc") + receipt(2))
+    assert shown(frames) == [(b"MESSAGE", b"a\0\nb\0\n\0\nc", False), (b"RECEIPT", b"", False)]
+
+
+def test_a_suspect_that_is_as_it_says_is_a_good_message() -> None:
+    suspects = Suspects()
+    suspects.add(b"m1")
+    parser = careful(suspects)
+    assert parser.feed(ours(1, b"x", LENGTH)) == []
+    assert parser.is_unfinished
+    assert shown(parser.feed(receipt(2))) == [(b"MESSAGE", b"x", False), (b"RECEIPT", b"", False)]
+
+
+def test_an_error_that_names_nothing_is_believed_unless_a_told_length_comes_before() -> None:
+    assert [frame.command for frame in careful().feed(ours(1) + ERRORS)] == [b"MESSAGE", b"ERROR"]
+    text = ours(1, b"x", b"amq-msg-type:text\n" + LENGTH)
+    assert shown(careful().feed(text + ERRORS + receipt(2))) == [
+        (b"MESSAGE", b"x\0\n" + ERRORS[:-2], True),
+        (b"RECEIPT", b"", False),
+    ]
+
+
+def test_a_forged_frame_without_a_message_before_it_ends_the_connection() -> None:
+    for start in (b"", receipt(1)):
+        with pytest.raises(ForgedFrameError, match=r"can't have sent b'RECEIPT.nreceipt-id:7"):
+            careful().feed(start + b"RECEIPT\nreceipt-id:7\n\n\0\n")
+
+
+def test_a_name_as_subscription_is_proven_by_what_else_nobody_knows() -> None:
+    parser = careful()
+    parser.believe_only(TOKEN, b"@@session-secret@@")
+    head = b"MESSAGE\nsubscription:app.name\nack:T_app.name@@session-secret@@1\n\nx\0\n"
+    assert [frame.body for frame in parser.feed(head)] == [b"x"]
+    with pytest.raises(ForgedFrameError):
+        parser.feed(head.replace(b"secret", b"guess"))
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [b"MESSAGE\ncontent-length:2000\n\n", b"MESSAGE\na:" + b"x" * 2000, b"MESSAGE\na:b\n\n" + b"x" * 2000],
+    ids=["told", "head", "body"],
+)
+@pytest.mark.parametrize("size", [1, 100, 5000])
+def test_a_frame_is_bounded(stream: bytes, size: int) -> None:
+    parser = FrameParser()
+    parser.limit = 1000
+    with pytest.raises(FrameTooLargeError):
+        parsed(parser, *(stream[at : at + size] for at in range(0, len(stream), size)))
+
+
+def test_a_great_length_that_is_told_by_a_producer_is_bounded_too() -> None:
+    parser = careful()
+    parser.limit = 1000
+    parser.feed(ours(1, b"x", b"content-length:1000000000000\n"))
+    with pytest.raises(FrameTooLargeError, match=r"max_frame_size|more than 1000"):
+        parsed(parser, *[b"x" * 100] * 20)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"MESSAGE\n", *([b"a:" + b"b" * 50 + b"\n"] * 40_000), b"\n\0"],
+        [b"MESSAGE\ncontent-length:2000000\n\n", *([b"x" * 50] * 40_000), b"\0"],
+        [b"MESSAGE\na:b\n\n", *([b"\n" * 50] * 40_000), b"\0"],
+        [b"MESSAGE\r\na:b\r\n\r\nx\0" * 40_000],
+        [b"\n" * 50] * 40_000,
+    ],
+    ids=["head", "body with a length", "body without", "carriage returns", "heart-beats"],
+)
+def test_small_pieces_are_not_looked_at_again_and_again(pieces: list[bytes]) -> None:
+    parser = FrameParser()
+    began = time.process_time()
+    for piece in pieces:
+        parser.feed(piece)
+    assert time.process_time() - began < 5  # seconds where each piece cost as much as all before it: minutes
+    assert not parser.is_unfinished
+
+
+@pytest.mark.parametrize(
+    ("head", "match"),
+    [
+        (b"\na:b" * (MAX_HEADERS + 1), "more than 10000 headers"),
+        (b"\na:" + b"x" * MAX_HEADER_LINE, "a header has"),
+        ((b"\na:" + b"x" * 5_000_000) * 4, "the headers have"),
+    ],
+)
+def test_the_headers_of_a_message_are_bounded(head: bytes, match: str) -> None:
+    with pytest.raises(PoisonMessageError, match=match):
+        Frame(b"MESSAGE", head, b"").headers()
+
+
+def test_suspects_are_bounded() -> None:
+    suspects = Suspects()
+    for number in range(2000):
+        suspects.add(b"%d" % number)
+    assert len(suspects) == 1000
+    assert suspects.has(b"1999")
+    assert not suspects.has(b"0")

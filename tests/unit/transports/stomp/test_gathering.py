@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_jmsjca.transports.base import Subscription
-from airflow_provider_jmsjca.transports.stomp.frames import Frame
-from airflow_provider_jmsjca.transports.stomp.gathering import LEAST_PREFETCH, SECONDS, Gathering
+from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
+from airflow_provider_jmsjca.transports.stomp.wire.wire import GATHERING_SECONDS, LEAST_PREFETCH, Gathering
 from tests.unit.transports.stomp.test_connection import (
     QUEUE,
     Pair,
@@ -32,7 +32,7 @@ def test_fast_messages_gather() -> None:
     gathering = _gathering()
     reads = [(1, 10.0), (2, 10.00006), (1, 10.0001), (33, 10.0011)]
     pauses = [gathering.pause_after(count, 0, 1300 * count, now) for count, now in reads]
-    assert pauses == [0.0, SECONDS, SECONDS, 0.0]  # of the last there is enough
+    assert pauses == [0.0, GATHERING_SECONDS, GATHERING_SECONDS, 0.0]  # of the last there is enough
 
 
 def test_messages_that_come_one_by_one_are_read_at_once() -> None:
@@ -45,7 +45,7 @@ def test_who_waits_for_receipts_isnt_kept_waiting() -> None:
     gathering.pause_after(1, 0, 1300, 10.0)
     assert gathering.pause_after(1, 1, 1300, 10.00003) == 0.0
     assert gathering.pause_after(1, 0, 1300, 10.00006) == 0.0
-    assert gathering.pause_after(20, 0, 20_000, 10.0021) == SECONDS
+    assert gathering.pause_after(20, 0, 20_000, 10.0021) == GATHERING_SECONDS
 
 
 def test_part_of_a_message_is_read_on_at_once() -> None:
@@ -73,4 +73,4 @@ def test_where_they_may(
     thread, _ = pair.in_background(connection.consume, subscription, lambda _: None)
     pair.peer.receipt(pair.peer.hear()[1])
     thread.join(5)
-    assert connection.wire.gathering.allowed is allowed
+    assert connection.link.wire.gathering.allowed is allowed

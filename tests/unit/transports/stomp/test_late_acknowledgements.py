@@ -51,7 +51,7 @@ def test_a_message_that_is_forgotten_at_commit_leaves_the_unit_in_doubt(pair: Pa
     pair.peer.receipt(commit)
     thread.join(5)
     assert [type(each) for each in raised] == [InDoubtError]
-    assert not connection.is_up, "the broker holds the message until the connection ends"
+    assert not connection.link.is_up, "the broker holds the message until the connection ends"
 
 
 def test_other_errors_during_a_commit_are_nothing_to_it(
@@ -67,7 +67,7 @@ def test_other_errors_during_a_commit_are_nothing_to_it(
     pair.peer.receipt(commit)
     thread.join(5)
     assert not raised
-    assert connection.is_up
+    assert connection.link.is_up
     assert "something else" in caplog.text
 
 
@@ -90,7 +90,7 @@ def test_after_a_refused_commit_acknowledgements_are_made_sure_of(pair: Pair) ->
     pair.peer.receipt(asked)
     thread.join(5)
     assert [type(each) for each in raised] == [ConnectionLostError], "nothing of it happened"
-    assert not connection.is_up
+    assert not connection.link.is_up
 
 
 def test_a_rollback_beside_a_commit_leaves_the_other_message_alone(pair: Pair) -> None:  # noqa: F811
@@ -130,7 +130,7 @@ def test_room_for_late_ones_is_given_back(pair: Pair, ending: str) -> None:  # n
         unit.send(SENT)
         thread, _ = pair.in_background(unit.commit)
         _hear(pair, "SEND", "BEGIN")
-        connection.give_up(ConnectionLostError("over"))
+        connection.link.give_up(ConnectionLostError("over"))
         thread.join(5)
     else:
         unit.rollback()

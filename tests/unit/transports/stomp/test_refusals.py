@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from airflow_provider_jmsjca.transports.stomp.refusals import Limits
-from airflow_provider_jmsjca.transports.stomp.wire import Wire
+from airflow_provider_jmsjca.transports.stomp.link.refusals import Limits
+from airflow_provider_jmsjca.transports.stomp.wire.wire import Wire
 
 WAYS_OUT = {"too long": "raise the limit"}
 

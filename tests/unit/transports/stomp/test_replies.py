@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from airflow_provider_jmsjca.errors import ConnectionLostError, PermanentBrokerError
-from airflow_provider_jmsjca.transports.stomp.replies import ReceiptTimeoutError, Replies
+from airflow_provider_jmsjca.transports.stomp.link.replies import ReceiptTimeoutError, Replies
 
 
 def test_waits_for_all_of_a_group() -> None:
@@ -20,18 +20,35 @@ def test_waits_for_all_of_a_group() -> None:
     group.wait(0.01)
 
 
-def test_wakes_who_waits() -> None:
+def test_wakes_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = Replies()
     group = replies.receipts()
     identifier = group.ask()
-    timer = threading.Timer(0.05, replies.arrived, [identifier])
-    timer.start()
-    group.wait(10)
-    timer.join()
+    waits = threading.Event()
+    wait = group._condition.wait
+
+    def note(timeout: float | None) -> bool:
+        waits.set()
+        return wait(timeout)
+
+    monkeypatch.setattr(group._condition, "wait", note)
+    over: list[str] = []
+    waiter = threading.Thread(target=lambda: over.append(str(group.wait(30))))
+    waiter.start()
+    assert waits.wait(5)
+    with group._condition:  # it is inside, and has let go of the lock
+        pass
+    replies.arrived(identifier)
+    waiter.join(5)
+    assert over == ["None"]
 
 
 def test_an_unknown_receipt_is_harmless() -> None:
-    Replies().arrived("99")
+    replies = Replies()
+    group = replies.receipts()
+    group.ask()
+    replies.arrived("99")
+    assert group.outstanding == 1
 
 
 def test_an_error_with_a_receipt_id_hits_its_group_only() -> None:

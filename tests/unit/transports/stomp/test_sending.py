@@ -21,10 +21,11 @@ from airflow_provider_jmsjca.errors import (
 )
 from airflow_provider_jmsjca.transports.base import Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from airflow_provider_jmsjca.transports.stomp.link.link import Link
+from tests.servers.stomp_peer import Peer
 from tests.unit.transports.stomp.test_connection import (
     QUEUE,
     Pair,
-    Peer,
     pair,  # noqa: F401 - a fixture
 )
 
@@ -193,7 +194,7 @@ def _three_parts_under_way(
 ) -> tuple[Sending, str, dict[str, str], str, dict[str, str]]:
     """Let a send come to where the second transaction is being committed, and the third one elsewhere."""
     heard, there = Heard(pair.peer), Heard(second.peer)
-    sending = Sending(pair.up(ACTIVEMQ, another=lambda: second.up(ACTIVEMQ)), messages)
+    sending = Sending(pair.up(ACTIVEMQ, another=lambda: second.up(ACTIVEMQ).link), messages)
     first, _, asked = heard.part()
     pair.peer.receipt(asked)
     committed = heard.commit(first)
@@ -221,7 +222,7 @@ def test_the_third_transaction_goes_over_a_second_connection(pair: Pair, second:
     there.good_bye()
     sending.ended()
     assert sending.sent == 4 * PART
-    assert pair.connection.is_up
+    assert pair.connection.link.is_up
 
 
 def _all_on_the_first(pair: Pair, connection: StompConnection) -> None:  # noqa: F811
@@ -239,7 +240,7 @@ def test_without_a_second_connection_the_first_does_all(
     pair: Pair,  # noqa: F811
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def refuse() -> StompConnection:
+    def refuse() -> Link:
         raise TransientBrokerError("no more connections")
 
     with caplog.at_level("INFO"):
@@ -254,17 +255,17 @@ def test_a_second_connection_to_another_broker_is_not_used(
 ) -> None:
     """Behind one name there may be several brokers; their messages would have no order."""
 
-    def other() -> StompConnection:
+    def other() -> Link:
         connection = second.up(ACTIVEMQ, session=b"ID:broker-33001-1795296999999-6:1")
         second.in_background(Heard(second.peer).good_bye)
-        return connection
+        return connection.link
 
     with caplog.at_level("INFO"):
         _all_on_the_first(pair, pair.up(ACTIVEMQ, another=other))
     assert "another broker answers" in caplog.text
 
 
-def _must_not_open() -> StompConnection:
+def _must_not_open() -> Link:
     raise AssertionError("it was opened")
 
 
@@ -306,7 +307,7 @@ def test_an_idle_second_connection_that_is_lost_costs_nothing(pair: Pair, second
     second.peer.receipt(there.commit(third))
     fourth, _, asked = heard.part()
     second.peer.close()
-    second.connection.wire.join(5)
+    second.connection.link.wire.join(5)
     go_on.set()
     pair.peer.receipt(asked)
     committed = heard.commit(fourth)
@@ -333,7 +334,7 @@ def test_what_is_decided_is_concluded_when_the_second_connection_refuses_a_size(
     numbers = f"{2 * PART + 1} to {2 * PART + 2}"
     assert f"one of the messages {numbers} was refused, so none of them was sent" in str(sending.error)
     assert "isn't known" not in str(sending.error)
-    assert pair.connection.is_up
+    assert pair.connection.link.is_up
 
 
 def test_a_lost_second_connection_leaves_doubt_and_the_first_one(pair: Pair, second: Pair) -> None:  # noqa: F811
@@ -347,7 +348,7 @@ def test_a_lost_second_connection_leaves_doubt_and_the_first_one(pair: Pair, sec
     heard.abort(fourth)
     sending.ended()
     assert isinstance(sending.error, InDoubtError)
-    assert pair.connection.is_up
+    assert pair.connection.link.is_up
 
 
 def test_a_lost_first_connection_ends_the_second(pair: Pair, second: Pair) -> None:  # noqa: F811
@@ -490,6 +491,6 @@ def test_a_broker_that_confirms_nothing_gets_so_many_and_no_more(pair: Pair) -> 
 
 def test_nothing_is_sent_over_a_connection_that_is_gone(pair: Pair) -> None:  # noqa: F811
     connection = pair.up(RABBITMQ)
-    connection.give_up(ConnectionLostError("tried"))
+    connection.link.give_up(ConnectionLostError("tried"))
     with pytest.raises(ConnectionLostError, match="nothing was sent"):
         connection.send(texts(2))

@@ -12,7 +12,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer
-from airflow_provider_jmsjca.transports.stomp.wire import Wire
+from airflow_provider_jmsjca.transports.stomp.wire.wire import Wire
 from tests.unit.transports.stomp.test_connection import (
     QUEUE,
     Pair,
@@ -123,7 +123,9 @@ def test_a_rollback_gives_back_what_another_thread_is_acknowledging(
     threads = _meanwhile(monkeypatch, StompConsumer, "claim", unit.rollback)
     unit.acknowledge(inbox[0])
     threads[0].join(5)
-    connection.unit().acknowledge(inbox[0])
+    another = connection.unit()
+    another.acknowledge(inbox[0])
+    assert another._received == [inbox[0]]
 
 
 def _moved_under(ends: Pair, subscription: Subscription, number: str) -> str | None:

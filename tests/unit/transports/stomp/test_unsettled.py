@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Consumer, Received
-from airflow_provider_jmsjca.transports.stomp.frames import Frame
 from airflow_provider_jmsjca.transports.stomp.unsettled import Unsettled
+from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
 
 _MOST = 4
 _UNITS = st.sampled_from([b"transaction:a\n", b"transaction:b\n"])

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.transports.stomp import dialects
 from airflow_provider_jmsjca.transports.stomp.dialects import recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.activemq import ActiveMqDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
@@ -30,3 +32,25 @@ def test_by_server_header(server: str, dialect: type[Dialect], product: str, ver
     found, name, number = recognise(server)
     assert type(found) is dialect
     assert (name, number) == (product, version)
+
+
+def test_a_registered_dialect_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialects, "_known", dict(dialects.BY_SERVER))
+    monkeypatch.setattr(dialects, "BY_SERVER", dialects._known)
+    own = GenericDialect()
+    dialects.register("Toy", own)
+    assert recognise("Toy/1.0")[0] is own
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        ("RabbitMQ", "server 'RabbitMQ' has a dialect of this package, which stays"),
+        ("Toy/1.0", "server 'Toy/1.0': expected the name in the server header of CONNECTED, up to the slash"),
+        ("", "server '': expected the name in the server header of CONNECTED, up to the slash"),
+    ],
+)
+def test_a_name_that_can_not_be_registered(server: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        dialects.register(server, GenericDialect())
+    assert str(caught.value) == said

@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.engine.statistics import Counts
-from airflow_provider_jmsjca.operators.stints import Stint
+from airflow_provider_jmsjca.engine.delivering.statistics import Counts
+from airflow_provider_jmsjca.operators.run_state import RunState
 
 ONE = Counts(delivered=1, committed=1)
 
 
-def woken(stint: Stint, now: float = 0, **event: Any) -> Stint:
+def woken(run_state: RunState, now: float = 0, **event: Any) -> RunState:
     """Send it to the triggerer, which sees a message, and back."""
     seen = {"event": "ready", "watch": "queue://a", "message_id": "m1", "deliveries": 0}
-    state = json.loads(json.dumps(stint.as_state()))
-    return Stint.resumed({**seen, "state": state, **event}, now)
+    state = json.loads(json.dumps(run_state.as_state()))
+    return RunState.resumed({**seen, "state": state, **event}, now)
 
 
-def after(stint: Stint, now: float, counts: Counts | None = None, **how: Any) -> Stint:
+def after(run_state: RunState, now: float, counts: Counts | None = None, **how: Any) -> RunState:
     given: dict[str, Any] = {"quiet": 5, "idle_for": 60, "interval": 5, **how}
-    return stint.after(counts or stint.so_far, now, **given)
+    return run_state.after(counts or run_state.so_far, now, **given)
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def after(stint: Stint, now: float, counts: Counts | None = None, **how: Any) ->
 def test_how_long_it_waits_at_the_worker(
     idle_until: float | None, idle_for: float | None, defer_after: float | None, expected: float | None
 ) -> None:
-    stint = Stint(idle_until=idle_until)
-    assert stint.patience(1000, idle_for=idle_for, defer_after=defer_after) == expected
+    run_state = RunState(idle_until=idle_until)
+    assert run_state.idle_limit(1000, idle_for=idle_for, defer_after=defer_after) == expected
 
 
 def test_nothing_came_since_the_last_message_and_not_since_the_last_deferral() -> None:
-    first = after(Stint(), 1000)
+    first = after(RunState(), 1000)
     assert first.idle_until == 1055
     second = after(woken(first), 1030)
     assert second.idle_until == 1055
@@ -57,8 +57,8 @@ def test_nothing_came_since_the_last_message_and_not_since_the_last_deferral() -
 
 
 def test_without_idle_for_it_is_never_idle() -> None:
-    assert after(Stint(until=2000), 1000, idle_for=None).deadline == 2000
-    assert after(Stint(), 1000, idle_for=None).deadline is None
+    assert after(RunState(until=2000), 1000, idle_for=None).deadline == 2000
+    assert after(RunState(), 1000, idle_for=None).deadline is None
 
 
 @pytest.mark.parametrize(
@@ -68,53 +68,55 @@ def test_without_idle_for_it_is_never_idle() -> None:
 def test_which_end_the_deadline_is(
     until: float | None, idle_until: float | None, expected: tuple[float, bool]
 ) -> None:
-    stint = Stint(until=until, idle_until=idle_until)
-    assert (stint.deadline, stint.ends_by_time) == expected
+    run_state = RunState(until=until, idle_until=idle_until)
+    assert (run_state.deadline, run_state.ends_by_time) == expected
 
 
 def test_at_the_deadline_the_clock_of_the_triggerer_decides() -> None:
     """A worker whose clock is behind doesn't wait on."""
-    stint = Stint(until=2000, idle_until=1055)
-    resumed = Stint.resumed({"event": "deadline", "state": stint.as_state()}, 1054)
-    assert resumed.patience(1054, idle_for=60, defer_after=5) == 1
+    run_state = RunState(until=2000, idle_until=1055)
+    resumed = RunState.resumed({"event": "deadline", "state": run_state.as_state()}, 1054)
+    assert resumed.idle_limit(1054, idle_for=60, defer_after=5) == 1
 
 
 def test_what_travels_comes_back() -> None:
-    stint = replace(after(woken(Stint(until=9000)), 1000), so_far=ONE, members_down=("broker-a:61613",))
-    assert replace(woken(stint), woken_by=None) == stint
+    run_state = replace(
+        after(woken(RunState(until=9000)), 1000), so_far=ONE, members_down=("broker-a:61613",)
+    )
+    assert replace(woken(run_state), woken_by=None) == run_state
 
 
 def test_a_queue_whose_message_nobody_gets_rests_longer_and_longer() -> None:
-    stint = after(Stint(), 1000)
-    assert stint.rests == {}
+    run_state = after(RunState(), 1000)
+    assert run_state.rests == {}
     waits = []
     for _ in range(8):
-        stint = after(woken(stint), 1000)
-        waits.append(stint.rests["queue://a"].until - 1000)
+        run_state = after(woken(run_state), 1000)
+        waits.append(run_state.rests["queue://a"].until - 1000)
     assert waits == [5, 10, 20, 40, 80, 160, 300, 300]
 
 
 def test_a_queue_that_moves_rests_for_one_interval() -> None:
-    stint = Stint()
+    run_state = RunState()
     for number in range(3):
-        stint = after(woken(stint, message_id=f"m{number}"), 1000)
-        assert stint.rests["queue://a"].until == 1005
+        run_state = after(woken(run_state, message_id=f"m{number}"), 1000)
+        assert run_state.rests["queue://a"].until == 1005
     for _ in range(3):
-        stint = after(woken(stint, message_id=None), 1000)
-        assert stint.rests["queue://a"].until == 1005
+        run_state = after(woken(run_state, message_id=None), 1000)
+        assert run_state.rests["queue://a"].until == 1005
 
 
 def test_a_look_that_counts_as_a_delivery_doubles_the_rest() -> None:
-    assert after(woken(Stint(), deliveries=4), 1000).rests["queue://a"].until == 1040
+    assert after(woken(RunState(), deliveries=4), 1000).rests["queue://a"].until == 1040
 
 
 def test_the_rest_is_over_when_something_came() -> None:
-    stint = after(woken(after(woken(Stint()), 1000)), 1000, ONE)
-    assert stint.rests == {}
+    run_state = after(woken(after(woken(RunState()), 1000)), 1000, ONE)
+    assert run_state.rests == {}
 
 
 def test_each_queue_rests_for_itself() -> None:
-    stint = after(woken(after(woken(Stint()), 1000)), 1000)
-    other = after(woken(stint, watch="queue://b"), 1000)
+    run_state = after(woken(after(woken(RunState()), 1000)), 1000)
+    other = after(woken(run_state, watch="queue://b"), 1000)
     assert {name: rest.until for name, rest in other.rests.items()} == {"queue://a": 1010, "queue://b": 1005}
-    assert after(woken(other, watch="queue://b"), 1000, ONE).rests == stint.rests
+    assert after(woken(other, watch="queue://b"), 1000, ONE).rests == run_state.rests

@@ -16,8 +16,8 @@ from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDia
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.generic import GenericDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.rabbitmq import RabbitMqDialect
-from airflow_provider_jmsjca.transports.stomp.frames import Frame
-from airflow_provider_jmsjca.transports.stomp.likeness import Likeness
+from airflow_provider_jmsjca.transports.stomp.dialects.templates import Templates
+from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
 
 ON_QUEUE = Subscription(destination=Destination.queue("orders"))
 HEADERS = {
@@ -102,99 +102,99 @@ def rabbit(number: int, **others: str) -> Frame:
     return Frame(b"MESSAGE", "".join(f"\n{k}:{v}" for k, v in headers.items()).encode(), b"body")
 
 
-def likeness() -> Likeness:
-    return Likeness(RabbitMqDialect())
+def templates() -> Templates:
+    return Templates(RabbitMqDialect())
 
 
-def learn(like: Likeness, frame: Frame) -> None:
-    like.learn(frame, frame.headers(), JmsMessage.text("body"))
+def learn(learned: Templates, frame: Frame) -> None:
+    learned.learn(frame, frame.headers(), JmsMessage.text("body"))
 
 
-def knows(like: Likeness, frame: Frame) -> bool:
-    return like.match(frame) is not None
+def knows(learned: Templates, frame: Frame) -> bool:
+    return learned.match(frame) is not None
 
 
 def test_the_third_message_is_known_and_so_is_its_redelivery() -> None:
-    like = likeness()
+    learned = templates()
     for number in (1, 2):
-        assert not knows(like, rabbit(number))
-        learn(like, rabbit(number))
-    assert knows(like, rabbit(3))
-    assert knows(like, rabbit(4, redelivered="true"))
+        assert not knows(learned, rabbit(number))
+        learn(learned, rabbit(number))
+    assert knows(learned, rabbit(3))
+    assert knows(learned, rabbit(4, redelivered="true"))
 
 
 def test_a_property_that_differs_is_learned_later_too() -> None:
-    like = likeness()
+    learned = templates()
     for number in (1, 2):
-        learn(like, rabbit(number, region="EU", size="1"))
-    assert not knows(like, rabbit(3, region="US", size="1"))
-    learn(like, rabbit(3, region="US", size="1"))
-    assert knows(like, rabbit(4, region="CH", size="1"))
-    learn(like, rabbit(5, region="CH", size="2"))
-    assert knows(like, rabbit(6, region="FR", size="3"))
+        learn(learned, rabbit(number, region="EU", size="1"))
+    assert not knows(learned, rabbit(3, region="US", size="1"))
+    learn(learned, rabbit(3, region="US", size="1"))
+    assert knows(learned, rabbit(4, region="CH", size="1"))
+    learn(learned, rabbit(5, region="CH", size="2"))
+    assert knows(learned, rabbit(6, region="FR", size="3"))
 
 
 def test_messages_that_differ_in_more_are_not_learned() -> None:
-    like = likeness()
+    learned = templates()
     for number in range(5):
-        learn(like, rabbit(number, **{"correlation-id": str(number)}))
-    assert not knows(like, rabbit(5, **{"correlation-id": "4"}))
+        learn(learned, rabbit(number, **{"correlation-id": str(number)}))
+    assert not knows(learned, rabbit(5, **{"correlation-id": "4"}))
 
 
 def test_two_kinds_of_messages_in_turns_are_both_learned() -> None:
-    like = likeness()
+    learned = templates()
     for number in range(12):
         frame = rabbit(number, region="EU") if number % 4 < 2 else rabbit(number)
-        if not knows(like, frame):
-            learn(like, frame)
-    assert knows(like, rabbit(20))
-    learn(like, rabbit(21, region="EU"))
-    assert knows(like, rabbit(22, region="EU"))
+        if not knows(learned, frame):
+            learn(learned, frame)
+    assert knows(learned, rabbit(20))
+    learn(learned, rabbit(21, region="EU"))
+    assert knows(learned, rabbit(22, region="EU"))
 
 
 def test_no_more_than_a_few_kinds_are_learned() -> None:
-    like = likeness()
+    learned = templates()
     for number in range(100):
         for _ in range(3):
-            learn(like, rabbit(number, **{f"p{number}": "x"}))
-        assert knows(like, rabbit(number, **{f"p{number}": "x"})) is (number < 16)
+            learn(learned, rabbit(number, **{f"p{number}": "x"}))
+        assert knows(learned, rabbit(number, **{f"p{number}": "x"})) is (number < 16)
 
 
 def test_ascii_and_other_text_in_turns_are_alike() -> None:
-    like = likeness()
+    learned = templates()
     for number in (1, 2):
-        learn(like, rabbit(number))
-    assert knows(like, rabbit(3, **{"content-type": "text/plain"}))
-    assert not knows(like, rabbit(4, **{"content-type": "text/html"}))
+        learn(learned, rabbit(number))
+    assert knows(learned, rabbit(3, **{"content-type": "text/plain"}))
+    assert not knows(learned, rabbit(4, **{"content-type": "text/html"}))
 
 
 def test_two_headers_that_are_the_same_property_are_not_learned() -> None:
-    like = likeness()
+    learned = templates()
     for number in range(5):
-        learn(like, rabbit(number, region=str(number), JMS_JMSJCA_Property_region="EU"))
-    assert not knows(like, rabbit(5, region="4", JMS_JMSJCA_Property_region="EU"))
+        learn(learned, rabbit(number, region=str(number), JMS_JMSJCA_Property_region="EU"))
+    assert not knows(learned, rabbit(5, region="4", JMS_JMSJCA_Property_region="EU"))
 
 
 def test_a_header_that_comes_twice_spoils_nothing() -> None:
-    like = likeness()
+    learned = templates()
     for number in (1, 2):
-        learn(like, rabbit(number))
+        learn(learned, rabbit(number))
     twice = rabbit(3)
     twice.head += b"\ntimestamp:4"
-    assert not knows(like, twice)
-    learn(like, twice)
-    assert knows(like, rabbit(5))
+    assert not knows(learned, twice)
+    learn(learned, twice)
+    assert knows(learned, rabbit(5))
 
 
 def test_nothing_large_is_kept() -> None:
-    like = likeness()
+    learned = templates()
     for number in (1, 2):
-        learn(like, rabbit(number))
-        learn(like, rabbit(number, long="x" * 9_000))
-    found = like.match(rabbit(3))
+        learn(learned, rabbit(number))
+        learn(learned, rabbit(number, long="x" * 9_000))
+    found = learned.match(rabbit(3))
     assert found is not None
     assert found[0].message.body is None
-    assert not knows(like, rabbit(4, long="x" * 9_000))
+    assert not knows(learned, rabbit(4, long="x" * 9_000))
 
 
 def test_a_message_has_properties_of_its_own() -> None:

@@ -1,0 +1,167 @@
+"""What the scheduler says to messages that wait for their runs, in a real metadata database."""
+
+# ruff: noqa: PLC0415 - the scheduler's side is imported after the home is set
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.operators.acknowledge import JmsAcknowledgeOperator
+from airflow_provider_jmsjca.triggers.payload import outcome_key
+
+pytestmark = [
+    pytest.mark.usefixtures("metadata"),
+    # The scheduler's side loads half of Airflow, whose dependencies warn about each other.
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.filterwarnings("error:::airflow_provider_jmsjca"),
+]
+DONE = {"acknowledged": True}
+
+
+class Runs:
+    """An asset event, and the runs that have consumed it."""
+
+    def __init__(self, payload: dict[str, Any]) -> None:
+        from airflow import settings
+        from airflow.models.asset import AssetEvent, AssetModel
+
+        self.session = settings.Session()
+        asset = AssetModel(name="orders", uri="orders", group="asset")
+        self.session.add(asset)
+        self.session.flush()
+        self.asset_id = asset.id
+        self.event = AssetEvent(asset_id=asset.id, extra={"from_trigger": True, "payload": payload})
+        self.session.add(self.event)
+        self.session.flush()
+
+    def start(self, name: str, run_type: str = "asset_triggered") -> Any:
+        from airflow.models.dagrun import DagRun
+        from airflow.utils.types import DagRunType
+
+        run = DagRun(
+            dag_id=name, run_id=f"{name}_1", run_type=DagRunType(run_type), state="running",
+            run_after=datetime.now(UTC),
+        )  # fmt: skip
+        run.consumed_asset_events.append(self.event)
+        self.session.add(run)
+        self.session.flush()
+        return run
+
+    def end(self, run: Any, state: str) -> None:
+        """End a run as the scheduler does."""
+        run.state = state
+        self.session.flush()
+        run.notify_dagrun_state_changed(msg=state)
+
+    def word(self, token: str = "t1") -> Any:
+        from airflow.state import AssetScope, get_state_backend
+
+        found = get_state_backend().get(
+            AssetScope(asset_id=self.asset_id), outcome_key(token), session=self.session
+        )
+        return None if found is None else json.loads(found)
+
+
+@pytest.fixture
+def runs() -> Any:
+    found = Runs({"event": "message", "hold": {"token": "t1"}})
+    yield found
+    found.session.rollback()
+    found.session.close()
+
+
+def test_a_run_that_succeeds_acknowledges(runs: Runs) -> None:
+    run = runs.start("shop")
+    runs.end(run, "running")
+    assert runs.word() is None
+    runs.end(run, "success")
+    assert runs.word() == DONE
+
+
+def test_a_run_that_fails_rolls_back_and_clearing_it_changes_nothing(runs: Runs) -> None:
+    run = runs.start("shop")
+    runs.end(run, "failed")
+    failed = {"acknowledged": False, "why": "failed: shop shop_1"}
+    assert runs.word() == failed
+    runs.end(run, "running")
+    runs.end(run, "success")
+    assert runs.word() == failed
+
+
+def test_of_several_runs_all_have_to_succeed(runs: Runs) -> None:
+    one, other = runs.start("one"), runs.start("other")
+    runs.end(one, "success")
+    assert runs.word() is None
+    runs.end(other, "success")
+    assert runs.word() == DONE
+
+
+def test_of_several_runs_one_fails_for_all(runs: Runs) -> None:
+    one, other = runs.start("one"), runs.start("other")
+    runs.end(one, "failed")
+    assert runs.word() == {"acknowledged": False, "why": "failed: one one_1"}
+    runs.end(other, "success")
+    assert runs.word()["acknowledged"] is False
+
+
+def test_the_word_is_part_of_the_transaction_that_ends_the_run(runs: Runs) -> None:
+    run = runs.start("shop")
+    runs.session.commit()
+    runs.end(run, "success")
+    runs.session.rollback()
+    assert runs.word() is None
+    assert run.state == "running"
+
+
+@pytest.mark.parametrize(
+    "payload", [{"event": "message"}, {"hold": 3}, {"hold": {"token": 5}}, {"hold": {}}, {"hold": None}]
+)
+def test_other_events_and_runs_are_left_alone(payload: dict[str, Any]) -> None:
+    runs = Runs(payload)
+    runs.end(runs.start("shop"), "success")
+    runs.end(runs.start("hand", "manual"), "success")
+    from airflow.models.asset_state_store import AssetStateStoreModel
+
+    assert runs.session.query(AssetStateStoreModel).count() == 0
+    runs.session.rollback()
+
+
+class AssetStore(dict[str, Any]):
+    def set(self, key: str, value: Any) -> None:
+        self[key] = value
+
+
+@pytest.mark.parametrize(
+    ("outcome", "word"),
+    [
+        ("acknowledge", DONE),
+        ("roll_back", {"acknowledged": False, "why": "task say rolled it back"}),
+    ],
+)
+def test_a_task_says_it_for_every_event_and_the_first_word_counts(outcome: str, word: Any) -> None:
+    from airflow.sdk import Asset
+
+    asset, store = Asset("orders"), AssetStore({outcome_key("b"): {"acknowledged": True, "left": 2}})
+    extras = [{"payload": {"hold": {"token": token}}} for token in "ab"] + [{"payload": {}}, None]
+    context: Any = {
+        "triggering_asset_events": {asset: [SimpleNamespace(extra=extra) for extra in extras]},
+        "asset_state_store": {asset: store},
+    }
+    operator = JmsAcknowledgeOperator(task_id="say", asset=asset, outcome=outcome)
+    assert operator.execute(context) == 2
+    assert store == {outcome_key("a"): word, outcome_key("b"): {"acknowledged": True, "left": 2}}
+    assert operator.inlets == [asset]
+
+
+def test_another_word_is_refused() -> None:
+    from airflow.sdk import Asset
+    from airflow.sdk.exceptions import AirflowFailException
+
+    operator = JmsAcknowledgeOperator(task_id="say", asset=Asset("orders"), outcome="perhaps")
+    with pytest.raises(AirflowFailException, match="outcome is 'perhaps'; expected one of 'acknowledge'"):
+        operator.execute({})

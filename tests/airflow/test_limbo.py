@@ -1,0 +1,124 @@
+"""Delayed publishing over a broker that can't delay, and `airflow jms limbo`."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.cli import cli_parser
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
+from tests.servers.broker import Broker
+
+CONN_ID = "jms_limbo"
+
+
+@pytest.fixture(autouse=True)
+def _installation(rabbitmq: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")  # the commands set it for their process
+    host, port = rabbitmq.address()
+    login = {"login": rabbitmq.username, "password": rabbitmq.password}
+    uri = json.dumps({"conn_type": "jms", "host": host, "port": port, **login})
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", uri)
+
+
+def run(*arguments: str) -> None:
+    parsed = cli_parser.get_parser().parse_args(["jms", *arguments])
+    parsed.func(parsed)
+
+
+def publish(queue: str, **arguments: Any) -> dict[str, Any]:
+    operator = JmsPublishOperator(task_id="send", jms_conn_id=CONN_ID, destination=queue, **arguments)
+    return operator.execute({})
+
+
+def receive(queue: str, timeout: float = 2) -> object:
+    with JmsHook(CONN_ID).get_conn() as connection, connection.session() as session:
+        message = session.receive(queue, timeout=timeout)
+        return None if message is None else message.body
+
+
+def listed(capsys: pytest.CaptureFixture[str], *filters: str) -> list[dict[str, str]]:
+    capsys.readouterr()
+    run("limbo", "list", "--output", "json", *filters)
+    found: list[dict[str, str]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_delayed_message_waits_in_limbo_and_is_sent_when_it_is_due_p12_p13_p18(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """P12, P13, P18: a delayed message is kept in limbo, and never sent sooner; RabbitMQ can't delay."""
+    queue = "queue://limbo.delayed"
+    sent = publish(queue, messages=["a", "b"], delay=3)
+    due = time.time() + 3
+    assert sent == {"destination": queue, "count": 2, "limbo": [1, 2]}
+    run("store", "run", "--once")
+    assert receive(queue, timeout=0.5) is None
+    assert [(each["number"], each["state"]) for each in listed(capsys)] == [
+        ("1", "waiting"),
+        ("2", "waiting"),
+    ]
+    time.sleep(max(0.0, due - time.time()) + 0.05)
+    run("store", "run", "--once")
+    assert "2 messages sent, 0 failed" in capsys.readouterr().out
+    assert [receive(queue), receive(queue)] == ["a", "b"]
+    assert listed(capsys) == []
+
+
+def test_the_store_is_where_its_url_says_p21(tmp_path: Path) -> None:
+    """P21: the data source of what is in limbo."""
+    publish("queue://limbo.source", messages="x", delay=60)
+    assert (tmp_path / "store.db").exists()
+
+
+def test_deliver_at_names_the_moment() -> None:
+    queue = "queue://limbo.moment"
+    soon = datetime.now(UTC) + timedelta(minutes=5)
+    assert publish(queue, messages="x", deliver_at=soon.isoformat())["limbo"] == [1]
+    assert publish(queue, messages="x", deliver_at=soon)["limbo"] == [2]
+    past = datetime.now(UTC) - timedelta(minutes=5)
+    assert publish(queue, messages="now", deliver_at=past) == {"destination": queue, "count": 1}
+    assert receive(queue) == "now"
+    for given, said in {
+        "tomorrow": "deliver_at is 'tomorrow'; expected a datetime with a time zone",
+        datetime(2026, 5, 4): "with a time zone",  # noqa: DTZ001 - it has none
+    }.items():
+        with pytest.raises(AirflowFailException, match=said):
+            publish(queue, messages="x", deliver_at=given)
+    with pytest.raises(AirflowFailException, match="both given"):
+        publish(queue, messages="x", deliver_at=soon, delay=1)
+
+
+def test_messages_are_listed_shown_released_revived_and_purged_p17(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """P17: one, a selection, or all."""
+    queue = "queue://limbo.commands"
+    publish(queue, messages=["a", "b", "c"], properties={"region": "eu"}, delay=3600)
+    publish("queue://limbo.other", messages=["d"], delay=3600)
+    assert [each["number"] for each in listed(capsys, "--destination", queue, "--limit", "2")] == ["1", "2"]
+    assert [each["number"] for each in listed(capsys, "--after", "3")] == ["4"]
+    run("limbo", "show", "2")
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["message"]["body"], shown["message"]["properties"]) == ("b", {"region": "eu"})
+    run("limbo", "release", "1", "3")
+    run("limbo", "purge", "--destination", "queue://limbo.other")
+    run("limbo", "revive", "--all")
+    run("store", "run", "--once")
+    said = capsys.readouterr().out
+    assert "2 messages released\n1 messages purged\n0 messages revived\n2 messages sent, 0 failed\n" in said
+    assert [receive(queue), receive(queue)] == ["a", "c"]
+    with pytest.raises(SystemExit):
+        run("limbo", "purge")
+    assert "give their numbers, a filter such as --destination, or --all" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run("limbo", "show", "99")
+    assert "no message 99 is in limbo" in capsys.readouterr().err

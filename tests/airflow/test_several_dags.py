@@ -1,0 +1,125 @@
+"""Two DAGs on one asset, one of them paused, or both, in a real scheduler and triggerer on a real broker."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Connection, Outgoing
+from tests.airflow.test_triggerer import airflow_connection
+from tests.airflow.triggerer import TriggererProcess
+from tests.servers.broker import Broker
+
+DAGS = """
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, Asset, AssetWatcher
+from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+
+trigger = JmsActivationTrigger(**{arguments!r})
+arrived = Asset("arrived", watchers=[AssetWatcher(name="watcher", trigger=trigger)])
+for dag_id, most in (("bill", 16), ("ship", 1)):
+    with DAG(dag_id, schedule=[arrived], catchup=False, max_active_runs=most):
+        EmptyOperator(task_id="nothing")
+"""
+SEEN = """
+select event.extra from dagrun_asset_event link join asset_event event on event.id = link.event_id
+join dag_run run on run.id = link.dag_run_id where run.dag_id = '{dag_id}' order by event.id
+"""
+
+
+class Home(TriggererProcess):
+    """The two DAGs."""
+
+    def seen(self, dag_id: str) -> list[str]:
+        """Return the messages whose events the runs of a DAG have got, each as often as it is there."""
+        rows = self.query(SEEN.format(dag_id=dag_id))
+        return [json.loads(extra)["payload"]["message"]["body"] for (extra,) in rows]
+
+
+@pytest.fixture
+def queue() -> Destination:
+    return Destination.queue(f"several.{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def connection(activemq: Broker) -> Iterator[Connection]:
+    with closing(connect(activemq.settings())) as connection:
+        yield connection
+
+
+@pytest.mark.timeout(900)
+def test_two_dags_get_every_message_and_what_comes_while_both_are_paused_waits(
+    activemq: Broker, connection: Connection, queue: Destination, tmp_path: Path, migrated_database: Path
+) -> None:
+    home = Home(
+        tmp_path / "home",
+        airflow_connection(activemq),
+        {"jms_conn_id": "jms_test", "destination": str(queue)},
+        DAGS,
+    )
+
+    def send(*numbers: int) -> list[str]:
+        bodies = [str(number) for number in numbers]
+        connection.send(Outgoing(destination=queue, message=JmsMessage.text(body)) for body in bodies)
+        return bodies
+
+    def stored(count: int) -> None:
+        """Wait until there are so many events, and the scheduler has looked at them."""
+        home.until(lambda: len(home.payloads()) == count, 120, f"{count} events")
+        home.until(lambda: not home.query("select * from asset_dag_run_queue"), 120, "their runs")
+
+    def have(wanted: list[str], *dag_ids: str) -> None:
+        for dag_id in dag_ids:
+            home.until(partial(has, dag_id, wanted), 120, f"{wanted} in {dag_id}")
+
+    def has(dag_id: str, wanted: list[str]) -> bool:
+        return sorted(home.seen(dag_id)) == sorted(wanted)
+
+    home.prepare(migrated_database)
+    home.start()
+    home.start_scheduler()
+    try:
+        # Each gets each message once, the one with max_active_runs=1 too. Events that Airflow stores while it
+        # makes a run wait for the next event.
+        sent = send(*range(20))
+        stored(20)
+        sent += send(20)
+        have(sent, "bill", "ship")
+        assert not list(connection.browse(queue))
+
+        # While one is paused the other gets what comes; the next event brings it to the one that was paused.
+        home.pause("ship", paused=True)
+        sent += send(21)
+        have(sent, "bill")
+        assert len(home.seen("ship")) == 21
+        home.pause("ship", paused=False)
+        sent += send(22)
+        have(sent, "bill", "ship")
+
+        # While both are paused nobody consumes: the messages stay, for days if need be.
+        home.pause("bill", paused=True)
+        home.pause("ship", paused=True)
+        home.read_dags()
+        home.until(lambda: home.query("select count(*) from trigger") == [(0,)], 60, "the end of the watcher")
+        home.until(lambda: "0 watchers currently running" in home.log(), 120, "the triggerer's word about it")
+        sent += send(23, 24)
+        assert len(list(connection.browse(queue))) == 2
+        assert len(home.payloads()) == 23
+        home.pause("bill", paused=False)
+        home.pause("ship", paused=False)
+        home.read_dags()
+        stored(25)
+        sent += send(25)
+        have(sent, "bill", "ship")
+        home.until(lambda: not list(connection.browse(queue)), 30, "the acknowledgements")
+    finally:
+        home.stop()

@@ -1,0 +1,149 @@
+"""What is corrected in an Airflow connection reaches what runs already, and is asked for once for all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import threading
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from airflow.sdk import Connection
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.connecting import async_connection
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from airflow_provider_jmsjca.transports.memory import Broker, broker
+from airflow_provider_jmsjca.transports.memory import connection as memory
+from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
+from airflow_provider_jmsjca.triggers.ready import JmsReadyTrigger
+from tests.airflow.triggers.waiting import run, until
+
+
+def say(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_MOVED", json.dumps({"conn_type": "jms", **fields}))
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+@pytest.fixture
+def right() -> Broker:
+    """A broker with a message."""
+    found = broker(uuid.uuid4().hex)
+    connection = connect(ConnectionSettings(scheme="vm", hosts=((found.name, None),)))
+    connection.send([Outgoing(destination=Destination.queue("orders"), message=JmsMessage.text("a"))])
+    connection.close()
+    return found
+
+
+def activation(event: str) -> Any:
+    trigger = JmsActivationTrigger("jms_moved", "queue://orders", event=event)
+    return JmsActivationTrigger.create_shared_stream_producer(trigger.serialize()[1])
+
+
+@pytest.mark.parametrize("kind", ["message", "ready", "sensor", "listener"])
+def test_a_corrected_port_is_picked_up_by_what_runs(
+    kind: str, right: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    say(monkeypatch, host="127.0.0.1", port=closed_port())
+
+    async def work() -> None:
+        if kind in {"message", "ready"}:
+            producer = activation(kind)
+            events: Any = producer.open_stream()
+        elif kind == "sensor":
+            events = JmsReadyTrigger("jms_moved", "orders").run()
+        else:
+            events = JmsListenTrigger(jms_conn_id="jms_moved", destination="orders").run()
+        first = asyncio.ensure_future(anext(events))
+        await until(lambda: "Attempt 1 to connect failed" in caplog.text)
+        assert not first.done()
+        say(monkeypatch, host=f"vm://{right.name}")
+        await asyncio.wait_for(first, 10)
+        await events.aclose()
+        if kind in {"message", "ready"}:
+            await producer.aclose()
+
+    run(work())
+
+
+@pytest.mark.parametrize("kind", ["message", "ready", "unbrowsable"])
+def test_what_runs_moves_when_its_connection_has_changed(
+    kind: str, right: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(async_connection, "_CHECKED_EVERY_SECONDS", 0.3)
+    monkeypatch.setattr(async_connection, "_SPREAD_SECONDS", 0.0)
+    if kind == "unbrowsable":
+        lesser = replace(memory.CAPABILITIES, browse=False)
+        monkeypatch.setattr(memory.MemoryConnection, "capabilities", lesser)
+    before = broker(uuid.uuid4().hex)
+    say(monkeypatch, host=f"vm://{before.name}")
+
+    async def work() -> None:
+        producer = activation("message" if kind == "message" else "ready")
+        first = asyncio.ensure_future(anext(producer.open_stream()))
+        await until(lambda: before.connections == 1)
+        await asyncio.sleep(0.5)  # an unchanged connection is looked at, and kept
+        assert before.connections == 1
+        assert not first.done()
+        say(monkeypatch, host=f"vm://{right.name}")
+        await asyncio.wait_for(first, 10)
+        await producer.aclose()
+
+    run(work())
+
+
+def test_a_hundred_activations_ask_for_a_connection_once_and_say_an_outage_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    say(monkeypatch, host="127.0.0.1", port=closed_port())
+    asked: list[str] = []
+    ask = JmsHook.aget_connection
+
+    async def counting(_: JmsHook, conn_id: str) -> Connection:
+        asked.append(conn_id)
+        return await ask(conn_id)
+
+    monkeypatch.setattr(JmsHook, "aget_connection", counting)
+    caplog.set_level(logging.INFO)
+    most = 0
+
+    async def work() -> None:
+        nonlocal most
+        producers = [
+            JmsActivationTrigger.create_shared_stream_producer(
+                JmsActivationTrigger("jms_moved", f"queue://q{number}", event=event).serialize()[1]
+            )
+            for number in range(50)
+            for event in ("message", "ready")
+        ]
+        waiting = [asyncio.ensure_future(anext(each.open_stream())) for each in producers]
+        await until(lambda: "Attempt 1 to connect failed" in caplog.text)
+        assert asked == ["jms_moved"]
+        await until(lambda: "Attempt 2 to connect failed" in caplog.text)
+        most = threading.active_count()
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for each in producers:
+            await each.aclose()
+
+    before = threading.active_count()
+    run(work())
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [line.partition(":")[0] for line in lines] == [
+        f"Attempt {number} to connect failed, another follows" for number in (1, 2)
+    ]
+    assert len(asked) <= 3
+    assert most - before <= 10

@@ -1,0 +1,293 @@
+"""Messages that are acknowledged when their DAG runs say so; Airflow's store of the asset is the test's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from airflow.sdk import Asset
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.triggers import holding
+from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+from airflow_provider_jmsjca.triggers.payload import hold_token, outcome_key
+from tests.airflow.conftest import Publish
+from tests.airflow.triggers.test_activation import Triggerer, Watcher, triggerer
+from tests.airflow.triggers.waiting import run, until
+
+DONE = {"acknowledged": True}
+FAILED = {"acknowledged": False, "why": "failed: shop run1"}
+
+
+class Store:
+    """What an asset keeps, over restarts of the triggerer."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Any] = {}
+        self.fails = False
+
+    async def aget(self, key: str, default: Any = None) -> Any:
+        self._check()
+        return self.rows.get(key, default)
+
+    async def aset(self, key: str, value: Any) -> None:
+        self._check()
+        self.rows[key] = value
+
+    async def adelete(self, key: str) -> None:
+        self._check()
+        self.rows.pop(key, None)
+
+    def _check(self) -> None:
+        if self.fails:
+            raise RuntimeError("Airflow's API server is away")
+
+    @property
+    def waiting(self) -> int:
+        return sum(key.startswith("jms-hold.") for key in self.rows)
+
+    def say(self, watcher: Watcher, word: dict[str, Any], number: int = -1) -> None:
+        """Have the run of an event say what becomes of its messages."""
+        token = hold_token({"payload": watcher.events[number].payload})
+        assert token is not None
+        self.rows[outcome_key(token)] = word
+
+
+class Stores:
+    def __init__(self, name: str, store: Store) -> None:
+        self._by_name = {name: store}
+
+    def __getitem__(self, asset: Asset) -> Store:
+        return self._by_name[asset.name]
+
+
+def watch(running: Triggerer, store: Store | None, name: str = "orders", **arguments: Any) -> Watcher:
+    options = {"jms_conn_id": "jms_test", "destination": "orders", "hold_until_ack": True, **arguments}
+    trigger = JmsActivationTrigger(**options)
+    if store is not None:
+        trigger.asset_state_store = Stores(name, store)  # type: ignore[assignment]
+    watcher = Watcher(running.manager, trigger, len(running.watchers) + 1)
+    running.watchers.append(watcher)
+    return watcher
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "_KEPT_SECONDS", 0.1)
+
+
+def ids(watcher: Watcher) -> list[Any]:
+    return [JmsMessage.from_event(each.payload).message_id for each in watcher.events]
+
+
+def test_a_message_waits_for_the_word_of_its_run(server: Broker, publish: Publish) -> None:
+    """J192, J195, J199: stored isn't acknowledged; others come meanwhile."""
+
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            watcher = watch(running, store)
+            publish("a", "b")
+            await until(lambda: watcher.bodies == ["a", "b"])
+            await until(lambda: store.waiting == 2)
+            await asyncio.sleep(0.3)
+            assert server.depth("orders") == 2
+            store.say(watcher, DONE, 1)
+            await until(lambda: server.depth("orders") == 1)
+            (left,) = server.messages("orders")
+            assert left.body == "a"
+            store.say(watcher, DONE, 0)
+            await until(lambda: server.depth("orders") == 0)
+            await until(lambda: not store.rows)
+
+    run(work())
+
+
+def test_a_failed_run_has_its_message_delivered_again(server: Broker, publish: Publish) -> None:
+    """J194, J197: as the redelivery handling says; the new event has the same id, and a word of its own."""
+
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            watcher = watch(running, store, redelivery_handling="1:100; 2:move(queue:$.dead)")
+            publish("a")
+            await until(lambda: store.waiting == 1)
+            store.say(watcher, FAILED)
+            await until(lambda: len(watcher.events) == 2)
+            assert len(set(ids(watcher))) == 1
+            await until(lambda: store.waiting == 1)
+            store.say(watcher, DONE, 0)  # the first run was cleared, and succeeded too late
+            await asyncio.sleep(0.3)
+            assert server.depth("orders") == 1
+            store.say(watcher, FAILED, 1)
+            await until(lambda: (server.depth("orders"), server.depth("orders.dead")) == (0, 1))
+
+    run(work())
+
+
+def test_a_run_that_says_nothing_has_its_time(
+    server: Broker, publish: Publish, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            watcher = watch(running, store, redelivery_handling="1:move(queue:$.dead)", hold_timeout=0.5)
+            publish("a")
+            await until(lambda: watcher.bodies == ["a"])
+            await until(lambda: server.depth("orders.dead") == 1)
+            await until(lambda: not store.waiting)
+
+    run(work())
+    assert "has not acknowledged it within 0.5 s (hold_timeout)" in caplog.text
+
+
+def test_after_a_restart_a_message_finds_its_run(server: Broker, publish: Publish) -> None:
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            first = watch(running, store)
+            publish("a", "b")
+            await until(lambda: store.waiting == 2)
+        store.say(first, DONE, 0)  # one run ends while the triggerer is away
+        async with triggerer() as running:
+            second = watch(running, store)
+            await until(lambda: server.depth("orders") == 1)
+            store.say(first, DONE, 1)
+            await until(lambda: server.depth("orders") == 0)
+            assert second.events == []
+            publish("c")
+            await until(lambda: second.bodies == ["c"])
+
+    run(work())
+
+
+def test_killed_before_its_record_was_written_it_makes_a_second_event(
+    server: Broker, publish: Publish
+) -> None:
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            first = watch(running, store)
+            publish("a")
+            await until(lambda: store.waiting == 1)
+        store.rows.clear()
+        async with triggerer() as running:
+            second = watch(running, store)
+            await until(lambda: second.bodies == ["a"])
+            assert ids(second) == ids(first)
+            store.say(second, DONE)
+            await until(lambda: server.depth("orders") == 0)
+
+    run(work())
+
+
+def test_the_messages_of_a_batch_wait_together_and_are_found_in_others(
+    server: Broker, publish: Publish
+) -> None:
+    """J200, J201."""
+
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            first = watch(running, store, batch_size=3, batch_timeout=0.3)
+            publish("a", "b", "c")
+            await until(lambda: store.waiting == 3)
+        publish("d")
+        async with triggerer() as running:
+            second = watch(running, store, batch_size=2, batch_timeout=0.3)
+            await until(lambda: len(second.events) == 1)
+            found = JmsMessage.all_from_event(second.events[0].payload)
+            assert [message.body for message in found] == ["d"]
+            store.say(first, DONE)
+            await until(lambda: [message.body for message in server.messages("orders")] == ["d"])
+            store.say(second, DONE)
+            await until(lambda: server.depth("orders") == 0)
+            await until(lambda: not store.rows)
+
+    run(work())
+
+
+def test_every_asset_has_to_acknowledge(server: Broker, publish: Publish) -> None:
+    async def work() -> None:
+        stores = Store(), Store()
+        async with triggerer() as running:
+            one, other = (watch(running, store, name) for store, name in zip(stores, "ab", strict=True))
+            publish("a")
+            await until(lambda: all(store.waiting == 1 for store in stores))
+            stores[0].say(one, DONE)
+            await asyncio.sleep(1.5)
+            assert server.depth("orders") == 1
+            stores[1].say(other, DONE)
+            await until(lambda: server.depth("orders") == 0)
+
+    run(work())
+
+
+def test_while_airflow_can_not_be_asked_messages_wait(
+    server: Broker, publish: Publish, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            watcher = watch(running, store, redelivery_handling="1:200")
+            publish("a")
+            await until(lambda: store.waiting == 1)
+            store.fails = True
+            await until(lambda: "asset store can't be used: Airflow's API server is away" in caplog.text)
+            publish("b")
+            await until(lambda: "asset store can't be read" in caplog.text)
+            assert (watcher.bodies, server.depth("orders")) == (["a"], 2)
+            store.fails = False
+            store.say(watcher, DONE, 0)
+            await until(lambda: watcher.bodies == ["a", "b"])
+            await until(lambda: server.depth("orders") == 1)
+
+    with caplog.at_level(logging.WARNING):
+        run(work())
+
+
+def test_a_lost_connection_makes_no_second_event(server: Broker, publish: Publish) -> None:
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            watcher = watch(running, store)
+            publish("a")
+            await until(lambda: store.waiting == 1)
+            server.restart()
+            await until(lambda: server.connections == 1)
+            store.say(watcher, DONE)
+            await until(lambda: server.depth("orders") == 0)
+            assert watcher.bodies == ["a"]
+
+    run(work())
+
+
+def test_no_more_wait_than_the_prefetch(publish: Publish) -> None:
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            watcher = watch(running, store, prefetch=2)
+            publish("a", "b", "c")
+            await until(lambda: store.waiting == 2)
+            await asyncio.sleep(0.2)
+            assert watcher.bodies == ["a", "b"]
+            store.say(watcher, DONE, 0)
+            await until(lambda: watcher.bodies == ["a", "b", "c"])
+
+    run(work())
+
+
+def test_without_an_asset_nobody_could_say_anything(
+    server: Broker, publish: Publish, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = watch(running, None)
+            publish("a")
+            await until(lambda: "expected the trigger of an AssetWatcher" in caplog.text)
+            assert (watcher.events, server.depth("orders")) == ([], 1)
+
+    run(work())

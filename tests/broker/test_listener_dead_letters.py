@@ -1,0 +1,158 @@
+"""Dead letters arrive: also when their time is over, also when they can't be copied whole."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from airflow_provider_jmsjca.core.copies.dead_letter import original_of
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.operators.rejected_messages import send_dead_letters
+from airflow_provider_jmsjca.spark.rejects import RejectedMessage
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from tests.broker.listening import IDLE, activation, bodies, drained, send
+from tests.broker.test_stomp_traps import raw_send
+from tests.servers.broker import Broker
+
+SOON = timedelta(seconds=10)
+LEFT_OUT = "JMS_Sun_JMSJCA_LeftOut"
+EXPIRATION = "JMS_Sun_JMSJCA_OriginalJMSExpiration"
+
+
+def expiring(settings: ConnectionSettings, queue: str, body: str) -> int:
+    """Send a message that lives for a second; return when it ends."""
+    expiration = int(time.time() * 1000) + 1_000
+    message = JmsMessage.text(body, expiration=expiration)
+    with contextlib.closing(connect(settings)) as connection:
+        connection.send([Outgoing(destination=Destination.queue(queue), message=message)])
+    return expiration
+
+
+@pytest.mark.parametrize("redirect", [False, True], ids=["copied", "redirected"])
+def test_a_message_whose_time_is_over_is_moved_and_stays_there(
+    broker: Broker, queue_name: str, *, redirect: bool
+) -> None:
+    settings = broker.settings()
+    expiration = expiring(settings, queue_name, "late")
+
+    def outlive(_: Delivery) -> None:
+        time.sleep(max(0.0, expiration / 1000 - time.time()) + 0.1)
+        raise ValueError("no stock")
+
+    listener = activation(
+        settings,
+        queue_name,
+        outlive,
+        redelivery_handling="1:move(queue:$.dlq)",
+        redelivery_redirect=redirect,
+        non_retryable=["ValueError"],
+        dead_letter_destination=f"queue://{queue_name}.dlq",
+    )
+    assert listener.run(max_messages=1, run_for=SOON).moved == 1
+    (message,) = drained(settings, f"{queue_name}.dlq")
+    assert (message.body, message.expiration) == ("late", 0)
+    assert int(str(message.properties[EXPIRATION])) == expiration
+    letter = original_of(message)
+    assert (letter is None) is redirect
+    assert letter is None or letter.message.expiration == expiration
+
+
+def test_an_archived_message_whose_time_is_over_stays_in_the_archive(broker: Broker, queue_name: str) -> None:
+    settings = broker.settings()
+    expiration = expiring(settings, queue_name, "late")
+    listener = activation(
+        settings,
+        queue_name,
+        lambda _: time.sleep(max(0.0, expiration / 1000 - time.time()) + 0.1),
+        archive_destination=f"queue://{queue_name}.archive",
+    )
+    assert listener.run(max_messages=1, run_for=SOON).committed == 1
+    assert bodies(settings, f"{queue_name}.archive") == ["late"]
+
+
+@pytest.mark.parametrize("redirect", [False, True], ids=["copied", "redirected"])
+def test_what_cannot_be_copied_whole_goes_with_a_part_and_those_behind_it_go_on(
+    broker: Broker, queue_name: str, *, redirect: bool
+) -> None:
+    """Over a serial listener: a property of 10,100 characters, 985 headers, a header without a name."""
+    settings = broker.settings()
+    with contextlib.closing(connect(settings)) as connection:
+        product = connection.broker.product
+    name = queue_name if product == "artemis" else f"/queue/{queue_name}"
+    usual = (f"destination:{name}", "destination-type:ANYCAST", "persistent:true")
+    send(settings, queue_name, "good")
+    raw_send(broker, *usual, f"huge:{'x' * 10_100}", "bad:1")
+    raw_send(broker, *usual, *(f"p{number}:v" for number in range(985)), "bad:2")
+    if product != "activemq":  # which takes no header without a name
+        raw_send(broker, *usual, ":nameless", "bad:3")
+    send(settings, queue_name, "good", "good")
+    got: list[Any] = []
+
+    def handle(delivery: Delivery) -> None:
+        if "bad" in delivery.properties:
+            raise ValueError("no stock")
+        got.append(delivery.body)
+
+    listener = activation(
+        settings,
+        queue_name,
+        handle,
+        redelivery_handling="1:move(queue:$.dlq)",
+        redelivery_redirect=redirect,
+    )
+    counts = listener.run(idle_for=IDLE)
+    found = {
+        str(message.properties.get("bad")): message for message in drained(settings, f"{queue_name}.dlq")
+    }
+    assert sorted(found) == (["1", "2"] if product == "activemq" else ["1", "2", "3"])
+    assert (counts.committed, counts.moved, got) == (3, len(found), ["good"] * 3)
+    if product == "activemq":
+        assert found["1"].properties[LEFT_OUT] == "shortened: 'huge'"
+        assert len(str(found["1"].properties["huge"])) <= 9_000
+        assert redirect or "left out:" in str(found["2"].properties[LEFT_OUT])
+    else:
+        assert LEFT_OUT not in found["1"].properties
+        assert found["3"].properties[LEFT_OUT] == "left out: ''"
+    assert redirect or original_of(found["2"]) is not None
+    assert bodies(settings, queue_name) == []
+
+
+def test_those_that_a_job_turned_away_go_with_a_part_too(
+    activemq: Broker, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them held up all others of its 500."""
+    huge = {"huge": "x" * 10_100}
+    rejected = [
+        RejectedMessage(
+            message=JmsMessage.text(body, huge if body == "bad" else {}),
+            exception_class="E",
+            exception_message=f"no row, said {activemq.password}",
+        )
+        for body in ("a", "bad", "b")
+    ]
+    monkeypatch.setattr(
+        "airflow_provider_jmsjca.operators.rejected_messages.rejected_messages", lambda _: rejected
+    )
+    manifest = SimpleNamespace(folder=tmp_path, source=f"queue://{queue_name}", batch_id="b")
+    target = Destination.queue(f"{queue_name}.dlq")
+    with JmsConnection(connect(activemq.settings())) as connection:
+        assert send_dead_letters(connection, cast("Manifest", manifest), target) == 3
+    found = drained(activemq.settings(), target.name)
+    assert [message.body for message in found] == ["a", "bad", "b"]
+    assert [message.properties.get(LEFT_OUT) for message in found] == [None, "shortened: 'huge'", None]
+    for message in found:
+        letter = original_of(message)
+        assert letter is not None
+        assert letter.state.failure is not None
+        assert letter.state.failure.message == "no row, said ***"

@@ -1,0 +1,34 @@
+"""A process that sends what is due in limbo until it is killed: `python -m tests.chaos.limbo_sender`.
+
+Reads a JSON object from stdin: `store` (URL), `settings` (of the broker), `lease` (seconds).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import timedelta
+
+from airflow_provider_jmsjca.engine.limbo import LimboSender
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.store.sql.store import open_store
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.settings import ConnectionSettings
+
+if __name__ == "__main__":
+    given = json.load(sys.stdin)
+    settings = ConnectionSettings(
+        scheme="stomp",
+        hosts=((given["host"], given["port"]),),
+        username=given["username"],
+        password=given["password"],
+    )
+    sender = LimboSender(
+        open_store(given["store"]).limbo,
+        lambda _: JmsConnection(connect(settings)),
+        lease=timedelta(seconds=given["lease"]),
+    )
+    while True:
+        if not sender.send_due().sent:
+            time.sleep(0.02)

@@ -1,0 +1,55 @@
+"""A process that listens with a store, until nothing comes or until it dies of a message.
+
+It reads what to do as JSON from its standard input, writes each body that its handler got to a file, and ends
+without a word, as a process does that is killed, when it gets the poison.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.store.sql.store import open_store
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
+
+EXIT_OF_POISON = 9
+
+
+def main() -> None:
+    asked = json.loads(sys.stdin.readline())
+    logging.basicConfig(level=logging.WARNING)
+    settings = ConnectionSettings(
+        scheme="stomp",
+        hosts=((asked["host"], asked["port"]),),
+        username=asked["username"],
+        password=asked["password"],
+    )
+    done = os.open(Path(asked["done"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def handle(delivery: Delivery) -> None:
+        os.write(done, f"{delivery.body}\n".encode())
+        sys.stdout.write(".")
+        sys.stdout.flush()
+        if delivery.body == asked["poison"]:
+            os._exit(EXIT_OF_POISON)
+
+    store = open_store(asked["store"])
+    spec = ActivationSpec(destination=f"queue://{asked['queue']}", use_store=True, **asked["spec"])
+    PlainActivation(listener_settings(spec, store=store), functools.partial(connect, settings), handle).run(
+        idle_for=timedelta(seconds=asked["idle_for"])
+    )
+    store.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Processes that send what is due in limbo are killed: nothing lost, nothing early, and little twice.
+
+`JMSJCA_CHAOS=full` puts 20,000 messages and kills ten times, otherwise 2,000 and three times.
+
+Source: P12-P18.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.store.base import LimboEntry, Store
+from airflow_provider_jmsjca.transports import connect
+from tests.chaos.conftest import Report
+from tests.contract.store.conftest import new_store, url_of
+from tests.servers.broker import Broker
+
+FULL = os.environ.get("JMSJCA_CHAOS") == "full"
+MESSAGES, KILLS, SECONDS = (20_000, 10, 20) if FULL else (2_000, 3, 5)
+LEASE = 5
+AT_ONCE = 100
+"""What a sender leases at once, and so what one kill can send twice."""
+
+
+def start(url: str, broker: Broker) -> subprocess.Popen[str]:
+    host, port = broker.address()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.chaos.limbo_sender"],
+        stdin=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert process.stdin is not None
+    login = {"username": broker.username, "password": broker.password}
+    json.dump({"store": url, "host": host, "port": port, "lease": LEASE, **login}, process.stdin)
+    process.stdin.close()
+    return process
+
+
+def put(store: Store, queue: Destination) -> None:
+    now = datetime.now(UTC)
+    entries = []
+    for number in range(MESSAGES):
+        due_at = now + timedelta(seconds=2 + SECONDS * number / MESSAGES)
+        body = f"{number} {due_at.timestamp() * 1000:.0f}"
+        entries.append(
+            LimboEntry(
+                jms_conn_id="broker",
+                destination=str(queue),
+                message=JmsMessage.text(body),
+                due_at=due_at,
+            )
+        )
+    store.limbo.put(entries, now)
+
+
+def received(broker: Broker, queue: Destination) -> list[JmsMessage]:
+    found = []
+    with JmsConnection(connect(broker.settings())) as connection, connection.session() as session:
+        while (message := session.receive(queue, timeout=2)) is not None:
+            found.append(message)
+    return found
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_killed_senders_lose_nothing_and_send_nothing_early(
+    database: str, activemq: Broker, tmp_path: Path, request: pytest.FixtureRequest, report: Report
+) -> None:
+    queue = Destination.queue(f"limbo.killed.{database}")
+    url = url_of(database, tmp_path, request)
+    store = new_store(url)
+    put(store, queue)
+    senders = [start(url, activemq) for _ in range(2)]
+    try:
+        for number in range(KILLS):
+            time.sleep(2 + SECONDS / KILLS * (number % 3) / 2)
+            victim = senders[number % 2]
+            victim.kill()
+            victim.wait()
+            senders[number % 2] = start(url, activemq)
+        deadline = time.monotonic() + SECONDS + 60
+        while store.limbo.page(limit=1):
+            assert time.monotonic() < deadline, "messages stay in limbo"
+            time.sleep(0.2)
+    finally:
+        for each in senders:
+            each.kill()
+            each.wait()
+        store.close()
+    messages = received(activemq, queue)
+    early = [each for each in messages if (each.timestamp or 0) < int(str(each.body).split()[1])]
+    times = Counter(int(str(each.body).split()[0]) for each in messages)
+    twice = sum(times.values()) - len(times)
+    report(f"limbo, {database}: {MESSAGES} messages, {KILLS} kills of senders, {twice} sent twice")
+    assert set(times) == set(range(MESSAGES))
+    assert early == []
+    assert twice <= KILLS * AT_ONCE

@@ -1,0 +1,123 @@
+"""Processes die in the middle of their messages: the attempts and ids that are stored outlive them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Outgoing
+from tests.chaos.conftest import Report
+from tests.chaos.listener_processes import ROOT
+from tests.chaos.storing import EXIT_OF_POISON
+from tests.contract.store.conftest import new_store, url_of
+from tests.servers.broker import Broker
+
+MESSAGES = 1_000
+POISON = "500"
+LIMIT = 3
+SOME = 300
+KILLS = 3
+
+
+class Process:
+    """`tests.chaos.storing` on one queue."""
+
+    def __init__(self, broker: Broker, queue: str, store: str, done: Path, spec: dict[str, Any]) -> None:
+        settings = broker.settings()
+        (host, port) = settings.hosts[0]
+        asked = {
+            "host": host, "port": port, "username": settings.username, "password": settings.password,
+            "queue": queue, "store": store, "done": str(done), "spec": spec, "idle_for": 1.5,
+            "poison": POISON,
+        }  # fmt: skip
+        self.log = done.with_suffix(".log")
+        with self.log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.chaos.storing"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT,
+            )  # fmt: skip
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.close()
+
+    def kill_after(self, deliveries: int) -> None:
+        assert self._process.stdout is not None
+        assert len(self._process.stdout.read(deliveries)) == deliveries, self.log.read_text()
+        self._process.kill()
+        self.wait()
+
+    def wait(self) -> int:
+        assert self._process.stdout is not None
+        self._process.stdout.read()
+        self._process.stdout.close()
+        return self._process.wait(60)
+
+
+def fill(broker: Broker, queue: str, bodies: list[str]) -> None:
+    connection = connect(broker.settings())
+    connection.send(
+        Outgoing(destination=Destination.queue(queue), message=JmsMessage.text(body)) for body in bodies
+    )
+    connection.close()
+
+
+def left(broker: Broker, queue: str) -> list[object]:
+    connection = connect(broker.settings())
+    bodies = [message.body for message in connection.browse(Destination.queue(queue))]
+    connection.close()
+    return bodies
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    url = url_of(request.param, tmp_path, request)
+    new_store(url).close()
+    return url
+
+
+def test_a_message_that_kills_its_process_is_dead_lettered_at_its_limit(
+    activemq: Broker, queue_name: str, store_url: str, tmp_path: Path, report: Report
+) -> None:
+    """J129, J131: counted over crashes; the others are handled, and none of them is moved."""
+    fill(activemq, queue_name, [str(number) for number in range(MESSAGES)])
+    done = tmp_path / "done"
+    spec = {"redelivery_handling": f"{LIMIT}:move(queue:$.dlq)", "name": "orders"}
+    exits = []
+    while not exits or exits[-1] == EXIT_OF_POISON:
+        assert len(exits) <= LIMIT, "it comes back for ever"
+        exits.append(Process(activemq, queue_name, store_url, done, spec).wait())
+    assert exits == [*[EXIT_OF_POISON] * LIMIT, 0]
+    handled = Counter(done.read_text().split())
+    assert handled[POISON] == LIMIT
+    assert set(handled) == set(map(str, range(MESSAGES)))
+    assert left(activemq, f"{queue_name}.dlq") == [POISON]
+    assert left(activemq, queue_name) == []
+    report(f"poison: {LIMIT} crashes, {sum(handled.values()) - MESSAGES - LIMIT + 1} others handled again")
+
+
+def test_ids_that_were_handled_are_known_after_a_kill_i17(
+    activemq: Broker, queue_name: str, store_url: str, tmp_path: Path, report: Report
+) -> None:
+    """I17: of the messages handled, only the one in the handler when it is killed may be handled again."""
+    bodies = [f"m{number}" for number in range(SOME)]
+    fill(activemq, queue_name, bodies)
+    done = tmp_path / "done"
+    spec = {"duplicate_event_elimination": True, "name": "orders"}
+    for _ in range(KILLS):
+        Process(activemq, queue_name, store_url, done, spec).kill_after(SOME // (KILLS + 2))
+    assert Process(activemq, queue_name, store_url, done, spec).wait() == 0
+    handled = Counter(done.read_text().split())
+    assert set(handled) == set(bodies)
+    again = sum(handled.values()) - SOME
+    report(f"ids: {KILLS} kills, {again} of {SOME} handled again")
+    assert again <= KILLS
+    assert left(activemq, queue_name) == []

@@ -1,0 +1,187 @@
+"""What the databases are trusted with: schema, processes, forks, and every way of being out of order."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, text
+
+from airflow_provider_jmsjca.errors import ConfigurationError, StoreSchemaError, TransientStoreError
+from airflow_provider_jmsjca.store.sql import database as module
+from airflow_provider_jmsjca.store.sql.database import Database
+from airflow_provider_jmsjca.store.sql.store import SqlStore, open_store
+from airflow_provider_jmsjca.store.sql.tables import METADATA, REVISIONS, VERSION_TABLE
+from tests.contract.store.conftest import new_store, url_of
+from tests.servers.postgres import Postgres
+
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[Database]:
+    made = Database(url)
+    yield made
+    made.close()
+
+
+def execute(url: str, *statements: str) -> None:
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+    engine.dispose()
+
+
+def test_the_tables_are_those_of_the_revisions(database: Database) -> None:
+    assert database.upgrade() is None
+    assert database.upgrade() == REVISIONS[-1], "a second time changes nothing"
+    with database.read() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+        assert compare_metadata(context, METADATA) == []
+
+
+def test_every_revision_is_named() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(module.__file__).parent / "migrations"))
+    scripts = [each.revision for each in ScriptDirectory.from_config(config).walk_revisions()]
+    assert tuple(reversed(scripts)) == REVISIONS
+
+
+def test_sqlite_gets_its_tables_by_itself_and_postgresql_when_told(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    opened = open_store(f"sqlite:///{tmp_path / 'new' / 'folder' / 'store.db'}")
+    assert opened.attempts.begin("orders", ["m1"], NOON) == {"m1": 1}
+    opened.close()
+    with pytest.raises(StoreSchemaError, match="no tables yet; run: airflow jms store upgrade"):
+        open_store(url_of("postgresql", tmp_path, request))
+
+
+def test_an_older_and_a_newer_schema_are_refused_with_the_way_out(
+    url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.upgrade()
+    monkeypatch.setattr(module, "REVISIONS", (*REVISIONS, "9998"))
+    with pytest.raises(StoreSchemaError, match=r"expected 9998; .* run: airflow jms store upgrade"):
+        database.check()
+    execute(url, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")  # noqa: S608
+    for use in (database.check, database.upgrade, lambda: open_store(url)):
+        with pytest.raises(StoreSchemaError, match="schema 9999, which a newer version"):
+            use()
+
+
+def test_processes_at_once_make_the_tables_once_and_lose_no_count(url: str, database: Database) -> None:
+    if not database.is_sqlite:
+        database.upgrade()
+    messages = [f"m{number}" for number in range(20)]
+    command = [sys.executable, "-m", "tests.contract.store.writer", url, "25"]
+    # The second names the same rows in another order.
+    ways = (messages, messages[::-1])
+    processes = [subprocess.Popen([*command, *way], stderr=subprocess.PIPE, text=True) for way in ways]
+    assert [(process.communicate(timeout=60)[1], process.returncode) for process in processes] == [
+        ("", 0)
+    ] * 2
+    opened = open_store(url)
+    assert {each.attempts for each in opened.attempts.page()} == {50}
+    assert opened.handled.known("orders", messages) == set(messages)
+    opened.close()
+
+
+def test_a_fork_has_connections_of_its_own(url: str) -> None:
+    opened = new_store(url)
+    opened.attempts.begin("orders", ["m1"], NOON)
+    child = multiprocessing.get_context("fork").Process(
+        target=lambda: opened.attempts.begin("orders", ["m1"], NOON)
+    )
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    assert opened.attempts.begin("orders", ["m1"], NOON) == {"m1": 3}
+    opened.close()
+
+
+def works_again(store: SqlStore, count: int) -> None:
+    assert store.attempts.begin("orders", ["m1"], NOON) == {"m1": count}
+    store.close()
+
+
+def test_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BUSY_SECONDS", 0.1)
+    path = tmp_path / "store.db"
+    opened = open_store(f"sqlite:///{path}")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(TransientStoreError, match="database is locked"):
+        opened.attempts.begin("orders", ["m1"], NOON)
+    other.execute("COMMIT")
+    other.close()
+    works_again(opened, 1)
+
+
+def test_full(tmp_path: Path) -> None:
+    opened = open_store(f"sqlite:///{tmp_path / 'store.db'}")
+    with opened.database.read() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(TransientStoreError, match="full"):
+        opened.attempts.begin("orders", [f"m{number}" * 20 for number in range(5_000)], NOON)
+    with opened.database.read() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count=1000000")
+    assert opened.attempts.page() == [], "nothing of it was stored"
+    works_again(opened, 1)
+
+
+def test_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(b"no database" * 1_000)
+    with pytest.raises(TransientStoreError, match="not a database"):
+        open_store(f"sqlite:///{path}")
+
+
+def test_read_only_and_gone_and_back(
+    postgres: Postgres, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = url_of("postgresql", tmp_path, request)
+    opened = new_store(url)
+    name = url.rpartition("/")[2]
+    end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"  # noqa: S608
+    works_again(opened, 1)
+    execute(postgres.url(), f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    with pytest.raises(TransientStoreError, match="read-only"):
+        opened.attempts.begin("orders", ["m1"], NOON)
+    execute(postgres.url(), f"ALTER DATABASE {name} RESET default_transaction_read_only")
+    opened.close()
+    works_again(opened, 2)
+    execute(postgres.url(), f"ALTER DATABASE {name} ALLOW_CONNECTIONS false", end)
+    with pytest.raises(TransientStoreError, match="not currently accepting connections") as error:
+        opened.attempts.begin("orders", ["m1"], NOON)
+    assert postgres.password not in str(error.value)
+    execute(postgres.url(), f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+    works_again(opened, 3)
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("here/store.db", "no SQLAlchemy URL"),
+        ("mysql://app:secret@db/jms", r"got mysql://app:\*\*\*@db/jms; expected sqlite"),
+        ("sqlite://", "no other process sees"),
+        ("sqlite:///:memory:", "no other process sees"),
+        ("postgresql+nothing://app:secret@db/jms", "driver isn't installed"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused(url: str, fault: str) -> None:
+    with pytest.raises(ConfigurationError, match=fault) as error:
+        Database(url)
+    assert "secret" not in str(error.value)

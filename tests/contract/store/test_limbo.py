@@ -1,0 +1,198 @@
+"""Limbo: the same answers from every store, and each message sent by one process at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography.fernet import Fernet
+from sqlalchemy import create_engine, text
+
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.store.base import (
+    EVERYTHING,
+    LimboEntry,
+    LimboSelection,
+    LimboState,
+    Store,
+)
+from airflow_provider_jmsjca.store.sql.store import SqlStore, open_store
+
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+HOSTILE = JmsMessage.text("no \0 body '; DROP TABLE", {"a": "é \0", "n": 7}, correlation_id="c")
+ORDER = LimboEntry(
+    jms_conn_id="jms_default",
+    destination="queue://orders",
+    message=JmsMessage.text("1"),
+    due_at=NOON,
+)
+BROKEN = Failure(class_names=("shop.Broken",), message="no")
+
+
+def put(store: Store, *due: int, **changes: Any) -> list[int]:
+    entries = [replace(ORDER, due_at=NOON + each * SECOND, **changes) for each in due]
+    return store.limbo.put(entries, NOON - SECOND)
+
+
+def lease(store: Store, at: int, owner: str = "one", *, limit: int = 10, leave: Any = ()) -> list[int]:
+    now = NOON + at * SECOND
+    leased = store.limbo.lease(now, owner=owner, until=now + 60 * SECOND, limit=limit, leave=leave)
+    return [each.number for each in leased]
+
+
+def test_a_message_is_kept_whole(store: Store) -> None:
+    (number,) = store.limbo.put([replace(ORDER, message=HOSTILE, activation="x" * 300)], NOON)
+    assert store.limbo.contents([number, number + 1]) == {number: HOSTILE}
+    (listed,) = store.limbo.page()
+    assert (listed.number, listed.state, listed.put_at) == (number, LimboState.WAITING, NOON)
+
+
+def test_none_is_leased_before_it_is_due_and_the_first_due_comes_first_p18(store: Store) -> None:
+    """P18: a delayed message is never sooner than its date."""
+    late, soon, now = put(store, 9, 5, 0)
+    assert lease(store, -1) == []
+    assert lease(store, 8) == [now, soon]
+    assert lease(store, 9) == [late]
+
+
+def test_a_lease_keeps_others_away_until_its_time_is_up(store: Store) -> None:
+    first, second = put(store, 0, 1)
+    assert lease(store, 2, limit=1) == [first]
+    assert lease(store, 2, "two") == [second]
+    assert lease(store, 61, "two") == []
+    assert lease(store, 62, "two") == [first, second]
+    assert store.limbo.sent("one", [first, second]) == 0
+    assert store.limbo.sent("two", [first, second, 99]) == 2
+    assert store.limbo.page() == []
+    assert store.limbo.contents([first]) == {}
+
+
+def test_a_number_is_never_given_twice(store: Store) -> None:
+    (first,) = put(store, 0)
+    lease(store, 0)
+    store.limbo.sent("one", [first])
+    assert put(store, 0) > [first]
+
+
+def test_the_same_message_of_an_activation_takes_its_own_place(store: Store) -> None:
+    (first,) = put(store, 0, activation="orders", key="k")
+    (other,) = put(store, 0, activation="bills", key="k")
+    plain = put(store, 0, 0, activation="orders")
+    (again,) = put(store, 5, activation="orders", key="k")
+    assert first != again
+    assert lease(store, 1) == [other, *plain]
+    assert lease(store, 5) == [again]
+    assert store.limbo.contents([first]) == {}
+
+
+def test_connections_that_rest_are_left(store: Store) -> None:
+    (mine,) = put(store, 0)
+    (other,) = put(store, 0, jms_conn_id="other")
+    assert lease(store, 1, leave={"jms_default"}) == [other]
+    assert lease(store, 1, leave={"other"}) == [mine]
+
+
+def test_what_was_not_tried_is_given_back_as_it_was(store: Store) -> None:
+    (number,) = put(store, 0)
+    lease(store, 0)
+    store.limbo.give_back("two", [number])
+    assert lease(store, 0) == []
+    store.limbo.give_back("one", [number])
+    assert lease(store, 0) == [number]
+    assert store.limbo.page()[0].tries == 0
+
+
+def test_a_failed_try_counts_and_at_the_end_the_message_stays_p16(store: Store) -> None:
+    """P16: after its tries a message stays in the tables."""
+    (number,) = put(store, 0)
+    lease(store, 0)
+    store.limbo.give_back("one", [number], due_at=NOON + 2 * SECOND, failure=BROKEN)
+    assert lease(store, 1) == []
+    assert lease(store, 2) == [number]
+    store.limbo.give_back("one", [number], failure=BROKEN)
+    assert lease(store, 999) == []
+    (kept,) = store.limbo.page(LimboSelection(state=LimboState.FAILED))
+    assert (kept.tries, kept.exception_class, kept.exception_message) == (2, "shop.Broken", "no")
+
+
+def test_one_a_selection_or_all_are_revived_with_all_their_tries_p17(store: Store) -> None:
+    """P17: Patch Bay can only revive all."""
+    first, second, third = put(store, 0, 0, 0)
+    (other,) = put(store, 0, destination="queue://bills")
+    waiting = put(store, 5)
+    for number in lease(store, 0):
+        store.limbo.give_back("one", [number], failure=BROKEN)
+    now = NOON + SECOND
+    assert store.limbo.revive(LimboSelection(numbers=frozenset({first, 99})), now) == 1
+    assert store.limbo.revive(LimboSelection(destination="queue://bills"), now) == 1
+    assert lease(store, 1) == [first, other]
+    assert store.limbo.revive(EVERYTHING, now) == 2
+    assert lease(store, 1) == [second, third]
+    assert {each.tries for each in store.limbo.page()} == {0}
+    assert lease(store, 5) == waiting
+
+
+def test_release_lets_waiting_messages_go_and_touches_no_lease(store: Store) -> None:
+    leased, late = put(store, 0, 500)
+    lease(store, 1)
+    assert store.limbo.release(EVERYTHING, NOON + SECOND) == 1
+    assert lease(store, 1, "two") == [late]
+    assert store.limbo.sent("one", [leased]) == 1
+
+
+def test_purge_leaves_what_is_being_sent(store: Store) -> None:
+    sending, other = put(store, 0, 1)
+    lease(store, 0)
+    assert store.limbo.purge(EVERYTHING, NOON) == 1
+    assert [each.number for each in store.limbo.page()] == [sending]
+    assert store.limbo.contents([other]) == {}
+    assert store.limbo.purge(LimboSelection(activation="other"), NOON + 99 * SECOND) == 0
+    assert store.limbo.purge(EVERYTHING, NOON + 99 * SECOND) == 1
+
+
+def test_pages_are_in_the_order_of_numbers(store: Store) -> None:
+    numbers = put(store, *range(1_200, 0, -1))
+    page = store.limbo.page(limit=1_000)
+    assert [each.number for each in page] == numbers[:1_000]
+    assert [each.number for each in store.limbo.page(after=page[-1].number, limit=1_000)] == numbers[1_000:]
+    selection = LimboSelection(state=LimboState.WAITING, jms_conn_id="jms_default")
+    assert len(store.limbo.page(selection, limit=2_000)) == 1_200
+    assert lease(store, 2_000, limit=1_200) == numbers[::-1]
+    assert store.limbo.sent("one", numbers) == 1_200
+
+
+class _Key(Fernet):
+    is_encrypted = True
+
+
+def test_messages_are_encrypted_where_there_is_a_key(url: str, tmp_path: Path) -> None:
+    del tmp_path
+    opened = open_or_make(url, _Key(Fernet.generate_key()))
+    (number,) = opened.limbo.put([replace(ORDER, message=JmsMessage.text("card 4711"))], NOON)
+    assert opened.limbo.contents([number]) == {number: JmsMessage.text("card 4711")}
+    engine = create_engine(opened.database._url)
+    with engine.connect() as connection:
+        (raw,) = connection.execute(text("SELECT content FROM jms_limbo_content")).scalars()
+    engine.dispose()
+    assert b"4711" not in bytes(raw)
+    opened.close()
+    for cipher in (None, _Key(Fernet.generate_key())):
+        other = open_store(url, cipher=cipher)
+        found = other.limbo.contents([number])[number]
+        assert isinstance(found, ConfigurationError)
+        assert "fernet_key" in str(found)
+        other.close()
+
+
+def open_or_make(url: str, cipher: _Key) -> SqlStore:
+    from airflow_provider_jmsjca.store.sql.database import Database  # noqa: PLC0415
+
+    database = Database(url)
+    database.upgrade()
+    database.close()
+    return open_store(url, cipher=cipher)

@@ -1,0 +1,105 @@
+"""Which names the code may not have, and which words the glossary says.
+
+A name says what a thing is, in the words of the field. Checked are modules, classes and functions.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = "airflow_provider_jmsjca"
+BANNED = frozenset(
+    {
+        "fate",
+        "fates",
+        "handout",
+        "helper",
+        "helpers",
+        "likeness",
+        "manager",
+        "mood",
+        "patience",
+        "stint",
+        "stints",
+        "utils",
+    }
+)
+"""Words that are moods, riddles or say nothing; not allowed anywhere in a name."""
+BANNED_WHOLE = frozenset({"common", "ends", "hand_outs", "levels", "misc", "things"})
+"""Not allowed as a whole name: within another they say something."""
+ACCEPTED = frozenset(
+    {
+        # Public and internal names that stand since before the check; to be renamed where they are touched.
+    }
+)
+ACCEPTED_PAIRS = frozenset(
+    {
+        ("destination", "destinations"),  # the value, and modules that are about many of them
+        ("line", "link"),  # messages that wait in line; a connection
+        ("pool", "spool"),  # both are the field's words
+        ("table", "tables"),  # the table of options; tables that Spark writes
+    }
+)
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
+_ENTRY = re.compile(r"^\| (?P<word>[^|]+?) \|", re.MULTILINE)
+
+
+def name_faults(root: Path) -> list[str]:
+    """Return what is wrong with the names below a repository's root, and with its glossary."""
+    folder = root / PACKAGE
+    files = sorted(folder.rglob("*.py"))
+    faults: list[str] = []
+    text: list[str] = []
+    for file in files:
+        source = file.read_text(encoding="utf-8")
+        text.append(source.lower())
+        path = file.relative_to(folder).as_posix()
+        faults += [
+            f"{path}: {name!r} is no name for this ({' and '.join(sorted(found))}); see tests/docs/names.py"
+            for name in (file.stem, *_defined(source))
+            if (path, name) not in ACCEPTED and (found := banned_in(name))
+        ]
+    stems = sorted({file.stem for file in files})
+    faults += [
+        f"modules {one!r} and {other!r} differ by one letter: who reads one thinks of the other"
+        for number, one in enumerate(stems)
+        for other in stems[number + 1 :]
+        if (one, other) not in ACCEPTED_PAIRS and differ_by_one(one, other)
+    ]
+    glossary = (root / "docs" / "glossary.md").read_text(encoding="utf-8")
+    code = re.sub(r"[\s_-]+", " ", " ".join(text))
+    faults += [
+        f"docs/glossary.md: {word!r} is a word that the code doesn't use"
+        for word in glossary_words(glossary)
+        if not any(form.replace("-", " ") in code for form in word.lower().split(" / "))
+    ]
+    return faults
+
+
+def banned_in(name: str) -> set[str]:
+    """Return the banned words in a name."""
+    words = {each.lower() for each in _WORDS.findall(name)}
+    return (words & BANNED) | ({name.lower().strip("_")} & BANNED_WHOLE)
+
+
+def differ_by_one(one: str, other: str) -> bool:
+    """Say whether a letter added, dropped or changed makes one name of the other."""
+    short, long = sorted((one, other), key=len)
+    if one == other or len(long) - len(short) > 1:
+        return False
+    same = next((at for at, letter in enumerate(short) if letter != long[at]), len(short))
+    return short[same:] == long[same + 1 :] or short[same + 1 :] == long[same + 1 :]
+
+
+def glossary_words(page: str) -> list[str]:
+    """Return the words that a glossary explains."""
+    return [found for found in _ENTRY.findall(page) if found != "word" and set(found) - set("- ")]
+
+
+def _defined(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.name

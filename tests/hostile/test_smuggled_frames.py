@@ -1,0 +1,219 @@
+"""Frames that a producer hides in a message, which ActiveMQ Classic hands on with a length that is too small.
+
+A SEND with `amq-msg-type:text`, a content-length and bytes that are not UTF-8: the broker puts three bytes
+for each of those, and repeats the length it was told. What the body has more than that reads like frames.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
+from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from tests.servers.broker import Broker
+
+DEADLINE = 15.0
+
+
+def smuggling(frames: bytes, visible: bytes = b"") -> bytes:
+    """Return a body whose end is taken for frames once the broker has blown it up.
+
+    Args:
+        frames: What is to be read as frames; the broker adds the last NUL.
+        visible: What the body begins with.
+    """
+    tail = b"\0\n" + frames.removesuffix(b"\0\n")
+    if len(tail) % 2:
+        tail += b"\n"
+    return visible + b"\xff" * (len(tail) // 2) + tail  # each of those bytes grows by two
+
+
+@contextmanager
+def hostile_producer(broker: Broker) -> Iterator[Callable[..., None]]:
+    """A function that sends a body as ActiveMQ's text, over a socket of its own."""
+    settings = broker.settings()
+    host, port = settings.hosts[0]
+    with socket.create_connection((host, port or 61613), timeout=DEADLINE) as sock:
+        login = f"login:{settings.username}\npasscode:{settings.password}\n"
+        sock.sendall(f"CONNECT\naccept-version:1.2\nhost:/\n{login}\n\0".encode())
+        assert sock.recv(65536).startswith(b"CONNECTED")
+
+        def send(queue: str, body: bytes, *headers: str) -> None:
+            lines = "".join(f"{line}\n" for line in headers)
+            head = f"SEND\ndestination:/queue/{queue}\npersistent:true\namq-msg-type:text\n{lines}"
+            sock.sendall(f"{head}content-length:{len(body)}\nreceipt:r\n\n".encode() + body + b"\0")
+            answer = sock.recv(65536)
+            assert answer.startswith(b"RECEIPT"), answer
+
+        yield send
+
+
+class Inbox:
+    """What came, as it can be read."""
+
+    def __init__(self) -> None:
+        self.received: list[Received] = []
+        self.changed = threading.Condition()
+
+    def __call__(self, received: Received) -> None:
+        with self.changed:
+            self.received.append(received)
+            self.changed.notify_all()
+
+    def bodies(self) -> list[object]:
+        found: list[object] = []
+        for each in self.received:
+            try:
+                found.append(each.message.body)
+            except PoisonMessageError:
+                found.append(PoisonMessageError)
+        return found
+
+    def wait(self, count: int) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.received) >= count, DEADLINE), self.bodies()
+
+
+@pytest.fixture
+def names() -> tuple[str, str]:
+    mark = uuid.uuid4().hex[:8]
+    return f"public.{mark}", f"payments.{mark}"
+
+
+def opened(broker: Broker) -> StompConnection:
+    connection = connect(broker.settings(reply_timeout=timedelta(seconds=3)))
+    assert isinstance(connection, StompConnection)
+    return connection
+
+
+def test_a_forged_message_reaches_nobody(activemq: Broker, names: tuple[str, str]) -> None:
+    """Whoever may write to `public.*` alone must not write to the listener of `payments.*`."""
+    public, payments = names
+    forged = "".join(
+        f"MESSAGE\nsubscription:s{n}\nmessage-id:evil\nack:evil\ndestination:/queue/{payments}\n\npay me\0\n"
+        for n in range(1, 9)
+    )
+    body = smuggling(forged.encode())
+    mine, theirs = Inbox(), Inbox()
+    with hostile_producer(activemq) as send:
+        send(public, body)
+    connection = opened(activemq)
+    try:
+        connection.consume(Subscription(destination=Destination.queue(payments)), theirs)
+        consumer = connection.consume(Subscription(destination=Destination.queue(public)), mine)
+        mine.wait(1)
+        assert theirs.bodies() == []
+        assert mine.bodies() == [PoisonMessageError]
+        salvaged = mine.received[0].salvaged
+        assert salvaged is not None
+        assert isinstance(salvaged.body, bytes)
+        assert salvaged.body.rstrip().endswith(b"pay me")
+        connection.send([Outgoing(destination=Destination.queue(payments), message=JmsMessage.text("good"))])
+        theirs.wait(1)
+        assert theirs.bodies() == ["good"]
+        consumer.acknowledge(mine.received)
+        connection.synchronize()
+        theirs.received[0].consumer.acknowledge(theirs.received)
+    finally:
+        connection.close()
+    assert remaining(activemq, public) == []
+
+
+def test_a_forged_receipt_confirms_nothing(activemq: Broker, names: tuple[str, str]) -> None:
+    """What the broker never got must not be reported as sent."""
+    public, payments = names
+    forged = "".join(f"RECEIPT\nreceipt-id:{n}\n\n\0\n" for n in range(1, 200))
+    body = smuggling(forged.encode())
+    inbox = Inbox()
+    connection = opened(activemq)
+    try:
+        connection.consume(Subscription(destination=Destination.queue(public)), inbox)
+        append, asked = connection.link.wire.append, threading.Event()
+
+        def swallowing(data: bytes) -> bool:  # a broker that stands still takes nothing
+            if data.startswith(b"SEND"):
+                asked.set()
+                return False
+            return append(data)
+
+        connection.link.wire.append = swallowing  # type: ignore[method-assign]
+        outcome: list[object] = []
+
+        def sending() -> None:
+            try:
+                message = Outgoing(destination=Destination.queue(payments), message=JmsMessage.text("x"))
+                outcome.append(connection.send([message]))
+            except JmsError as error:
+                outcome.append(error)
+
+        thread = threading.Thread(target=sending)
+        thread.start()
+        assert asked.wait(DEADLINE)
+        with hostile_producer(activemq) as send:
+            send(public, body)
+        thread.join(DEADLINE)
+        assert isinstance(outcome[0], JmsError)
+    finally:
+        connection.close()
+
+
+def test_the_next_message_is_not_swallowed(activemq: Broker, names: tuple[str, str]) -> None:
+    """The head of a hidden frame without an end would make the next good message part of itself."""
+    public, _ = names
+    beginnings = (
+        b"MESSAGE\nmessage-id:evil\nack:evil\nx:",
+        b"MESSAGE\nsubscription:s1\ncontent-length:100000\n\n",
+        b"MESSAGE\nsubscription:s1\nack:evil\n\n",
+        b"MESSA",
+        b"\n\n\n\0\n\0",
+        b"ERROR\nmessage:stop\n\nall of it",
+        b"CONNECTED\nversion:1.0\n\n",
+    )
+    inbox = Inbox()
+    with hostile_producer(activemq) as send:
+        for number, beginning in enumerate(beginnings):
+            body = smuggling(beginning, visible=b"bad %d" % number)
+            send(public, body)
+            send(public, b"good %d" % number)
+    connection: Connection | None = None
+    good: list[object] = []
+    bad = 0
+    deadline = time.monotonic() + 2 * DEADLINE
+    while len(good) < len(beginnings) or bad < len(beginnings):
+        assert time.monotonic() < deadline, (good, bad)
+        connection = opened(activemq)
+        consumer = connection.consume(Subscription(destination=Destination.queue(public)), inbox := Inbox())
+        lost = threading.Event()
+        connection.on_lost(lambda _, lost=lost: lost.set())  # type: ignore[misc]
+        with inbox.changed:
+            left = 2 * len(beginnings) - len(good) - bad
+            inbox.changed.wait_for(lambda: len(inbox.received) >= left or lost.is_set(), 2)  # noqa: B023
+        if not lost.is_set():
+            bodies = inbox.bodies()
+            good += [body for body in bodies if str(body).startswith("good")]
+            bad += sum(body is PoisonMessageError for body in bodies)
+            consumer.acknowledge(inbox.received)
+        connection.close()
+    assert good == [f"good {number}" for number in range(len(beginnings))]
+    assert remaining(activemq, public) == []
+
+
+def remaining(broker: Broker, queue: str) -> list[object]:
+    """Return what is left on a queue."""
+    connection = opened(broker)
+    try:
+        return [message.body for message in connection.browse(Destination.queue(queue))]
+    finally:
+        connection.close()

@@ -1,0 +1,141 @@
+"""Delta Lake tables: each batch is one commit, and one only."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError, FencedError
+from airflow_provider_jmsjca.spark.job import Batch
+from airflow_provider_jmsjca.spool.attempts import Done, take_fence
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from tests.spark.conftest import MakeBatch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(params=["by path", "by name"])
+def table(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    if request.param == "by path":
+        yield str(tmp_path / "ta ble")
+        return
+    spark.sql("CREATE SCHEMA IF NOT EXISTS sales")
+    yield "sales.orders"
+    spark.sql("DROP TABLE IF EXISTS sales.orders")
+
+
+class Writer:
+    """Batches with one row each, whose columns a query says."""
+
+    def __init__(self, spark: SparkSession, make_batch: MakeBatch, table: str) -> None:
+        self.spark = spark
+        self.table = table
+        self._make_batch = make_batch
+        self._batches: dict[str, Manifest] = {}
+
+    def open(self, batch_id: str) -> Batch:
+        if batch_id not in self._batches:
+            self._batches[batch_id] = self._make_batch([JmsMessage.text("x")], batch_id=batch_id)
+        manifest = self._batches[batch_id]
+        return Batch(manifest, take_fence(manifest.folder))
+
+    def write(self, query: str, batch_id: str, **arguments: Any) -> int:
+        batch = self.open(batch_id)
+        return batch.write(self.spark.sql(query), self.table, format="delta", **arguments)
+
+    def read(self, *columns: str) -> list[tuple[Any, ...]]:
+        is_path = self.table.startswith("/")
+        rows = self.spark.read.format("delta").load(self.table) if is_path else self.spark.table(self.table)
+        return sorted((tuple(row) for row in rows.select(*columns).collect()), key=str)
+
+
+@pytest.fixture
+def writer(spark: SparkSession, make_batch: MakeBatch, table: str) -> Writer:
+    return Writer(spark, make_batch, table)
+
+
+def test_a_batch_is_there_once_however_often_it_is_written(writer: Writer) -> None:
+    assert writer.write("SELECT explode(array(1, 2)) AS n", "one") == 2
+    assert writer.write("SELECT explode(array(1, 2)) AS n", "one") == 2
+    assert writer.write("SELECT 3 AS n", "two") == 1
+    assert writer.write("SELECT explode(array(1, 2)) AS n", "one") == 2
+    assert writer.read("n", "batch_id") == [(1, "one"), (2, "one"), (3, "two")]
+
+
+def test_a_new_column_widens_the_table_and_another_type_is_refused(writer: Writer) -> None:
+    writer.write("SELECT 1.5D AS n, 'x' AS c", "one", partition_by=["c"])
+    writer.write("SELECT 2D AS n, 'x' AS c, true AS more", "two", partition_by=["c"])
+    for query, partition_by, fault in [
+        (
+            "SELECT CAST(1 AS DECIMAL(5,2)) AS n, 'x' AS c",
+            ["c"],
+            "column 'n' is DOUBLE in the table, and DECIMAL",
+        ),
+        ("SELECT 3D AS n, 'x' AS c", [], "is partitioned by c, and this batch would be by nothing else"),
+    ]:
+        with pytest.raises(ConfigurationError, match=fault):
+            writer.write(query, "three", partition_by=partition_by)
+    assert writer.read("n", "more", "c") == [(1.5, None, "x"), (2.0, True, "x")]
+
+
+def test_a_table_of_the_newest_batch_alone(writer: Writer) -> None:
+    writer.write("SELECT 1 AS n", "one", mode="overwrite")
+    writer.write("SELECT 'x' AS n", "two", mode="overwrite")
+    assert writer.write("SELECT 'x' AS n", "two", mode="overwrite") == 1
+    assert writer.read("n", "batch_id") == [("x", "two")]
+
+
+def test_an_attempt_that_was_overtaken_commits_nothing(writer: Writer) -> None:
+    old = writer.open("one")
+    new = writer.open("one")
+    with pytest.raises(FencedError):
+        old.write(writer.spark.sql("SELECT 1 AS n"), writer.table, format="delta")
+    new.write(writer.spark.sql("SELECT 1 AS n"), writer.table, format="delta")
+    assert writer.read("n") == [(1,)]
+
+
+def test_what_a_batch_can_not_do_is_said(writer: Writer) -> None:
+    batch, rows = writer.open("one"), writer.spark.sql("SELECT 1 AS n")
+    batch.write(rows, writer.table, format="delta")
+    for arguments, fault in [
+        ({"table": writer.table, "format": "delta"}, "has written to .* before; write the union of the rows"),
+        ({"table": writer.table, "format": "orc"}, "format 'orc': expected one of parquet, delta"),
+        ({"table": writer.table, "mode": "overwrite"}, "mode 'overwrite': format parquet has append"),
+        ({"table": "a b", "format": "delta"}, "'a b': expected an absolute path, a URI .* or a name"),
+    ]:
+        with pytest.raises(ConfigurationError, match=fault):
+            batch.write(rows, **arguments)  # type: ignore[arg-type]  # by name
+    assert writer.read("n") == [(1,)]
+
+
+def test_a_table_of_another_format_is_refused(spark: SparkSession, make_batch: MakeBatch) -> None:
+    spark.sql("CREATE TABLE plain (n INT) USING parquet")
+    try:
+        with pytest.raises(ConfigurationError, match="table plain: expected a Delta table, found parquet"):
+            Writer(spark, make_batch, "plain").write("SELECT 1 AS n", "one")
+    finally:
+        spark.sql("DROP TABLE plain")
+
+
+def test_the_last_commit_says_which_batch_it_is(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    writer = Writer(spark, make_batch, str(tmp_path / "table"))
+    writer.write("SELECT 1 AS n", "one")
+    log = sorted((tmp_path / "table" / "_delta_log").glob("*.json"))
+    (found,) = [
+        entry["txn"] for line in log[-1].read_text().splitlines() if "txn" in (entry := json.loads(line))
+    ]
+    assert (found["appId"], found["version"]) == ("jmsjca/one", 0)
+    # Without the commit the batch isn't there, and is written again.
+    shutil.rmtree(tmp_path / "table")
+    writer.write("SELECT 1 AS n", "one")
+    assert writer.read("n") == [(1,)]
+    assert Done.read(tmp_path / "spool" / "one") is None

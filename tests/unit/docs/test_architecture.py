@@ -1,0 +1,119 @@
+"""The page on the architecture names what is there, and the files that a message really enters."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.engine.activations.activation import Activation
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from tests.docs.__main__ import ROOT
+from tests.servers.stomp_peer import ScriptedBroker
+from tests.unit.engine.listening import until
+
+pytestmark = pytest.mark.unit
+
+PACKAGE = ROOT / "airflow_provider_jmsjca"
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+NAMED = frozenset(re.findall(r"`([\w./-]+(?:\.py|/))`", PAGE))
+WITHIN = 10
+
+
+def test_every_path_is_there() -> None:
+    assert len(NAMED) > 40
+    missing = sorted(name for name in NAMED if not ((PACKAGE / name).exists() or (ROOT / name).exists()))
+    assert missing == []
+
+
+class Followed:
+    """Notes which files of the package are entered while `on` is set, in the order of the first time."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.files: dict[str, None] = {}
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        file = frame.f_code.co_filename
+        if self.on and event == "call" and file.startswith(str(PACKAGE)):
+            self.files[Path(file).relative_to(PACKAGE).as_posix()] = None
+
+
+@pytest.fixture
+def followed() -> Iterator[Followed]:
+    one = Followed()
+    before = threading.getprofile()
+    threading.setprofile(one)
+    yield one
+    threading.setprofile(before)
+    sys.setprofile(None)
+
+
+@pytest.mark.parametrize("mode", ["serial", "cc"])
+def test_a_message_enters_no_file_that_is_not_named(mode: str, followed: Followed) -> None:
+    subscribed, handled, send = threading.Event(), threading.Event(), threading.Event()
+
+    def wait_and_send(client: Any, answer: bytes, _: threading.Event) -> None:
+        def later() -> None:
+            if send.wait(WITHIN):
+                client.sendall(answer)
+
+        threading.Thread(target=later).start()
+        subscribed.set()
+
+    peer = ScriptedBroker(wait_and_send, step="MESSAGE")
+    settings = ConnectionSettings(scheme="stomp", hosts=(("127.0.0.1", peer.port),))
+    activation = Activation(
+        ActivationSpec(destination="queue://q", concurrency_mode=mode),
+        lambda _: handled.set(),
+        connection=settings,
+    )
+    try:
+        activation.start()
+        assert subscribed.wait(WITHIN)
+        until(lambda: activation.ready, within=WITHIN)
+        followed.on = True
+        send.set()
+        assert handled.wait(WITHIN)
+        until(lambda: peer.acknowledged, within=WITHIN)
+        followed.on = False
+    finally:
+        activation.stop()
+        peer.close()
+    unnamed = [
+        file
+        for file in followed.files
+        if file not in NAMED and not any(name.endswith("/") and file.startswith(name) for name in WALKED)
+    ]
+    assert unnamed == []
+    assert len(followed.files) <= MOST_FILES
+
+
+WALKED = ("core/delivery/", "core/redelivery/", "transports/stomp/")
+"""Folders that the walk names as a whole."""
+MOST_FILES = 34
+"""With a message that is handed to a pool of threads, by the long way; to be lowered."""
+
+
+def test_the_engine_is_low() -> None:
+    """A reader climbs at most this many floors: a module stands one above the highest that it imports."""
+    files = {".".join(each.relative_to(ROOT).with_suffix("").parts): each for each in ENGINE.rglob("*.py")}
+    imported = re.compile(r"^from (\S+) import", re.MULTILINE)
+    imports = {module: imported.findall(file.read_text(encoding="utf-8")) for module, file in files.items()}
+
+    def floor(module: str) -> int:
+        return 1 + max((floor(each) for each in imports[module] if each in files), default=0)
+
+    floors = {module: floor(module) for module in files}
+    assert {module: number for module, number in floors.items() if number > MOST_FLOORS} == {}
+
+
+ENGINE = PACKAGE / "engine"
+MOST_FLOORS = 8

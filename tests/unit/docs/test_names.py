@@ -1,0 +1,63 @@
+"""The check of names finds what it is for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.__main__ import ROOT
+from tests.docs.names import ACCEPTED, PACKAGE, banned_in, differ_by_one, name_faults
+
+
+def test_the_code_has_good_names() -> None:
+    assert name_faults(ROOT) == []
+
+
+@pytest.mark.parametrize("name", ["Fates", "_patience", "StintOf", "likeness", "ends", "hand_outs", "utils"])
+def test_moods_and_riddles_are_refused(name: str) -> None:
+    assert banned_in(name)
+
+
+@pytest.mark.parametrize("name", ["settlement", "ends_by_time", "resolve_levels", "RunState", "impatience"])
+def test_words_of_the_field_pass(name: str) -> None:
+    assert not banned_in(name)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "differ"),
+    [
+        ("arrival", "arrivals", True),
+        ("delivery", "deliverx", True),
+        ("filling", "killing", True),
+        ("pool", "spool", True),
+        ("delivery", "delivered", False),
+        ("same", "same", False),
+        ("abcd", "acbd", False),
+    ],
+)
+def test_one_letter(one: str, other: str, *, differ: bool) -> None:
+    assert differ_by_one(one, other) is differ
+    assert differ_by_one(other, one) is differ
+
+
+def test_each_fault_is_named(tmp_path: Path) -> None:
+    room = tmp_path / PACKAGE / "room"
+    room.mkdir(parents=True)
+    (room / "arrival.py").write_text("class Patience:\n    def fates(self): ...\n", encoding="utf-8")
+    (room / "arrivals.py").write_text('"""About a batch."""\n', encoding="utf-8")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "glossary.md").write_text(
+        "| word | meaning |\n|---|---|\n| batch | some |\n| limbo | a shelf |\n", encoding="utf-8"
+    )
+    assert [fault.split(" ", 2)[:2] for fault in name_faults(tmp_path)] == [
+        ["room/arrival.py:", "'Patience'"],
+        ["room/arrival.py:", "'fates'"],
+        ["modules", "'arrival'"],
+        ["docs/glossary.md:", "'limbo'"],
+    ]
+
+
+def test_what_is_accepted_is_there() -> None:
+    for path, name in ACCEPTED:
+        assert name in (ROOT / PACKAGE / path).read_text(encoding="utf-8")

@@ -1,0 +1,187 @@
+"""What every activation has, whichever kind its spec asks for."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.activations.activation import Activation
+from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from tests.unit.engine.listening import Site, until
+
+
+def test_a_start_during_a_stop_waits_for_it_and_begins_anew(site: Site) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold(_delivery: Any) -> None:
+        inside.set()
+        leave.wait(5)
+
+    activation = site.activation(hold)
+    activation.start()
+    site.send("one")
+    assert inside.wait(5)
+    activation.request_stop()
+    starting = threading.Thread(target=activation.start)
+    starting.start()
+    starting.join(0.2)
+    assert starting.is_alive()
+    leave.set()
+    starting.join(5)
+    assert not starting.is_alive()
+    assert activation.running
+    assert activation.consuming.wait(5)
+    site.send("two")
+    until(lambda: activation.counts.committed == 1)
+
+
+def test_a_handler_cannot_start_what_waits_for_it_to_return(site: Site) -> None:
+    refused: list[ConfigurationError] = []
+
+    def start(_delivery: Any) -> None:
+        activation.request_stop()
+        with pytest.raises(ConfigurationError, match=r"start\(\) waits for handlers") as found:
+            activation.start()
+        refused.append(found.value)
+
+    activation = site.activation(start)
+    site.send("one")
+    activation.run(run_for=5)
+    assert len(refused) == 1
+
+
+@pytest.mark.parametrize("ends", [{"idle_for": 0.2}, {"idle_for": timedelta(seconds=0.2)}])
+def test_times_are_seconds(site: Site, ends: dict[str, Any]) -> None:
+    assert site.activation(lambda _: None).run(**ends, within=1).settled == 0
+
+
+@pytest.mark.parametrize("within", ["5", True, None, float("nan"), 1e300])
+def test_what_is_no_number_of_seconds_is_refused_by_name(site: Site, within: Any) -> None:
+    with pytest.raises(ConfigurationError, match="within is"):
+        site.activation(lambda _: None).stop(within)
+
+
+URL = "vm://facade"
+SETTINGS = ConnectionSettings(scheme="vm", hosts=(("facade", None),), client_id="theirs")
+TOPIC = {"destination": "topic://prices", "subscription_durability": "durable", "subscription_name": "risk"}
+
+
+@pytest.mark.parametrize("kind", ["plain", "every_member", "shared"])
+def test_three_lines_consume_whatever_kind_the_spec_asks_for(site: Site, kind: str) -> None:
+    fields: dict[str, dict[str, Any]] = {
+        "plain": {"destination": "queue://orders"},
+        "every_member": {
+            "destination": "queue://orders",
+            "distributed_destination_connection": "every_member",
+        },
+        "shared": TOPIC | {"subscription_name": "jmsjca://?distribution=1&subscribername=risk"},
+    }
+    got: list[Any] = []
+    spec = ActivationSpec(**fields[kind])
+    with Activation(spec, lambda delivery: got.append(delivery.body), connection=site.settings) as activation:
+        assert (str(activation.state), activation.running, activation.ready) == ("Up", True, True)
+        assert activation.server_type
+        connection = connect(site.settings)
+        connection.send([Outgoing(destination=spec.destinations[0], message=JmsMessage.text("one"))])
+        connection.close()
+        until(lambda: activation.counts.committed == 1)
+        assert activation.statistics().counts.committed == activation.attributes()["NMessages"] == 1
+        assert activation.statistics_by_part()
+        assert activation.drain(5)
+        assert activation.suspended
+        activation.resume()
+        activation.restart(5)
+        activation.reset_statistics()
+        assert activation.operate("getStatus") in {"Up", "Connecting"}
+    assert not activation.running
+    assert got == ["one"]
+    assert activation.run(idle_for=0.2).settled == 0
+    assert activation.report()["ended_by"] == "idle"
+
+
+def test_a_block_that_never_consumes_says_why() -> None:
+    activation = Activation(
+        {"destination": "queue://orders"},
+        print,
+        connection="stomp://127.0.0.1:1",
+        start_within=0.3,
+    )
+    with pytest.raises(TransientBrokerError, match=r"orders: doesn't consume after 0.3 s"), activation:
+        raise AssertionError("the block must not begin")
+    assert not activation.running
+
+
+@pytest.mark.parametrize(
+    ("spec", "connection", "url"),
+    [
+        ({}, "vm://by_url", "vm://by_url"),
+        ({"connection_url": "vm://of_spec"}, "vm://by_url", "vm://of_spec"),
+        ({"connection_url": "vm://of_spec"}, None, "vm://of_spec"),
+    ],
+)
+def test_the_address_is_the_specs_else_the_connections(
+    spec: dict[str, Any], connection: Any, url: str
+) -> None:
+    """J46."""
+    found = Activation({"destination": "queue://orders"} | spec, print, connection=connection)
+    assert found.settings.url == url
+
+
+def test_two_addresses_or_none_are_refused(site: Site) -> None:
+    spec = {"destination": "queue://orders"}
+    with pytest.raises(ConfigurationError, match="connection_url: the spec says how to connect, and so do"):
+        Activation(spec | {"connection_url": "vm://other"}, print, connection=site.settings)
+    with pytest.raises(ConfigurationError, match="connection_url: missing at every level"):
+        Activation(spec, print)
+
+
+@pytest.mark.parametrize(
+    ("fields", "connection", "client_id"),
+    [
+        ({}, URL, "risk"),
+        ({"client_id": "ours"}, SETTINGS, "ours"),
+        ({}, SETTINGS, "theirs"),
+        ({"client_id": "ours", "generate_unique_client_id": True}, URL, "ours-two"),
+    ],
+)
+def test_the_client_id_is_said_in_one_place(fields: dict[str, Any], connection: Any, client_id: str) -> None:
+    activation = Activation(TOPIC | fields, print, connection=connection, instance="two")
+    assert activation.client_id == activation.settings.client_id == client_id
+
+
+def test_a_durable_subscription_can_be_deleted(site: Site) -> None:
+    spec = ActivationSpec(**TOPIC)
+    activation = Activation(spec, print, connection=site.settings)
+    with activation, pytest.raises(ConfigurationError, match="runs; stop it before its subscription"):
+        activation.delete_subscription()
+    connection = connect(site.settings)
+    connection.send([Outgoing(destination=spec.destinations[0], message=JmsMessage.text("kept"))])
+    connection.close()
+    activation.delete_subscription()
+    assert activation.run(idle_for=0.2).delivered == 0
+    with pytest.raises(ConfigurationError, match="has no durable subscription"):
+        Activation({"destination": "queue://orders"}, print, connection=site.settings).delete_subscription()
+
+
+def test_the_number_of_messages_counts_every_call_of_the_handler_j117(site: Site) -> None:
+    """An EndOfBatch message is one; the deliveries of messages leave it out."""
+    calls: list[bool] = []
+    site.send("one", "two")
+    activation = site.activation(
+        lambda delivery: calls.append(delivery.end_of_batch),
+        concurrency_mode="cc",
+        endpoint_pool_max_size=1,
+        batch_size=2,
+    )
+    activation.run(idle_for=0.3)
+    assert sorted(calls) == [False, False, True]
+    assert activation.attributes()["NMessages"] == 3
+    assert activation.counts.delivered == 2
+    assert activation.attributes()["Suspended"] is True

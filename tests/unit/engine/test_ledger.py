@@ -1,0 +1,352 @@
+"""Attempts and ids that are stored: what a restart, a crash and a store that is away do to them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.ledger import Found, Ledger, activation_name
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
+from airflow_provider_jmsjca.store.memory import MemoryAttempts, MemoryStore
+from airflow_provider_jmsjca.transports import connect
+from tests.unit.engine.listening import QUICK, Site, every_mode, fail, nothing, until
+
+every_way = pytest.mark.parametrize(
+    "mode",
+    [
+        {"concurrency_mode": "serial"},
+        {"concurrency_mode": "cc", "endpoint_pool_max_size": 3},
+        {"concurrency_mode": "sync", "endpoint_pool_max_size": 3},
+        {"concurrency_mode": "cc", "endpoint_pool_max_size": 1, "batch_size": 20},
+    ],
+    ids=["serial", "cc", "sync", "batch"],
+)
+
+
+class CountingAttempts(MemoryAttempts):
+    """Notes how many messages each write counted; `away` makes the store unusable."""
+
+    def __init__(self) -> None:
+        super().__init__("test")
+        self.writes: list[int] = []
+        self.away = False
+        self.asked = threading.Event()
+
+    def begin(self, activation: str, messages: Collection[str], now: datetime) -> dict[str, int]:
+        self.asked.set()
+        if self.away:
+            raise TransientStoreError("the store is away")
+        self.writes.append(len(messages))
+        return super().begin(activation, messages, now)
+
+
+class Store(MemoryStore):
+    attempts: CountingAttempts
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attempts = CountingAttempts()
+
+    def counted(self) -> list[int]:
+        return [each.attempts for each in self.attempts.page()]
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@every_way
+def test_counts_go_on_after_a_restart(site: Site, store: Store, mode: dict[str, Any]) -> None:
+    """J129, and past J131: the second run sees what the first one had."""
+    site.send("bad")
+    for _ in range(2):
+        activation = site.activation(fail, store=store, redelivery_handling="1:50; 4:move(queue:dlq)", **mode)
+        activation.start()
+        until(lambda: len([body for body in site.got if body == "bad"]) % 2 == 0 and site.got)
+        activation.stop()
+    counts = [count for body, count in site.attempts if body == "bad"]
+    assert counts[0] == 0
+    assert counts == sorted(set(counts)), "each attempt has a number of its own"
+    until_moved = site.activation(fail, store=store, redelivery_handling="1:50; 4:move(queue:dlq)", **mode)
+    until_moved.run(idle_for=QUICK)
+    assert site.bodies("dlq") == ["bad"]
+    assert [count for body, count in site.attempts if body == "bad"] == [0, 1, 2, 3]
+    assert store.counted() == [], "what is settled isn't counted any more"
+
+
+@every_way
+def test_many_messages_are_counted_by_few_writes(site: Site, store: Store, mode: dict[str, Any]) -> None:
+    site.send(*map(str, range(200)))
+    assert site.activation(nothing, store=store, **mode).run(max_messages=200).committed == 200
+    assert sum(store.attempts.writes) == 200
+    # A batch takes its messages out of a smaller window, as they come.
+    assert len(store.attempts.writes) < (200 if "batch_size" in mode else 25)
+    assert store.counted() == []
+
+
+@every_way
+def test_what_was_counted_ahead_and_not_handed_over_is_taken_back(
+    site: Site, store: Store, mode: dict[str, Any]
+) -> None:
+    site.send(*map(str, range(30)))
+    activation = site.activation(
+        lambda delivery: delivery.stop_message_delivery("enough"), store=store, **mode
+    )
+    activation.start()
+    until(lambda: not activation.running)
+    assert store.counted() == []
+    site.got.clear()
+    site.attempts.clear()
+    site.activation(nothing, store=store, **mode).run(idle_for=QUICK)
+    assert {count for body, count in site.attempts if body != "END"} == {0}
+
+
+def test_a_delay_that_a_stop_ends_is_no_attempt(site: Site, store: Store) -> None:
+    site.send("a")
+    activation = site.activation(fail, store=store, redelivery_handling="1:60000")
+    activation.start()
+    until(lambda: site.got == ["a"] and store.counted() == [2])
+    activation.stop()
+    assert store.counted() == [1]
+
+
+def test_the_history_has_the_exceptions(site: Site, store: Store) -> None:
+    site.send("a")
+    site.activation(fail, store=store, redelivery_handling="2:delete", name="orders").run(idle_for=QUICK)
+    assert store.counted() == []
+    site.send("b")
+    activation = site.activation(fail, store=store, redelivery_handling="2:60000", name="orders")
+    activation.start()
+    until(lambda: store.counted() == [3])
+    (message,) = store.attempts.page()
+    history = store.attempts.history(message.activation, message.message)
+    activation.stop()
+    assert message.activation == "orders"
+    assert [(each.attempt, each.exception_class, each.exception_message) for each in history] == [
+        (1, "ValueError", "no stock"),
+        (2, "ValueError", "no stock"),
+        (3, "", ""),
+    ]
+
+
+@every_way
+def test_while_the_store_is_away_nothing_is_delivered_and_then_all_is(
+    site: Site, store: Store, mode: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    store.attempts.away = True
+    site.send("a", "b")
+    activation = site.activation(nothing, store=store, **mode)
+    activation.start()
+    assert store.attempts.asked.wait(5)
+    until(lambda: activation.statistics().refused == ("the store is away",))
+    store.attempts.asked.clear()
+    assert store.attempts.asked.wait(5), "it is tried again"
+    assert (site.got, site.broker.depth("orders")) == ([], 2)
+    store.attempts.away = False
+    until(lambda: activation.counts.committed == 2)
+    assert activation.statistics().refused == ()
+    activation.stop()
+    said = [record.message for record in caplog.records if "the store" in record.message]
+    assert len(said) == 2, "once when it begins and once when it is over"
+    assert "nothing is handed over or acknowledged until it can be used again" in said[0]
+
+
+def test_a_stop_does_not_wait_for_the_store(site: Site, store: Store) -> None:
+    store.attempts.away = True
+    site.send("a")
+    activation = site.activation(nothing, store=store)
+    activation.start()
+    assert store.attempts.asked.wait(5)
+    assert activation.stop(timedelta(seconds=5))
+    assert site.bodies("orders") == ["a"]
+
+
+@every_way
+def test_an_id_that_was_handled_is_known_after_a_restart_i17(
+    site: Site, store: Store, mode: dict[str, Any]
+) -> None:
+    """I17, without its weakness: any id of the window, in whatever order it comes."""
+    spec = mode | {"duplicate_event_elimination": True, "name": "orders"}
+    site.send("a", "b", "c")
+    handled: list[str] = []
+
+    def note(delivery: Delivery) -> None:
+        if not delivery.end_of_batch:
+            handled.append(str(delivery.message_id))
+
+    site.activation(note, store=store, **spec).run(max_messages=3)
+    assert store.handled.known("orders", handled) == set(handled)
+    site.send("d")
+    (left,) = [str(message.message_id) for message in site.broker.messages("orders")]
+    store.handled.add("orders", [left], datetime.now(UTC))
+    activation = site.activation(note, store=store, **spec)
+    counts = activation.run(idle_for=QUICK)
+    assert (counts.repeated, counts.delivered, counts.deleted) == (1, 0, 0)
+    assert site.broker.depth("orders") == 0
+    assert store.counted() == []
+
+
+def test_a_limited_run_does_not_count_what_was_handled_before(site: Site, store: Store) -> None:
+    site.send("a", "b", "c")
+    known = [str(message.message_id) for message in site.broker.messages("orders")][:2]
+    store.handled.add("orders", known, datetime.now(UTC))
+    activation = site.activation(nothing, store=store, duplicate_event_elimination=True, name="orders")
+    counts = activation.run(max_messages=1)
+    assert (site.got, counts.repeated, counts.settled) == (["c"], 2, 1)
+
+
+def test_nothing_is_acknowledged_before_its_id_is_stored(site: Site, store: Store) -> None:
+    away = threading.Event()
+    handled = store.handled.add
+
+    def add(activation: str, messages: Collection[str], now: datetime) -> None:
+        if not away.is_set():
+            away.set()
+            raise TransientStoreError("the store is away")
+        handled(activation, messages, now)
+
+    store.handled.add = add  # type: ignore[method-assign]  # it is away once
+    site.send("a")
+    activation = site.activation(nothing, store=store, duplicate_event_elimination=True)
+    activation.start()
+    assert away.wait(5)
+    assert (site.got, site.broker.depth("orders"), activation.counts.committed) == (["a"], 1, 0)
+    until(lambda: activation.counts.committed == 1)
+    assert activation.stop()
+    assert (site.got, activation.counts.rolled_back) == (["a"], 0)
+
+
+def test_messages_of_several_queues_are_counted_apart(site: Site, store: Store) -> None:
+    site.send("a")
+    site.send("b", to=Destination.queue("bills"))
+    activation = site.activation(
+        fail, store=store, destination="orders;bills", redelivery_handling="1:60000", concurrency_mode="cc"
+    )
+    activation.start()
+    until(lambda: store.counted() == [2, 2])
+    names = {each.message.partition(" from ")[2] for each in store.attempts.page()}
+    activation.stop()
+    assert names == {"queue://orders", "queue://bills"}
+
+
+def test_use_store_needs_a_store_and_something_that_outlives_the_run(store: Store) -> None:
+    spec = ActivationSpec(destination="queue://orders", use_store=True)
+    with pytest.raises(ConfigurationError, match="use_store is on, and there is no store"):
+        listener_settings(spec)
+    assert listener_settings(spec, store=store).store is store
+    assert listener_settings(ActivationSpec(destination="queue://orders"), store=store).store is None
+    with pytest.raises(ConfigurationError, match="topic without a durable subscription"):
+        listener_settings(ActivationSpec(destination="topic://prices", use_store=True), store=store)
+
+
+def test_the_name_in_the_store_tells_subscriptions_apart() -> None:
+    assert activation_name("orders", "", None, None) == "orders"
+    assert activation_name("orders", "stomp://b:61613?x=1", None, "me") == "orders at stomp://b:61613"
+    assert activation_name("prices", "", "sub", "me") == "prices, subscription sub of me"
+
+
+def test_what_came_back_after_a_crash_is_settled_before_the_next_is_handed_over(
+    site: Site, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a message that kills its process takes those before it, though handled, to their limit."""
+    site.send("new", "again")
+    again = str(site.broker.messages("orders")[1].message_id)
+    store.attempts.begin("orders", [again], datetime.now(UTC))
+    commits: list[str] = []
+    connection = connect(site.settings)
+    monkeypatch.setattr(type(connection), "unit", noting(type(connection).unit, commits))
+    connection.close()
+    site.activation(nothing, store=store, name="orders").run(max_messages=2)
+    assert commits == ["unit"], "that of the message which was attempted before"
+
+
+def noting(method: Any, noted: list[str]) -> Any:
+    def called(*arguments: Any) -> Any:
+        noted.append("unit")
+        return method(*arguments)
+
+    return called
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 5, 4, 12, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def test_what_went_back_is_taken_back_also_if_it_was_counted_meanwhile(store: Store) -> None:
+    ledger = Ledger(store, "orders", title="orders", clock=Clock())
+
+    def ahead() -> list[str]:
+        ledger.give_back()  # the connection is lost just now
+        return ["b", "c"]
+
+    assert ledger.begin(["a"], ahead) == {"a": Found(1)}
+    ledger.flush()
+    assert [each.message for each in store.attempts.page()] == ["a"]
+    assert ledger.begin(["b"]) == {"b": Found(1)}
+
+
+def test_old_counts_are_swept_now_and_then(store: Store) -> None:
+    clock = Clock()
+    ledger = Ledger(store, "orders", title="orders", clock=clock)
+    ledger.begin(["old"])
+    clock.now += timedelta(days=8)
+    ledger.begin(["new"])
+    assert [each.message for each in store.attempts.page()] == ["new"]
+
+
+def test_what_can_not_be_written_now_is_written_later(store: Store) -> None:
+    ledger = Ledger(store, "orders", title="orders", clock=Clock())
+    ledger.begin(["a", "b"])
+    forget = store.attempts.forget
+
+    def away(_activation: str, _messages: Collection[str]) -> None:
+        raise TransientStoreError("the store is away")
+
+    store.attempts.forget = away  # type: ignore[method-assign]
+    ledger.settled(["a"])
+    ledger.take_back("b")
+    ledger.flush()
+    assert ledger.trouble == "the store is away"
+    store.attempts.forget = forget  # type: ignore[method-assign]
+    ledger.flush()
+    assert (ledger.trouble, store.counted()) == ("", [])
+
+
+def ended(activation: PlainActivation) -> bool:
+    return not activation.running
+
+
+@every_mode
+def test_a_lost_connection_counts_only_what_was_handed_over(
+    site: Site, store: Store, mode: dict[str, Any]
+) -> None:
+    site.send(*map(str, range(40)))
+    first = threading.Event()
+
+    def cut(_: Delivery) -> None:
+        if not first.is_set():
+            first.set()
+            site.broker.kill()
+            site.broker.restart()
+
+    activation = site.activation(cut, store=store, redelivery_handling="2:move(queue:dlq)", **mode)
+    activation.start()
+    until(lambda: site.broker.depth("orders") == 0)
+    activation.stop()
+    assert site.bodies("dlq") == []
+    assert store.counted() == []

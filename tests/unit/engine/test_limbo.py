@@ -1,0 +1,191 @@
+"""Sending what is due in limbo: over brokers that take all, refuse some, or are away. P12-P18."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import pytest
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.limbo import TRIES, LimboSender
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.errors import ConnectionLostError, PermanentBrokerError, TransientStoreError
+from airflow_provider_jmsjca.store.base import LimboEntry, LimboSelection, LimboState
+from airflow_provider_jmsjca.store.memory import MemoryLimbo
+from airflow_provider_jmsjca.transports.base import Outgoing, UnitOfWork
+from airflow_provider_jmsjca.transports.memory import Broker
+from tests.unit.engine.brokers import LesserConnection
+
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
+
+
+class World:
+    """A limbo, a broker, and a clock that is set."""
+
+    def __init__(self, name: str) -> None:
+        self.server = Broker(name)
+        self.limbo = MemoryLimbo()
+        self.now = NOON
+        self.open = lambda: LesserConnection(self.server)
+        self.down: set[str] = set()
+        self.sender = LimboSender(self.limbo, self.connect, clock=lambda: self.now)
+
+    def connect(self, name: str) -> AbstractContextManager[JmsConnection]:
+        if name in self.down:
+            raise ConnectionLostError("nobody answers")
+        return JmsConnection(self.open())
+
+    def put(
+        self, *bodies: str, due: int = 0, conn_id: str = "a", destination: str = "queue://orders"
+    ) -> list[int]:
+        due_at = self.now + timedelta(seconds=due)
+        return self.limbo.put(
+            [
+                LimboEntry(
+                    jms_conn_id=conn_id,
+                    destination=destination,
+                    message=JmsMessage.text(body),
+                    due_at=due_at,
+                )
+                for body in bodies
+            ],
+            self.now,
+        )
+
+    def later(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def bodies(self) -> list[object]:
+        return [each.body for each in self.server.messages("orders")]
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> World:
+    return World(request.node.name)
+
+
+def test_messages_are_sent_when_they_are_due_and_not_before_p18(world: World) -> None:
+    """P18: never sooner than the delivery date."""
+    world.put("now", "now too")
+    world.put("later", due=5)
+    assert world.sender.send_due().sent == 2
+    world.later(4.9)
+    assert world.sender.send_due().sent == 0
+    world.later(0.1)
+    assert world.sender.send_due().sent == 1
+    assert world.bodies() == ["now", "now too", "later"]
+    assert world.limbo.page() == []
+
+
+def test_two_senders_share_the_work_and_send_nothing_twice(world: World) -> None:
+    world.put(*map(str, range(1_200)))
+    other = LimboSender(world.limbo, world.connect, clock=lambda: world.now)
+    assert world.sender.send_due().sent + other.send_due().sent == 1_200
+    assert sorted(map(int, map(str, world.bodies()))) == list(range(1_200))
+
+
+class Choosy(LesserConnection):
+    """Refuses messages with the body "bad"; confirms each message by itself, or all of a unit."""
+
+    def __init__(self, server: Broker, *, atomic: bool) -> None:
+        super().__init__(server)
+        self._capabilities = replace(self._capabilities, atomic_commit=atomic)
+
+    def send(self, outgoing: Iterable[Outgoing]) -> int:
+        return sum(super(Choosy, self).send([checked(each)]) for each in outgoing)
+
+    def unit(self) -> UnitOfWork:
+        return cast("UnitOfWork", ChoosyUnit(super().unit()))
+
+
+class ChoosyUnit:
+    def __init__(self, inner: UnitOfWork) -> None:
+        self._inner = inner
+
+    def send(self, outgoing: Outgoing) -> None:
+        self._inner.send(checked(outgoing))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def checked(outgoing: Outgoing) -> Outgoing:
+    if outgoing.message.body == "bad":
+        raise PermanentBrokerError("too bad")
+    return outgoing
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_a_refused_message_fails_by_itself_and_stays_p16(world: World, *, atomic: bool) -> None:
+    """P16: it is tried so often, and then stays; the others are sent once."""
+    world.open = lambda: Choosy(world.server, atomic=atomic)
+    bad = world.put("1", "bad", "2", "3")[1]
+    for number in range(TRIES):
+        done = world.sender.send_due()
+        assert done.failed == (number == TRIES - 1)
+        assert world.bodies() == ["1", "2", "3"]
+        world.later(1)
+    (kept,) = world.limbo.page(LimboSelection(state=LimboState.FAILED))
+    assert (kept.number, kept.tries, kept.exception_message) == (bad, TRIES, "too bad")
+    world.open = lambda: LesserConnection(world.server)
+    world.limbo.revive(LimboSelection(numbers=frozenset({bad})), world.now)
+    assert world.sender.send_due().sent == 1
+
+
+def test_an_outage_holds_up_its_own_messages_alone(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.put("a1", "a2")
+    world.put("b1", conn_id="b")
+    world.down = {"a"}
+    assert world.sender.send_due().sent == 1
+    assert "wait for the connection 'a', which is tried again in 1 s" in caplog.text
+    world.down = set()
+    assert world.sender.send_due().sent == 0
+    world.later(1)
+    assert world.sender.send_due().sent == 2
+    assert world.bodies() == ["b1", "a1", "a2"]
+    assert world.limbo.page() == []
+
+
+def test_what_cant_be_read_fails_for_good_and_holds_up_nobody(world: World) -> None:
+    (strange,) = world.put("x", destination="queue://")
+    world.put("good")
+    done = world.sender.send_due()
+    assert (done.sent, done.failed) == (1, 1)
+    assert [each.number for each in world.limbo.page()] == [strange]
+
+
+def test_what_the_store_could_not_be_told_is_noted_later_and_not_sent_again(world: World) -> None:
+    world.put("1", "2")
+    limbo = Forgetful()
+    limbo.__dict__.update(world.limbo.__dict__)
+    sender = LimboSender(limbo, world.connect, clock=lambda: world.now)
+    with pytest.raises(TransientStoreError):
+        sender.send_due()
+    world.later(61)  # the lease is over
+    assert sender.send_due().sent == 2
+    assert world.bodies() == ["1", "2"]
+    assert limbo.page() == []
+
+
+class Forgetful(MemoryLimbo):
+    """Can't be told the first time."""
+
+    told = False
+
+    def sent(self, owner: str, numbers: Collection[int]) -> int:
+        if not self.told:
+            self.told = True
+            raise TransientStoreError("locked")
+        return super().sent(owner, numbers)
+
+
+def test_a_killed_sender_leaves_its_messages_until_its_lease_is_over(world: World) -> None:
+    world.put("1")
+    world.limbo.lease(world.now, owner="killed", until=world.now + timedelta(seconds=60), limit=10)
+    assert world.sender.send_due().sent == 0
+    world.later(60)
+    assert world.sender.send_due().sent == 1

@@ -1,0 +1,108 @@
+"""Dead letters that the broker refuses, and what they must not tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_jmsjca.core.copies.dead_letter import original_of
+from airflow_provider_jmsjca.errors import PermanentBrokerError
+from airflow_provider_jmsjca.transports.base import Outgoing, UnitOfWork
+from airflow_provider_jmsjca.transports.memory import MemoryConnection
+from tests.unit.engine.listening import MODES, QUICK, Site, every_mode, fail
+
+LEFT_OUT = "JMS_Sun_JMSJCA_LeftOut"
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def refusing_at_commit(site: Site, longest: int) -> MemoryConnection:
+    """Return a connection on which a commit with a longer property is refused, and undone."""
+
+    class Picky(MemoryConnection):
+        def unit(self) -> UnitOfWork:
+            unit = super().unit()
+            sent: list[Outgoing] = []
+            send, commit = unit.send, unit.commit
+
+            def noting(item: Outgoing) -> None:
+                sent.append(item)
+                send(item)
+
+            def picky(meanwhile: object = None) -> None:
+                del meanwhile
+                if any(
+                    len(str(value)) > longest for one in sent for value in one.message.properties.values()
+                ):
+                    unit.rollback()
+                    raise PermanentBrokerError("the broker refused a part of the unit: property too long")
+                commit()
+
+            unit.send, unit.commit = noting, picky  # type: ignore[method-assign,assignment]
+            return unit
+
+    return Picky(site.broker, site.settings)
+
+
+@every_mode
+@pytest.mark.parametrize("length", [9_500, 300_000], ids=["shortened", "left out"])
+def test_a_dead_letter_refused_at_the_commit_goes_with_a_part(
+    site: Site, mode: dict[str, object], length: int
+) -> None:
+    """Those behind it go on, and nothing stays; once such a message was tried again for ever."""
+    site.send("first")
+    site.send("bad", huge="x" * length)
+    site.send("last")
+
+    def handle(delivery: object) -> None:
+        if getattr(delivery, "body", None) == "bad":
+            raise ValueError("no stock")
+
+    listener = site.activation(
+        handle,
+        connect_with=lambda: refusing_at_commit(site, 9_200),
+        redelivery_handling="1:move(queue:dlq)",
+        **mode,
+    )
+    counts = listener.run(idle_for=QUICK, run_for=timedelta(seconds=15))
+    assert (counts.committed, counts.moved, counts.failed) == (2, 1, 0)
+    (letter,) = site.broker.messages("dlq")
+    assert letter.body == "bad"
+    assert "huge" in str(letter.properties[LEFT_OUT])
+    assert original_of(letter) is not None
+    assert site.bodies("orders") == []
+
+
+def test_what_is_refused_in_every_way_stays(site: Site) -> None:
+    """And says why it was refused as it is."""
+    site.send("bad", p="v")
+    listener = site.activation(
+        fail,
+        connect_with=lambda: refusing_at_commit(site, 0),
+        redelivery_handling="1:move(queue:dlq)",
+    )
+    counts = listener.run(idle_for=QUICK, run_for=timedelta(seconds=2))
+    assert counts.moved == 0
+    assert counts.failed >= 1
+    assert site.bodies("orders") == ["bad"]
+
+
+@pytest.mark.parametrize("mode", MODES[:1], ids=["serial"])
+def test_the_password_in_use_is_in_no_dead_letter(site: Site, mode: dict[str, object]) -> None:
+    """Bare, as a driver of a database puts it into its error: nothing around it says that it is one."""
+    site.settings = replace(site.settings, username="bob", password="t1ger-lily")
+    site.send("bad")
+
+    def handle(_: object) -> None:
+        raise ValueError("could not log in as bob with t1ger-lily")
+
+    listener = site.activation(handle, redelivery_handling="1:move(queue:dlq)", **mode)
+    assert listener.run(idle_for=QUICK, run_for=timedelta(seconds=5)).moved == 1
+    (letter,) = site.broker.messages("dlq")
+    assert "t1ger-lily" not in str(letter.properties)
+    assert letter.properties["JMS_Sun_JMSJCA_ExceptionMessage"] == "could not log in as bob with ***"

@@ -1,0 +1,139 @@
+"""Messages that events refer to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import JmsError, SpoolError
+from airflow_provider_jmsjca.spool.references import FOLDER, read_message, seal_message, sweep
+
+MESSAGE = JmsMessage.map({"n": 1, "b": b"\x00\xff"}, {"region": "eu"}, message_id="ID:1", correlation_id="c")
+
+
+def files(spool: Path) -> list[Path]:
+    return sorted(path for path in spool.rglob("*") if path.is_file())
+
+
+def test_the_message_comes_back_exactly(tmp_path: Path) -> None:
+    spool = tmp_path / "a place#1"
+    reference = json.loads(json.dumps(seal_message(spool, MESSAGE)))
+    assert read_message(reference) == MESSAGE
+    assert JmsMessage.from_event({"headers": {}, "reference": reference}) == MESSAGE
+    (path,) = files(spool)
+    assert path.stat().st_size == reference["bytes"]
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_sealed_again_it_is_the_same_file_and_young(tmp_path: Path) -> None:
+    first = seal_message(tmp_path, MESSAGE)
+    (path,) = files(tmp_path)
+    os.utime(path, (1, 1))
+    assert seal_message(tmp_path, MESSAGE) == first
+    assert files(tmp_path) == [path]
+    assert sweep(tmp_path, timedelta(hours=1)) == 0
+
+
+@pytest.mark.parametrize("change", ["cut", "changed", "longer", "gone", "link", "pipe"])
+def test_what_was_not_sealed_is_not_believed(tmp_path: Path, change: str) -> None:
+    reference = seal_message(tmp_path, MESSAGE)
+    (path,) = files(tmp_path)
+    content = path.read_bytes()
+    match change:
+        case "cut":
+            path.write_bytes(content[:-1])
+        case "changed":
+            path.write_bytes(content.replace(b"eu", b"us"))
+        case "longer":
+            path.write_bytes(content + b" ")
+        case "gone":
+            path.unlink()
+        case "link":
+            path.rename(tmp_path / "elsewhere")
+            path.symlink_to(tmp_path / "elsewhere")
+        case "pipe":
+            path.unlink()
+            os.mkfifo(path)
+    with pytest.raises(SpoolError, match=str(path)):
+        read_message(reference)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(
+        st.sampled_from(["uri", "sha256", "bytes"]),
+        st.none()
+        | st.integers()
+        | st.text()
+        | st.just("0" * 64)
+        | st.just("file:///x/.events/00/" + "0" * 64),
+    )
+)
+def test_no_reference_raises_anything_else(reference: dict[str, Any]) -> None:
+    with pytest.raises(JmsError):
+        read_message(reference)
+
+
+def test_old_ones_are_swept_and_others_stay(tmp_path: Path) -> None:
+    old, young = (seal_message(tmp_path, JmsMessage.text(text)) for text in ("old", "young"))
+    batch = tmp_path / "batch"
+    batch.mkdir()
+    (batch / "manifest.json").write_text("{}")
+    for path in files(tmp_path):
+        if path.stem != young["sha256"]:
+            os.utime(path, (1, 1))
+    leftover = tmp_path / FOLDER / "00" / ".tmp-1"
+    leftover.parent.mkdir(exist_ok=True)
+    leftover.write_text("half of")
+    os.utime(leftover, (1, 1))
+    assert sweep(tmp_path, timedelta(days=30)) == 2
+    assert read_message(young).body == "young"
+    assert (batch / "manifest.json").exists()
+    with pytest.raises(SpoolError, match=r"deleted after .* reference_retention_days"):
+        read_message(old)
+    assert sweep(tmp_path / "nowhere", timedelta(days=30)) == 0
+
+
+def test_one_who_is_killed_while_sealing_leaves_nothing_that_is_believed(tmp_path: Path) -> None:
+    """Killed after each system call that matters: the name is there only with the whole content."""
+    program = """
+import os, sys
+from pathlib import Path
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.spool import references, sealing
+spool, step = Path(sys.argv[1]), int(sys.argv[2])
+calls = 0
+def counted(call):
+    def kills(*arguments, **named):
+        global calls
+        calls += 1
+        if calls == step:
+            os.kill(os.getpid(), 9)
+        return call(*arguments, **named)
+    return kills
+for name in ("fsync", "link"):
+    setattr(os, name, counted(getattr(os, name)))
+print(references.seal_message(spool, JmsMessage.text("x" * 100_000, message_id="ID:1"))["sha256"])
+"""
+    killed = 0
+    for step in range(1, 6):
+        spool = tmp_path / str(step)
+        done = subprocess.run(
+            [sys.executable, "-c", program, spool, str(step)], capture_output=True, text=True, check=False
+        )
+        killed += done.returncode == -9
+        named = [path for path in files(spool) if path.suffix == ".json"]
+        reference = seal_message(spool, JmsMessage.text("x" * 100_000, message_id="ID:1"))
+        assert [path.stem for path in named] in ([], [reference["sha256"]])
+        assert read_message(reference).body == "x" * 100_000
+    assert killed >= 3

@@ -1,0 +1,85 @@
+"""What users import from the package itself."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import airflow_provider_jmsjca as package
+from airflow_provider_jmsjca import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = Path(package.__file__).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", package.__all__)
+def test_every_name_is_what_its_module_says(name: str) -> None:
+    found = getattr(package, name)
+    assert found.__name__ == name
+    assert found is getattr(import_module(found.__module__), name)
+
+
+def test_types_are_told_of_the_same_names() -> None:
+    tree = ast.parse(SOURCE)
+    imported: dict[str, str] = {}
+    for branch in tree.body:
+        if isinstance(branch, ast.If):
+            for each in ast.walk(branch):
+                if isinstance(each, ast.ImportFrom):
+                    imported |= {alias.name: str(each.module) for alias in each.names}
+    assert imported == {name: f"{package.__name__}.{module}" for name, module in package._MODULE_OF.items()}
+    assert sorted(imported) == package.__all__
+
+
+def test_every_error_is_there() -> None:
+    known = {name for name, each in vars(errors).items() if isinstance(each, type) and name.endswith("Error")}
+    assert known == {name for name in package.__all__ if name.endswith("Error")}
+
+
+def test_the_names_are_listed() -> None:
+    assert set(package.__all__) <= set(dir(package))
+    assert "__version__" in dir(package)
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(AttributeError, match="'airflow_provider_jmsjca' has no attribute 'JmsHok'"):
+        _ = package.JmsHok  # type: ignore[attr-defined]
+    with pytest.raises(ImportError, match="JmsHok"):
+        exec("from airflow_provider_jmsjca import JmsHok")  # noqa: S102  # as a user writes it
+
+
+def test_the_page_of_the_api_shows_every_name() -> None:
+    page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"autoclass:: [\w.]+\.(\w+)|autofunction:: [\w.]+\.(\w+)", page))
+    named = {one or other for one, other in shown} | set(re.findall(r"`(\w+)`", page))
+    assert [name for name in package.__all__ if name not in named and not name.endswith("Error")] == []
+    assert "automodule:: airflow_provider_jmsjca.errors" in page
+
+
+@pytest.mark.parametrize(
+    ("statement", "unwanted"),
+    [
+        ("import airflow_provider_jmsjca", {"airflow", "pyspark", "stomp", "pydantic", "pyarrow"}),
+        (
+            "import airflow_provider_jmsjca as p; dir(p)",
+            {"airflow", "pyspark", "stomp", "pydantic", "pyarrow"},
+        ),
+        ("from airflow_provider_jmsjca import Destination, JmsMessage", {"airflow", "pyspark", "stomp"}),
+        ("from airflow_provider_jmsjca import ActivationSpec, Activation", {"airflow", "pyspark"}),
+        ("from airflow_provider_jmsjca import JmsHook", {"pyspark"}),
+        ("from airflow_provider_jmsjca import Batch", {"airflow", "stomp"}),
+    ],
+)
+def test_what_an_import_brings_in(statement: str, unwanted: set[str]) -> None:
+    script = f"import sys; {statement}; print(*{{each.partition('.')[0] for each in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert unwanted & set(done.stdout.split()) == set()
+    assert "airflow_provider_jmsjca" in done.stdout.split()

@@ -1,0 +1,80 @@
+"""Choosing a transport, and what is said about connections that others can read."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
+
+AWAY = ConnectionSettings(
+    scheme="stomp",
+    hosts=(("198.51.100.1", 9),),  # of a net for documentation: nothing answers there
+    username="app",
+    password="Tr0ub4dor",
+    connect_timeout=timedelta(milliseconds=1),
+)
+UNCHECKED = replace(AWAY, scheme="stomp+ssl", tls=TlsSettings(verify=False))
+
+
+def warnings_of(settings: ConnectionSettings, caplog: pytest.LogCaptureFixture) -> list[str]:
+    caplog.clear()
+    with caplog.at_level(logging.WARNING), pytest.raises(JmsError):
+        connect(settings)
+    return [record.getMessage() for record in caplog.records if record.name.endswith(".transports")]
+
+
+def at(*hosts: str, settings: ConnectionSettings = AWAY) -> ConnectionSettings:
+    return replace(settings, hosts=tuple((host, 9) for host in hosts))
+
+
+def unused_name() -> str:
+    return f"{uuid.uuid4().hex}.invalid"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [(AWAY, "User and password go to {} unencrypted"), (UNCHECKED, "The certificate of stomp+ssl://{}")],
+)
+def test_what_others_can_read_is_said_once(
+    settings: ConnectionSettings, expected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = unused_name()
+    (warning,) = warnings_of(at(name, settings=settings), caplog)
+    assert warning.startswith(expected.format(name))
+    assert "Tr0ub4dor" not in warning
+    assert not warnings_of(at(name, settings=settings), caplog)
+    assert warnings_of(at(unused_name(), settings=settings), caplog), "another broker is another matter"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        at("localhost"),
+        at("127.0.0.9", "::1", "app.localhost"),
+        replace(at(unused_name()), password=None),
+        replace(at(unused_name()), scheme="stomp+ssl"),
+        replace(at("127.0.0.1"), scheme="stomp+ssl", tls=TlsSettings(ca_file="/nowhere.pem")),
+    ],
+)
+def test_nothing_is_said_of_what_nobody_can_read(
+    settings: ConnectionSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not warnings_of(settings, caplog)
+
+
+def test_only_hosts_that_are_elsewhere_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    name = unused_name()
+    (warning,) = warnings_of(at("localhost", name), caplog)
+    assert warning.startswith(f"User and password go to {name} unencrypted")
+
+
+def test_a_scheme_nobody_knows_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="no transport for scheme 'tcp'"):
+        connect(replace(AWAY, scheme="tcp"))
