@@ -111,7 +111,8 @@ class JmsListenOperator(BaseOperator):
         stop_timeout: Seconds that running calls get at the end; after that they are rolled back. A task that
             is killed or cleared gives them 4 at most, for Airflow ends its process after 5.
         confirm: Wait for the broker after each message; also a field of the spec.
-        park: Leave delays above 5 seconds to the broker, where it can; also a field of the spec.
+        park: Leave delays above 5 seconds to limbo with `use_store`, otherwise to the broker, where it can;
+            also a field of the spec.
         subscribes: Says of each message whether it is wanted; the others move to the spec's
             `unsubscribed_destination`. It must be quick: other messages wait for it.
 
@@ -262,6 +263,8 @@ class JmsListenOperator(BaseOperator):
                 subscribes=self.subscribes,
                 find=finder(),
                 store=store,
+                # What sends from limbo knows no more than the Airflow connection.
+                jms_conn_id=self._conn_id if store is not None and self._is_known(settings) else "",
             )
             for source in activation.settings.delivery.sources:
                 note_input(JmsHook(self._conn_id), settings, source)
@@ -315,12 +318,8 @@ class JmsListenOperator(BaseOperator):
         sources = activation.settings.delivery.sources
         if not activation.watchable or any(each.kind is DestinationKind.TOPIC for each in sources):
             return False
-        try:
-            known = JmsHook(self._conn_id).settings()
-        except ConfigurationError:
-            known = None  # it has no address of its own
         # A trigger is kept in Airflow's database, where a password of the spec must not go.
-        if known is not None and replace(known, client_id=None) == replace(settings, client_id=None):
+        if self._is_known(settings):
             return True
         self.log.info(
             "Not deferred while nothing comes: the spec connects otherwise than the connection %r, and the "
@@ -328,6 +327,14 @@ class JmsListenOperator(BaseOperator):
             self._conn_id,
         )
         return False
+
+    def _is_known(self, settings: ConnectionSettings) -> bool:
+        """Say whether the Airflow connection leads to the same broker, as the same user."""
+        try:
+            known = JmsHook(self._conn_id).settings()
+        except ConfigurationError:  # it has no address of its own
+            return False
+        return replace(known, client_id=None) == replace(settings, client_id=None)
 
     def _defer(self, listener: ListenerSettings, run_state: RunState, members: Sequence[str]) -> None:
         selector = listener.subscription.selector

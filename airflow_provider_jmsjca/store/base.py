@@ -159,8 +159,9 @@ class LimboEntry:
         message: What.
         due_at: When; never sooner.
         activation: Whose redelivery it is; empty for one that was published with a delay.
-        key: Tells it from the activation's other messages: it takes the place of one with the same key, for
-            the same message came again. Empty: it stands by itself.
+        key: Tells it from the activation's other messages; empty: nothing does.
+        again: The message was delivered before, and may have been put here then: it takes the place of one
+            with the same key, the last that was put there.
     """
 
     jms_conn_id: str
@@ -169,6 +170,7 @@ class LimboEntry:
     due_at: datetime
     activation: str = ""
     key: str = ""
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

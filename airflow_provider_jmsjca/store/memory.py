@@ -189,8 +189,9 @@ class MemoryLimbo:
             for entry in entries:
                 if entry.key:
                     same = stored_name(entry.activation), stored_name(entry.key)
-                    for number in [each for each, key in self._keys.items() if key == same]:
-                        self._drop(number)
+                    before = [each for each, key in self._keys.items() if key == same]
+                    if entry.again and before:
+                        self._drop(max(before))
                     self._keys[self._last + 1] = same
                 self._last += 1
                 numbers.append(self._last)

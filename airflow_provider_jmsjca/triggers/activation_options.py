@@ -75,6 +75,9 @@ _LOOKS = frozenset(
 )
 """Fields that say something to who only looks at a queue."""
 
+_OWN_WAY = frozenset({"connection_url", "username", "password", "options", "share_login"})
+"""Fields that may lead to another broker, or to the same one as another user."""
+
 _REFUSED = {
     "in_progress_destination": "a message stays where it is until its event is stored",
     "durable_subscription_deletion": "a trigger stops and starts with its triggerer, and would lose messages",
@@ -185,6 +188,12 @@ class ActivationOptions:
         """Whether messages wait for the word of their DAG runs."""
         read = read_given(self.activation.fields, ActivationSpec.model_fields)
         return read.values.get("hold_until_ack") is True
+
+    @property
+    def limbo_conn_id(self) -> str:
+        """The Airflow connection that messages in limbo are sent over; empty if the spec says another way."""
+        read = read_given(self.activation.fields, ActivationSpec.model_fields)
+        return "" if _OWN_WAY & read.values.keys() else self.jms_conn_id
 
     @property
     def title(self) -> str:
@@ -335,7 +344,11 @@ class InForce:
             )
 
     def listener(
-        self, connection: ConnectionSettings | None, name: str, store: Store | None = None
+        self,
+        connection: ConnectionSettings | None,
+        name: str,
+        store: Store | None = None,
+        jms_conn_id: str = "",
     ) -> ListenerSettings:
         """Return the settings of the stream: those of a listener, but for what a trigger is.
 
@@ -346,6 +359,7 @@ class InForce:
             connection: What it connects with; `None`: only to see whether the settings can be made.
             name: For the log.
             store: For a spec with `use_store`.
+            jms_conn_id: The Airflow connection that messages in limbo are sent over; empty: it has no limbo.
 
         Raises:
             ConfigurationError: The spec asks for what can't be.
@@ -370,6 +384,7 @@ class InForce:
             url="" if connection is None else connection.url,
             find=functools.partial(find_destination, variables=False),
             store=store or (MemoryStore() if connection is None else None),
+            jms_conn_id=jms_conn_id,
         )
         delivery = settings.delivery
         timeout = delivery.transaction_timeout if self.timed else None

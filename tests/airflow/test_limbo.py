@@ -6,13 +6,16 @@ import json
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.cli import cli_parser
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
 from tests.servers.broker import Broker
 
@@ -122,3 +125,44 @@ def test_messages_are_listed_shown_released_revived_and_purged_p17(
     with pytest.raises(SystemExit):
         run("limbo", "show", "99")
     assert "no message 99 is in limbo" in capsys.readouterr().err
+
+
+def test_a_listener_leaves_a_long_delay_to_limbo_p15(capsys: pytest.CaptureFixture[str]) -> None:
+    """P12, P15: RabbitMQ can't delay; the task ends, and the next one goes on with the count."""
+    queue = "queue://limbo.redelivered"
+    publish(queue, messages=["bad", "good"])
+    spec = {
+        "destination": queue,
+        "redelivery_handling": "1:3600000; 2:move(queue:limbo.dead)",
+        "use_store": True,
+        "park": True,
+    }
+    attempts: list[tuple[object, int]] = []
+
+    def fail_bad(delivery: Delivery) -> None:
+        attempts.append((delivery.body, delivery.redelivery_count))
+        if delivery.body == "bad":
+            raise ValueError("no stock")
+
+    def listen() -> dict[str, Any]:
+        operator = JmsListenOperator(
+            task_id="listen",
+            jms_conn_id=CONN_ID,
+            spec=spec,
+            on_message=fail_bad,
+            idle_for=1,
+            defer_after=None,
+        )
+        return operator.execute({"ti": SimpleNamespace(dag_id="d", task_id="listen", map_index=-1)})
+
+    first = listen()
+    assert (first["parked"], first["committed"]) == (1, 1)
+    (kept,) = listed(capsys)
+    assert (kept["destination"], kept["conn_id"], kept["state"]) == (queue, CONN_ID, "waiting")
+    run("limbo", "release", "--activation", kept["activation"])
+    run("store", "run", "--once")
+    second = listen()
+    assert (second["parked"], second["moved"]) == (0, 1)
+    assert attempts == [("bad", 0), ("good", 0), ("bad", 1)]
+    assert receive("queue://limbo.dead") == "bad"
+    assert listed(capsys) == []

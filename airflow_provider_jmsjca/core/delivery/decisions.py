@@ -129,7 +129,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Park:
-    """Send a copy that is delivered after `pause`, and acknowledge this delivery, in a unit of their own.
+    """Have a copy delivered after `pause`, and acknowledge this delivery, in a unit of their own.
 
     The copy carries the message's own id and `seen`, which come back as `MessageArrived.parked`.
     """

@@ -58,7 +58,7 @@ class DeliverySettings:
         batch_flush: A batch ends so long after its first message; `None` for no such limit.
         hold_until_ack: A unit ends when its messages were acknowledged, not when the handlers return.
         record_attempts: Every attempt is stored before the message is handed over.
-        park: Delays above 5 seconds don't hold the message: the broker delivers a copy later. Messages of a
+        park: Delays above 5 seconds don't hold the message: a copy is delivered later. Messages of a
             group and of batches are held all the same, for their order, and those of topics, whose other
             subscribers would get the copy.
         transaction_timeout: A unit that lasts longer is rolled back; `None` for no limit.

@@ -330,8 +330,9 @@ ACTIVATION = (
         value_type=OptionType.BOOLEAN,
         levels="A",
         default=False,
-        meaning="Leave redelivery delays above 5 seconds to the broker, where it can.",
-        source="ours; J141, J146",
+        meaning="Leave redelivery delays above 5 seconds to limbo with use_store, otherwise to the broker, "
+        "where it can.",
+        source="ours; J141, J146, P12",
         acts=_ENGINE,
     ),
     Option(

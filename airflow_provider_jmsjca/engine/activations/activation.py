@@ -80,11 +80,14 @@ class Activation(ActivationGroup):
             before it. `None`: the spec's.
         instance: What tells this process from others of the activation, for `generate_unique_client_id`.
         confirm: Wait for the broker after each message; also a field of the spec.
-        park: Leave delays above 5 seconds to the broker, where it can; also a field of the spec.
+        park: Leave delays above 5 seconds to limbo, or without one to the broker, where it can; also a field
+            of the spec.
         subscribes: Says of each message whether it is wanted; the others move to the spec's
             `unsubscribed_destination`. It must be quick: other messages wait for it.
         find: Returns the destination that a text names, where the handler sends by name.
         store: Keeps attempts and ids over restarts, for a spec with `use_store`; close it afterwards.
+        jms_conn_id: With `store`: what whoever sends what is in limbo calls this connection; empty: nothing
+            is put in limbo.
         start_within: Seconds that the beginning of a `with` block waits until it consumes.
         stop_within: Seconds that running handlers get at the end of a `with` block.
 
@@ -112,6 +115,7 @@ class Activation(ActivationGroup):
         subscribes: Subscribes | None = None,
         find: Callable[[str], Destination] = destination_named,
         store: Store | None = None,
+        jms_conn_id: str = "",
         start_within: Seconds = 30.0,
         stop_within: Seconds = STOP_WITHIN,
     ) -> None:
@@ -130,6 +134,7 @@ class Activation(ActivationGroup):
             subscribes=subscribes,
             find=find,
             store=store,
+            jms_conn_id=jms_conn_id,
         )
         self.member_names, self.watchable = self._whole.member_names, self._whole.watchable
         super().__init__(self._whole.settings, (self._whole,), time.monotonic, self._whole.consuming)
@@ -227,6 +232,7 @@ def activation_of(
     subscribes: Subscribes | None = None,
     find: Callable[[str], Destination] = destination_named,
     store: Store | None = None,
+    jms_conn_id: str = "",
 ) -> ActivationBase:
     """Return an activation of the kind that a spec asks for.
 
@@ -239,6 +245,7 @@ def activation_of(
         subscribes: As of `Activation`.
         find: As of `Activation`.
         store: As of `Activation`.
+        jms_conn_id: As of `Activation`; members have no limbo, for each is a broker of its own.
 
     Raises:
         ConfigurationError: The spec asks for what a listener doesn't do.
@@ -254,7 +261,7 @@ def activation_of(
     members = every_member(spec, connection, **how)
     if members is not None:
         return EveryMemberActivation(members, handler)
-    how |= {"client_id": connection.client_id, "url": connection.url}
+    how |= {"client_id": connection.client_id, "url": connection.url, "jms_conn_id": jms_conn_id}
     balancing = load_balancing(spec, **how)
     if balancing is None:
         return PlainActivation(

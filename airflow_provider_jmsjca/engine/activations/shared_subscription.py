@@ -72,6 +72,7 @@ def load_balancing(
     subscribes: Subscribes | None = None,
     find: Callable[[str], Destination] = destination_named,
     store: Store | None = None,
+    jms_conn_id: str = "",
 ) -> LoadBalancing | None:
     """Return what a distributed durable subscription asks of its two sides; `None` if the spec has none.
 
@@ -90,6 +91,7 @@ def load_balancing(
         subscribes: For the queue side: which messages are wanted.
         find: As the attribute of `ListenerSettings`.
         store: For the queue side, as of `listener_settings`.
+        jms_conn_id: In the same way.
 
     Raises:
         ConfigurationError: The spec asks for what a listener doesn't do.
@@ -150,6 +152,7 @@ def load_balancing(
         subscribes=subscribes,
         find=find,
         store=store,
+        jms_conn_id=jms_conn_id,
     )
     return LoadBalancing(
         # What is archived or unsubscribed is the queue side's to say, once.

@@ -22,8 +22,6 @@ from airflow_provider_jmsjca.core.copies.dead_letter import (
     letters,
     send_first,
 )
-from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
-from airflow_provider_jmsjca.core.copies.parking import parked_copy
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.decisions import (
     CloseConnection,
@@ -64,8 +62,9 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import MessageState
 from airflow_provider_jmsjca.engine.delivering.admission import Admission, Bearer, Intake, Work
 from airflow_provider_jmsjca.engine.delivering.delivery import in_context
-from airflow_provider_jmsjca.engine.delivering.ledger import Ledger
+from airflow_provider_jmsjca.engine.delivering.ledger import Ledger, shelf_of
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
+from airflow_provider_jmsjca.engine.delivering.shelf import Shelf, parked
 from airflow_provider_jmsjca.engine.delivering.statistics import Tally
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
@@ -75,7 +74,7 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     TransientBrokerError,
 )
-from airflow_provider_jmsjca.transports.base import Outgoing, UnitOfWork
+from airflow_provider_jmsjca.transports.base import Outgoing, Received, UnitOfWork
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
 
@@ -331,6 +330,7 @@ class Settler:
         self._prefix = prefix
         self._confirm = settings.confirm
         self._ledger = driver.ledger
+        self._shelf = shelf_of(settings)
         self._origin = ConsumedFrom(
             destination=settings.delivery.destination,
             subscription_name=settings.subscription.durable_name,
@@ -488,6 +488,9 @@ class Settler:
         received, message = intake.held[decision.delivery]
         if message is None and not isinstance(decision, DeleteMessage):
             raise PermanentBrokerError("nothing of the message can be read, so nothing can be sent")
+        if isinstance(decision, Park) and self._shelf is not None and message is not None:
+            self._put_in_limbo(intake, decision, received, message, self._shelf)
+            return
         refusal: PermanentBrokerError | None = None
         # Some brokers refuse a message no sooner than at the commit: less of it may pass.
         for way in range(WAYS if isinstance(decision, MoveMessage) else 1):
@@ -507,6 +510,29 @@ class Settler:
             return
         raise refusal or AssertionError("there is no way to take it out")
 
+    def _put_in_limbo(
+        self, intake: Intake, decision: Park, received: Received, message: JmsMessage, shelf: Shelf
+    ) -> None:
+        """Put a message in limbo, and then acknowledge it."""
+        connection = intake.link.connection
+        numbers = shelf.park(
+            message,
+            intake.origin(decision.delivery),
+            seen=decision.seen,
+            pause=decision.pause,
+            again=message.redelivered or connection.capabilities.stable_message_id,
+        )
+        try:
+            unit = connection.unit()
+            with _rolled_back(unit):
+                unit.acknowledge(received)
+            unit.commit()
+        except InDoubtError:  # it may be acknowledged
+            raise
+        except BaseException:
+            shelf.withdraw(numbers)
+            raise
+
     def _send(
         self, intake: Intake, decision: TakeOut, message: JmsMessage, unit: UnitOfWork, way: int
     ) -> None:
@@ -520,10 +546,7 @@ class Settler:
                 unit.send(in_progress.outgoing(message, intake.origin(decision.delivery)))
             case Park(pause=pause, seen=seen):
                 target = intake.origin(decision.delivery)
-                copy = parked_copy(message, seen)
-                if message.destination is not None and message.destination != target:
-                    copy = with_origin(copy, message, target)
-                unit.send(Outgoing(destination=target, message=copy, delay=pause))
+                unit.send(Outgoing(destination=target, message=parked(message, target, seen), delay=pause))
             case MoveMessage(state=state, redirect=redirect):
                 for target in decision.targets:
                     self._send_letter(

@@ -12,6 +12,7 @@ from typing import Final
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
+from airflow_provider_jmsjca.engine.delivering.shelf import Shelf
 from airflow_provider_jmsjca.errors import TransientStoreError
 from airflow_provider_jmsjca.store.base import Store
 
@@ -309,18 +310,28 @@ def ledger_of(settings: ListenerSettings, *, keeps_ids: bool) -> Ledger | None:
     """
     if settings.store is None:
         return None
-    durable_name = settings.subscription.durable_name
     return Ledger(
         settings.store,
-        activation_name(
-            settings.name if settings.spec is None else settings.spec.title,
-            settings.url,
-            durable_name,
-            settings.client_id,
-        ),
+        _name(settings),
         title=settings.name,
         several=len(settings.delivery.sources) > 1,
         keeps_ids=keeps_ids,
+    )
+
+
+def shelf_of(settings: ListenerSettings) -> Shelf | None:
+    """Return where a run puts messages in limbo; `None` if it has no limbo."""
+    if settings.store is None or not settings.has_limbo:
+        return None
+    return Shelf(limbo=settings.store.limbo, activation=_name(settings), jms_conn_id=settings.jms_conn_id)
+
+
+def _name(settings: ListenerSettings) -> str:
+    return activation_name(
+        settings.name if settings.spec is None else settings.spec.title,
+        settings.url,
+        settings.subscription.durable_name,
+        settings.client_id,
     )
 
 

@@ -151,6 +151,8 @@ class ListenerSettings:
             poison.
         store: Keeps attempts over restarts, and the ids of handled messages where duplicates are dropped;
             `None`: nothing outlives the run.
+        jms_conn_id: The Airflow connection over which what this listener puts in limbo is sent on; empty:
+            nothing is put there.
         balanced: Its queue holds copies of what was published elsewhere, which load balancing made: they
             are seen as they were published. What a copy says of its origin is believed nowhere else.
         in_progress: The queue in which messages stand while they are handled; `None`: they stay in their own.
@@ -177,6 +179,7 @@ class ListenerSettings:
     source_queue: Destination | None = None
     drop_duplicates: bool = False
     store: Store | None = field(default=None, repr=False, compare=False)
+    jms_conn_id: str = ""
     balanced: bool = False
     reply_to: Destination | None = None
     result_property: str | None = None
@@ -188,6 +191,11 @@ class ListenerSettings:
     threads: int = field(init=False)
     copies: tuple[Destination, ...] = field(init=False)
     subscriptions: tuple[Subscription, ...] = field(init=False)
+
+    @property
+    def has_limbo(self) -> bool:
+        """Whether messages can be put in limbo."""
+        return self.store is not None and bool(self.jms_conn_id)
 
     def __post_init__(self) -> None:
         delivery = self.delivery
@@ -220,6 +228,7 @@ def listener_settings(
     subscribes: Subscribes | None = None,
     find: Callable[[str], Destination] = destination_named,
     store: Store | None = None,
+    jms_conn_id: str = "",
 ) -> ListenerSettings:
     """Return what an activation spec asks of a listener. What has no effect is said once, in the log.
 
@@ -229,12 +238,13 @@ def listener_settings(
         principal: User name of the connection.
         url: Where the broker is, without secrets.
         confirm: As the attribute of `ListenerSettings`; also if the spec says so.
-        park: Delays above 5 seconds are the broker's to keep (`DeliverySettings.park`); also if the spec says
-            so.
+        park: Delays above 5 seconds are the broker's to keep, or limbo's (`DeliverySettings.park`); also if
+            the spec says so.
         retry_permanent: As the attribute of `ListenerSettings`; also if the spec says so.
         subscribes: The listener's own word on which messages are wanted, besides the selector.
         find: As the attribute of `ListenerSettings`.
         store: As the attribute of `ListenerSettings`, for a spec with `use_store`; otherwise it isn't used.
+        jms_conn_id: As the attribute of `ListenerSettings`.
 
     Raises:
         ConfigurationError: The spec asks for what a listener doesn't do.
@@ -313,6 +323,7 @@ def listener_settings(
         source_queue=routing.source_queue,
         drop_duplicates=spec.duplicate_event_elimination,
         store=_store_for(spec, destination, store),
+        jms_conn_id=jms_conn_id,
         reply_to=routing.reply_to,
         result_property=spec.message_response_result_property,
         subscribes=routing.subscribes,

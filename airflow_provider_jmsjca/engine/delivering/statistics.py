@@ -20,7 +20,7 @@ class Counts:
         rolled_back: Deliveries that were rolled back.
         moved: Messages moved away by the redelivery handling or as poison.
         deleted: Messages deleted by the redelivery handling.
-        parked: Delays that were left to the broker.
+        parked: Delays that were left to limbo or to the broker.
         failed: Moves, deletions, parkings and commits that the broker refused.
         in_doubt: Messages whose settling has an unknown outcome, because the connection was lost then.
         repeated: Messages that came again after an outage although they were settled: settled once more, and

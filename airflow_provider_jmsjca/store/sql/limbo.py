@@ -58,12 +58,13 @@ class SqlLimbo:
         numbers: list[int] = []
         with self._database.write(durable=True) as connection:
             for entry in entries:
-                if entry.key:
+                if entry.key and entry.again:
                     same = and_(
                         LIMBO.c.activation == stored_name(entry.activation),
                         LIMBO.c.key == stored_name(entry.key),
                     )
-                    _drop(connection, list(connection.execute(select(LIMBO.c.number).where(same)).scalars()))
+                    last = select(LIMBO.c.number).where(same).order_by(LIMBO.c.number.desc()).limit(1)
+                    _drop(connection, list(connection.execute(last).scalars()))
                 row = connection.execute(insert(LIMBO).values(**_row(entry, now)))
                 number: int = row.inserted_primary_key[0]  # type: ignore[index]  # a table with a key has it
                 connection.execute(insert(LIMBO_CONTENT).values(number=number, **self._stored(entry.message)))

@@ -79,15 +79,23 @@ def test_a_number_is_never_given_twice(store: Store) -> None:
     assert put(store, 0) > [first]
 
 
-def test_the_same_message_of_an_activation_takes_its_own_place(store: Store) -> None:
+def test_a_message_that_came_again_takes_its_own_place(store: Store) -> None:
     (first,) = put(store, 0, activation="orders", key="k")
     (other,) = put(store, 0, activation="bills", key="k")
     plain = put(store, 0, 0, activation="orders")
-    (again,) = put(store, 5, activation="orders", key="k")
+    (again,) = put(store, 5, activation="orders", key="k", again=True)
     assert first != again
     assert lease(store, 1) == [other, *plain]
     assert lease(store, 5) == [again]
     assert store.limbo.contents([first]) == {}
+
+
+def test_two_messages_that_say_the_same_stand_beside_each_other(store: Store) -> None:
+    """Where a producer repeats itself, id and all, one must not push the other out."""
+    one, other = put(store, 0, 0, activation="orders", key="k")
+    (again,) = put(store, 0, activation="orders", key="k", again=True)
+    assert lease(store, 1) == [one, again]
+    assert store.limbo.contents([other]) == {}
 
 
 def test_connections_that_rest_are_left(store: Store) -> None:

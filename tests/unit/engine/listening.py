@@ -91,6 +91,7 @@ class Site:
         park: bool = False,
         confirm: bool = False,
         store: Store | None = None,
+        jms_conn_id: str = "",
         subscribes: Subscribes | None = None,
         balanced: bool = False,
         **spec: Any,
@@ -106,6 +107,7 @@ class Site:
             settings,
             balanced=balanced,
             store=store,
+            jms_conn_id=jms_conn_id,
             delivery=replace(
                 settings.delivery,
                 outage=replace(settings.delivery.outage, backoff=_AT_ONCE),

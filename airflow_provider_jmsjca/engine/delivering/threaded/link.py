@@ -171,7 +171,7 @@ class ThreadLink:
 
     def _check(self, connection: Connection) -> None:
         delivery, capabilities, broker = self._settings.delivery, connection.capabilities, connection.broker
-        if delivery.park:
+        if delivery.park and not self._settings.has_limbo:
             capabilities.require(broker, "delayed_delivery", purpose="leaving delays to the broker")
         subscription = self._settings.subscription
         if subscription.durable_name is not None:

@@ -1,0 +1,224 @@
+"""Delays that are left to limbo: nothing lost, nothing twice, the count kept. P12-P15."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.limbo import LimboSender
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.errors import (
+    CapabilityError,
+    InDoubtError,
+    JmsError,
+    PermanentBrokerError,
+    TransientStoreError,
+)
+from airflow_provider_jmsjca.store.base import EVERYTHING, LimboEntry
+from airflow_provider_jmsjca.store.memory import MemoryLimbo, MemoryStore
+from airflow_provider_jmsjca.transports import connect
+from tests.unit.engine import streaming
+from tests.unit.engine.brokers import LesserConnection
+from tests.unit.engine.listening import QUICK, Site, every_mode, until
+
+LATE = "1:60000"
+
+
+class Limbo(MemoryLimbo):
+    """Can be away."""
+
+    away = False
+
+    def put(self, entries: Sequence[LimboEntry], now: datetime) -> list[int]:
+        if self.away:
+            raise TransientStoreError("the store is away")
+        return super().put(entries, now)
+
+
+class Store(MemoryStore):
+    limbo: Limbo
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limbo = Limbo()
+
+    def send_all_now(self, site: Any) -> int:
+        """Send what is in limbo, whenever it is due."""
+        now = datetime.now(UTC)
+        self.limbo.release(EVERYTHING, now)
+        sender = LimboSender(self.limbo, lambda _: JmsConnection(connect(site.settings)))
+        return sender.send_due().sent
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+def fail_bad(delivery: Delivery) -> None:
+    if delivery.body == "bad":
+        raise ValueError("no stock")
+
+
+class NoDelay(LesserConnection):
+    """A broker that can't delay."""
+
+    def __init__(self, server: Any, **lacks: Any) -> None:
+        super().__init__(server)
+        self._capabilities = replace(self._capabilities, delayed_delivery=False, **lacks)
+
+
+@every_mode
+def test_a_long_delay_holds_neither_thread_nor_line_and_the_count_goes_on_p15(
+    site: Site, store: Store, mode: dict[str, Any]
+) -> None:
+    """P12, P15: also where the broker can't delay; the attempts are counted on when it comes back."""
+    site.send("bad", "good")
+    activation = site.activation(
+        fail_bad,
+        connect_with=lambda: NoDelay(site.broker),
+        park=True,
+        store=store,
+        jms_conn_id="broker",
+        redelivery_handling=f"{LATE}; 3:move(queue:dlq)",
+        **mode,
+    )
+    activation.start()
+    until(lambda: activation.counts.parked == 1 and "good" in site.got)
+    until(lambda: site.broker.depth("orders") == 0)
+    (kept,) = store.limbo.page()
+    assert (kept.jms_conn_id, kept.destination, kept.state) == ("broker", "queue://orders", "waiting")
+    assert kept.due_at - datetime.now(UTC) > timedelta(seconds=50)
+    assert store.send_all_now(site) == 1
+    until(lambda: activation.counts.parked == 2)
+    assert store.send_all_now(site) == 1
+    until(lambda: site.bodies("dlq") == ["bad"])
+    activation.stop()
+    assert [count for body, count in site.attempts if body == "bad"] == [0, 1, 2]
+    (letter,) = site.broker.messages("dlq")
+    assert letter.properties["JMS_Sun_JMSJCA_RedeliveryCount"] == 3
+    assert store.limbo.page() == store.attempts.page() == []
+
+
+def test_the_count_in_the_store_goes_on_in_the_next_run(site: Site, store: Store) -> None:
+    how: dict[str, Any] = {"park": True, "store": store, "jms_conn_id": "b", "redelivery_handling": LATE}
+    site.send("bad")
+    first = site.activation(fail_bad, **how)
+    first.start()
+    until(lambda: first.counts.parked == 1)
+    first.stop()
+    assert [each.attempts for each in store.attempts.page()] == [1]
+    store.send_all_now(site)
+    site.activation(lambda _: None, **how).run(max_messages=1)
+    assert [count for body, count in site.attempts if body == "bad"] == [0, 1]
+    assert store.attempts.page() == []
+
+
+def test_while_the_store_is_away_the_delay_is_held_in_place(site: Site, store: Store) -> None:
+    site.send("bad")
+    store.limbo.away = True
+    activation = site.activation(
+        fail_bad, park=True, store=store, jms_conn_id="b", redelivery_handling="1:6000"
+    )
+    activation.start()
+    until(lambda: activation.counts.failed == 1)
+    assert activation.counts.parked == 0
+    activation.stop()
+    assert (site.broker.depth("orders"), store.limbo.page()) == (1, [])
+
+
+class Unlucky(LesserConnection):
+    """Fails to commit units of work as often as there are errors to raise."""
+
+    def __init__(self, server: Any, errors: list[JmsError]) -> None:
+        super().__init__(server)
+        self._errors = errors
+
+    def unit(self) -> Any:
+        unit, errors = super().unit(), self._errors
+
+        class Unit:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(unit, name)
+
+            def commit(self) -> None:
+                if errors:
+                    raise errors.pop()
+                unit.commit()
+
+        return Unit()
+
+
+def test_what_can_not_be_acknowledged_is_taken_out_of_limbo_again(site: Site, store: Store) -> None:
+    errors: list[JmsError] = [PermanentBrokerError("not this one")]
+    site.send("bad")
+    activation = site.activation(
+        fail_bad,
+        connect_with=lambda: Unlucky(site.broker, errors),
+        park=True,
+        store=store,
+        jms_conn_id="b",
+        redelivery_handling=LATE,
+    )
+    activation.start()
+    until(lambda: activation.counts.failed == 1)
+    activation.stop()
+    assert (site.broker.depth("orders"), store.limbo.page()) == (1, [])
+
+
+def test_a_crash_before_the_acknowledgement_makes_no_second_copy(site: Site, store: Store) -> None:
+    """The message comes again, flagged, and takes its own place in limbo."""
+    errors: list[JmsError] = [InDoubtError("nobody knows")]
+    site.send("bad", "bad")
+    activation = site.activation(
+        fail_bad,
+        connect_with=lambda: Unlucky(site.broker, errors),
+        park=True,
+        store=store,
+        jms_conn_id="b",
+        redelivery_handling=LATE,
+    )
+    activation.start()
+    until(lambda: activation.counts.parked == 2)
+    activation.stop()
+    assert (activation.counts.in_doubt, site.broker.depth("orders")) == (1, 0)
+    assert [each.number for each in store.limbo.page()] == [2, 3]
+
+
+def test_a_spec_that_connects_by_itself_has_no_limbo(site: Site, store: Store) -> None:
+    """What sends from limbo would not find its broker."""
+    activation = site.activation(fail_bad, connect_with=lambda: NoDelay(site.broker), park=True, store=store)
+    with pytest.raises(CapabilityError, match="leaving delays to the broker"):
+        activation.run(idle_for=QUICK)
+
+
+def test_a_stream_leaves_its_delays_to_limbo(store: Store) -> None:
+    site = streaming.Site()
+
+    async def work() -> None:
+        site.send("bad", "good")
+        made = streaming.settings(LATE, park=True)
+        made = replace(
+            made, store=store, jms_conn_id="b", delivery=replace(made.delivery, record_attempts=True)
+        )
+        async with site.streaming(made, opens=lambda _: NoDelay(site.broker)) as stream:
+            for delivery in await streaming.take(stream, 2):
+                if delivery.message.body == "bad":
+                    delivery.raised(ValueError("no stock"))
+                else:
+                    delivery.returned()
+            await streaming.until(lambda: stream.counts.parked == 1)
+            await streaming.until(lambda: site.broker.depth("orders") == 0)
+            assert store.send_all_now(site) == 1
+            again = await streaming.one(stream)
+            assert (again.message.body, again.seen) == ("bad", 1)
+            again.returned()
+            await streaming.until(lambda: site.broker.depth("orders") == 0)
+
+    streaming.run(work())
+    assert store.limbo.page() == []
