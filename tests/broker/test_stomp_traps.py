@@ -18,6 +18,7 @@ from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError, Pe
 from airflow_provider_jmsjca.transports import connect as open_connection
 from airflow_provider_jmsjca.transports.base import ConnectionState, Outgoing, Received, Subscription
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from tests.pace import at_most
 from tests.servers.broker import Broker
 from tests.servers.fixtures import PrivateBroker
 from tests.servers.proxy import TcpProxy
@@ -218,7 +219,7 @@ def test_a_receipt_that_does_not_come_ends_the_connection(
         began = time.monotonic()
         with pytest.raises(InDoubtError, match="no receipt for 1 s"):
             connection.send(outgoing(queue, "x"))
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 1 + at_most(2)
         assert connection.state is ConnectionState.LOST
 
 
@@ -238,7 +239,7 @@ def test_a_stopped_broker_is_noticed_within_three_beats(private_broker: PrivateB
         broker.suspend()
         try:
             assert lost.wait(10), f"{kind} was not noticed"
-            assert told[0] - began < 3.2
+            assert told[0] - began < 3 + at_most(0.2)
         finally:
             broker.resume()
         broker.stop()
@@ -260,7 +261,7 @@ def test_receipts_do_not_wait_for_delayed_acknowledgements(broker: Broker, open_
     began = time.monotonic()
     for _ in range(50):
         connection.synchronize()
-    assert time.monotonic() - began < 1.5  # 44 ms each would be 2.2 s
+    assert time.monotonic() - began < at_most(1.5)  # 44 ms each would be 2.2 s
 
 
 def test_an_acknowledgement_leaves_by_itself(broker: Broker, open_to: Open, queue: Destination) -> None:

@@ -67,9 +67,10 @@ def put(store: Store, queue: Destination) -> None:
 
 
 def received(broker: Broker, queue: Destination) -> list[JmsMessage]:
-    found = []
+    """Return what is on the queue; a longer silence is waited for while something is missing."""
+    found: list[JmsMessage] = []
     with JmsConnection(connect(broker.settings())) as connection, connection.session() as session:
-        while (message := session.receive(queue, timeout=2)) is not None:
+        while (message := session.receive(queue, timeout=30 if len(found) < MESSAGES else 2)) is not None:
             found.append(message)
     return found
 

@@ -31,6 +31,7 @@ from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.waiting import run, until
+from tests.pace import at_most
 
 
 class Watcher:
@@ -573,7 +574,7 @@ def test_run_alone_yields_one_event_and_acknowledges_nothing(server: Broker, pub
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert time.monotonic() - begin < 0.5
+        assert time.monotonic() - begin < at_most(0.5)
         assert server.depth("orders") == 2
 
     run(work())

@@ -13,6 +13,7 @@ from airflow_provider_jmsjca.transports import connect as open_connection
 from airflow_provider_jmsjca.transports.base import TlsSettings
 from tests.contract.transport.lab import Lab, StompLab, over_network
 from tests.contract.transport.traffic import Connect, assert_left, publish
+from tests.pace import at_most
 from tests.servers.certificates import make_certificates
 
 pytestmark = over_network
@@ -52,4 +53,4 @@ def test_tls_to_a_plain_port_ends_within_the_connect_timeout(tls_lab: StompLab) 
     began = time.monotonic()
     with pytest.raises(JmsError):
         open_connection(settings)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 1 + at_most(1)
