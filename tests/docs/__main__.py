@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from airflow_provider_jmsjca.core.explain import render_options_page
+from tests.docs import brokers_page
 from tests.docs.conformance import explain, gaps, render_conformance_page
 from tests.docs.names import name_faults
 from tests.docs.prose import prose_faults
@@ -22,21 +23,25 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def pages() -> dict[Path, str]:
     """Return the text each generated page should have."""
-    reference = ROOT / "docs" / "reference"
+    reference, pictures = ROOT / "docs" / "reference", ROOT / "docs" / "pictures"
     return {
         reference / "options.md": render_options_page(),
         reference / "conformance.md": render_conformance_page(ROOT),
+        brokers_page.RESULTS.with_suffix(".md"): brokers_page.render(),
+        pictures / "brokers.svg": render_picture(brokers_page.render_picture_source()),
         **{
-            source.with_suffix(".svg"): render_picture(source)
-            for source in sorted((ROOT / "docs" / "pictures").glob("*.dot"))
+            source.with_suffix(".svg"): render_picture(source.read_text(encoding="utf-8"))
+            for source in sorted(pictures.glob("*.dot"))
         },
     }
 
 
-def render_picture(source: Path) -> str:
-    """Return the SVG of a Graphviz source."""
+def render_picture(source: str) -> str:
+    """Return the SVG of a picture in Graphviz's language."""
     dot = Path(sys.executable).with_name("graphviz-pure")
-    drawn = subprocess.run([dot, "-Tsvg", source], check=True, capture_output=True, timeout=60)
+    drawn = subprocess.run(
+        [dot, "-Tsvg"], input=source.encode("utf-8"), check=True, capture_output=True, timeout=60
+    )
     return drawn.stdout.decode("utf-8")
 
 

@@ -14,6 +14,7 @@ from airflow_provider_jmsjca.core.options import OPTIONS
 from tests.conftest import TIERS
 from tests.docs.__main__ import ROOT, main, pages
 from tests.docs.conformance import catalogue, explain, gaps, numbers_in, render_conformance_page
+from tests.docs.screenshots import MOST_BYTES, SHOTS
 
 
 def test_ranges_of_numbers() -> None:
@@ -175,6 +176,14 @@ def test_every_picture_is_drawn_from_its_source_and_shown() -> None:
     shown = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))
     assert [path.name for path in drawn if f"pictures/{path.name}" not in shown] == []
     assert all("<svg" in pages()[path] for path in drawn)
+
+
+def test_every_screenshot_is_small_and_shown_and_can_be_taken_anew() -> None:
+    taken = {*(ROOT / "docs" / "pictures").glob("*.png")}
+    assert {path.name for path in taken} == {*SHOTS}
+    assert [path.name for path in taken if path.stat().st_size > MOST_BYTES] == []
+    shown = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))
+    assert [path.name for path in taken if f"pictures/{path.name}" not in shown] == []
 
 
 def test_check_finds_a_stale_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
