@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Self, TypeAlias
 
-from airflow_provider_jmsjca.core.copies.dead_letter import ConsumedFrom, letters, send_first
+from airflow_provider_jmsjca.core.copies.dead_letter import WAYS, ConsumedFrom, letters, send_first
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery.tracker import MessageState
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.engine.session.session import JmsSession
+from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError, JmsError, PermanentBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.spark.rejects import RejectedMessage, rejected_messages
 from airflow_provider_jmsjca.spool.attempts import DEAD_LETTERED, Done, dead_lettered
@@ -21,6 +26,8 @@ from airflow_provider_jmsjca.spool.sealing import seal
 
 _log = logging.getLogger(__name__)
 _CHUNK = 500
+
+Connect: TypeAlias = Callable[[], AbstractContextManager[JmsConnection]]
 
 
 def target_of(text: str, source: Destination) -> Destination:
@@ -33,63 +40,136 @@ def target_of(text: str, source: Destination) -> Destination:
     return replace(found, name=found.name.replace("$", source.name))
 
 
-def send_dead_letters(connection: JmsConnection, manifest: Manifest, target: Destination) -> int:
+def send_dead_letters(connect: Connect, manifest: Manifest, target: Destination) -> int:
     """Send what the finished batch turned away, with the reason and the original ids in properties.
 
     Guarantee: nothing is lost. Progress is marked in the batch's folder after every 500 confirmed messages:
     called again, it goes on from there. A crash between a confirmation and its mark repeats up to 500
-    messages; a broker that deduplicates drops them. A message that can't be copied whole is sent without the
-    properties that the broker doesn't take, and says so.
+    messages, and so does a connection that is lost before the confirmation; a broker that deduplicates drops
+    them. A message that can't be copied whole is sent without the properties that the broker doesn't take,
+    and says so, also where the broker closes the connection over it.
+
+    Args:
+        connect: Opens a connection; it is closed here, and opened anew after it was lost.
+        manifest: Of the batch.
+        target: The dead-letter destination.
 
     Returns:
         How many messages the batch turned away, those sent by earlier attempts included.
 
     Raises:
         SpoolError: The batch isn't finished, or a file is damaged.
-        PermanentBrokerError: The broker refused one.
-        InDoubtError: The connection was lost; some may be there.
+        PermanentBrokerError: The broker refused one, whatever was left out of it.
+        TransientBrokerError: There is no connection, or one message lost it each time.
 
     Source: J149-J165.
     """
-    origin = ConsumedFrom(destination=Destination.from_header(manifest.source))
     sent = dead_lettered(manifest.folder)
     done = Done.read(manifest.folder)
     if done is not None and sent >= done.rejected:
         return sent  # and the rejects may have been pruned
     rest = itertools.islice(rejected_messages(manifest), sent, None)
-    with connection.session(transacted=True) as session:
+    with _Sender(connect, manifest, target) as sender:
         while chunk := list(itertools.islice(rest, _CHUNK)):
-            for number, rejected in enumerate(chunk, start=sent):
-                _add(session, connection, manifest, target, origin, rejected, number)
-            session.commit()
+            sender.send(list(enumerate(chunk, start=sent)))
             sent += len(chunk)
             seal(manifest.folder / f"{DEAD_LETTERED}-{sent:09d}", b"")
     return sent
 
 
-def _add(  # noqa: PLR0917 - private, and read in this order
-    session: JmsSession,
-    connection: JmsConnection,
-    manifest: Manifest,
-    target: Destination,
-    origin: ConsumedFrom,
-    rejected: RejectedMessage,
-    number: int,
-) -> None:
-    """Add a dead letter to a transaction, with as much of the message as the broker takes."""
-    why = Failure(class_names=(rejected.exception_class,), message=rejected.exception_message)
-    ways = letters(
-        rejected.message,
-        origin,
-        MessageState(failure=why),
-        max_property_characters=connection.capabilities.max_property_characters,
-        secrets=connection.secrets,
-    )
-    dedup = f"{manifest.batch_id}/reject/{number}" if connection.capabilities.deduplicating_send else None
+class _Sender:
+    """Sends dead letters of one batch, over another connection where one is lost.
 
-    def send(letter: JmsMessage) -> None:
-        session.send(target, letter, deduplication_id=dedup)
+    Args:
+        connect: Opens a connection.
+        manifest: Of the batch.
+        target: Where they go.
+    """
 
-    refusal = send_first(ways, send)
-    if refusal is not None:
-        _log.warning("Message %s goes to %s without a part: %s", rejected.message.message_id, target, refusal)
+    def __init__(self, connect: Connect, manifest: Manifest, target: Destination) -> None:
+        self._connect = connect
+        self._batch_id = manifest.batch_id
+        self._origin = ConsumedFrom(destination=Destination.from_header(manifest.source))
+        self._target = target
+        self._open = contextlib.ExitStack()
+        self._connection: JmsConnection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def send(self, chunk: list[tuple[int, RejectedMessage]]) -> None:
+        """Send messages, with their numbers in the batch; if they can't all be sent together, one by one."""
+        connection = self._connected()
+        try:
+            self._send_in_one(connection, chunk)
+        except (PermanentBrokerError, ConnectionLostError, InDoubtError) as error:
+            _log.warning("%d dead letters can't be sent together, they go one by one: %s", len(chunk), error)
+            for one in chunk:
+                self._send_alone(one)
+
+    def _send_alone(self, one: tuple[int, RejectedMessage]) -> None:
+        """Send a message; when it is refused or the connection lost twice, with less and less of it."""
+        refusal: JmsError | None = None
+        for less in (0, *range(WAYS)):
+            connection = self._connected()
+            try:
+                self._send_in_one(connection, [one], less)
+            except (PermanentBrokerError, ConnectionLostError, InDoubtError) as error:
+                refusal = refusal or error
+            else:
+                if less:
+                    self._warn(one[1], refusal)
+                return
+        raise refusal or AssertionError("there is no way to send it")
+
+    def _connected(self) -> JmsConnection:
+        if self._connection is None:
+            self._connection = self._open.enter_context(self._connect())
+        return self._connection
+
+    def _send_in_one(
+        self, connection: JmsConnection, chunk: list[tuple[int, RejectedMessage]], less: int = 0
+    ) -> None:
+        """Send messages in one transaction; after an error the next one has a connection of its own."""
+        try:
+            with connection.session(transacted=True) as session:
+                for number, rejected in chunk:
+                    self._add(session, connection, number, rejected, less)
+                session.commit()
+        except JmsError:
+            self._connection = None
+            self._open.close()
+            raise
+
+    def _add(
+        self,
+        session: JmsSession,
+        connection: JmsConnection,
+        number: int,
+        rejected: RejectedMessage,
+        less: int,
+    ) -> None:
+        """Add a dead letter to a transaction, with as much of the message as the broker takes."""
+        why = Failure(class_names=(rejected.exception_class,), message=rejected.exception_message)
+        ways = letters(
+            rejected.message,
+            self._origin,
+            MessageState(failure=why),
+            max_property_characters=connection.capabilities.max_property_characters,
+            secrets=connection.secrets,
+        )
+        dedup = f"{self._batch_id}/reject/{number}" if connection.capabilities.deduplicating_send else None
+
+        def send(letter: JmsMessage) -> None:
+            session.send(self._target, letter, deduplication_id=dedup)
+
+        refusal = send_first(ways[less:], send)
+        if refusal is not None:
+            self._warn(rejected, refusal)
+
+    def _warn(self, rejected: RejectedMessage, why: Exception | None) -> None:
+        name = rejected.message.message_id
+        _log.warning("Message %s goes to %s without a part: %s", name, self._target, why)

@@ -272,8 +272,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
 
     def _send_dead_letters(self, manifest: Manifest, target: Destination) -> int:
         hook = JmsHook(self.jms_conn_id)
-        with hook.get_conn() as connection:
-            sent = send_dead_letters(connection, manifest, target)
+        sent = send_dead_letters(hook.get_conn, manifest, target)
         note_output(hook, hook.settings(), target)
         self.log.warning("%d messages of batch %s went to %s", sent, manifest.batch_id, target)
         return sent

@@ -21,6 +21,7 @@ from airflow_provider_jmsjca.spark.rejects import RejectedMessage
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
+from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
 from tests.broker.listening import IDLE, activation, bodies, drained, send
 from tests.broker.test_stomp_traps import raw_send
 from tests.servers.broker import Broker
@@ -128,16 +129,67 @@ def test_what_cannot_be_copied_whole_goes_with_a_part_and_those_behind_it_go_on(
     assert bodies(settings, queue_name) == []
 
 
-def test_those_that_a_job_turned_away_go_with_a_part_too(
-    activemq: Broker, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_dead_letter_over_which_the_broker_hangs_up_goes_with_a_part(
+    artemis: Broker, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of them held up all others of its 500."""
-    huge = {"huge": "x" * 10_100}
+    """As where its limits are narrower than this package knows: those behind it go on."""
+    monkeypatch.setattr(ArtemisDialect, "check_headers", lambda *_: None)
+    settings = artemis.settings()
+    send(settings, queue_name, "bad", **{f"p{number}": "x" * 41_000 for number in range(6)})
+    send(settings, queue_name, "good", "good")
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.body == "bad":
+            raise ValueError("no stock" * 2_000)
+
+    listener = activation(settings, queue_name, handle, redelivery_handling="1:move(queue:$.dlq)")
+    counts = listener.run(max_messages=3, run_for=timedelta(seconds=60))
+    assert (counts.committed, counts.moved) == (2, 1)
+    (message,) = drained(settings, f"{queue_name}.dlq")
+    assert str(message.properties[LEFT_OUT]).startswith("shortened: 'p")
+    assert (letter := original_of(message)) is not None
+    assert letter.state.failure is not None
+    assert bodies(settings, queue_name) == []
+
+
+@pytest.mark.parametrize(
+    ("broker", "refused"),
+    [("artemis", "forbidden.queue"), ("rabbitmq", "amq.forbidden")],
+    indirect=["broker"],
+)
+def test_a_dead_letter_that_no_way_helps_holds_up_nobody(
+    broker: Broker, refused: str, queue_name: str
+) -> None:
+    """These brokers close the connection over it: in a serial listener those behind it go on, it stays."""
+    settings = broker.settings()
+    send(settings, queue_name, "bad", "good", "good")
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.body == "bad":
+            raise ValueError("no stock")
+
+    listener = activation(settings, queue_name, handle, redelivery_handling=f"1:20; 2:move(queue:{refused})")
+    counts = listener.run(max_messages=2, run_for=timedelta(seconds=60))
+    assert (counts.committed, counts.moved) == (2, 0)
+    assert bodies(settings, queue_name) == ["bad"]
+
+
+@pytest.mark.parametrize(
+    ("broker", "huge"),
+    [("activemq", {"huge": "x" * 10_100}), ("artemis", {f"huge{at}": "x" * 45_000 for at in range(6)})],
+    indirect=["broker"],
+    ids=["said", "closed"],
+)
+def test_those_that_a_job_turned_away_go_with_a_part_too(
+    broker: Broker, huge: dict[str, str], queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them held up all others of its 500; also where the broker hangs up over it."""
+    monkeypatch.setattr(ArtemisDialect, "check_headers", lambda *_: None)
     rejected = [
         RejectedMessage(
             message=JmsMessage.text(body, huge if body == "bad" else {}),
             exception_class="E",
-            exception_message=f"no row, said {activemq.password}",
+            exception_message=f"no row, said {broker.password}",
         )
         for body in ("a", "bad", "b")
     ]
@@ -146,11 +198,15 @@ def test_those_that_a_job_turned_away_go_with_a_part_too(
     )
     manifest = SimpleNamespace(folder=tmp_path, source=f"queue://{queue_name}", batch_id="b")
     target = Destination.queue(f"{queue_name}.dlq")
-    with JmsConnection(connect(activemq.settings())) as connection:
-        assert send_dead_letters(connection, cast("Manifest", manifest), target) == 3
-    found = drained(activemq.settings(), target.name)
-    assert [message.body for message in found] == ["a", "bad", "b"]
-    assert [message.properties.get(LEFT_OUT) for message in found] == [None, "shortened: 'huge'", None]
+
+    def opened() -> JmsConnection:
+        return JmsConnection(connect(broker.settings()))
+
+    assert send_dead_letters(opened, cast("Manifest", manifest), target) == 3
+    found = drained(broker.settings(), target.name)
+    # Where sends are confirmed one by one, those behind the refused one are there before it.
+    parts = {message.body: str(message.properties.get(LEFT_OUT))[:14] for message in found}
+    assert parts == {"a": "None", "bad": "shortened: 'hu", "b": "None"}
     for message in found:
         letter = original_of(message)
         assert letter is not None

@@ -159,6 +159,7 @@ class MoveMessage:
 
     Attributes:
         redirect: Send it unchanged; otherwise send a copy that says where it came from and why.
+        less: How many of the more faithful ways to make what is sent are passed over (`dead_letter.letters`).
         state: For the copy: count, last exception, rollback data.
 
     Source: J145, J149-J167.
@@ -169,6 +170,7 @@ class MoveMessage:
     targets: tuple[Destination, ...]
     redirect: bool
     state: MessageState
+    less: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

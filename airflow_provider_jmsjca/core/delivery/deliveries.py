@@ -247,7 +247,7 @@ class Deliveries:
                 self._log(
                     LogLevel.ERROR, f"message {message.name} can neither be delivered nor moved: it stays"
                 )
-                self._sightings.move_given_up(message)
+                self._sightings.left(message)
                 self._sightings.given_back([message])
                 self._decide(Leave(delivery=message.delivery))
                 self._completion.leave(unit)
@@ -282,7 +282,7 @@ class Deliveries:
         unit.current = None
         unit.members.append(message)
         message.calls += 1
-        self._sightings.move_given_up(message)
+        self._sightings.delivered(message)
         self._decide(
             Deliver(
                 call=self._completion.call(unit, message, Phase.HANDLING),
@@ -335,7 +335,7 @@ class Deliveries:
             unit, message, decision = self._settling.pop(number)
             messages = [message]
             if isinstance(decision, MoveMessage):
-                self._sightings.move_failed(message)
+                self._sightings.move_failed(message, lost=True)
             self._goes_back(message, decision)
         elif (found := self._units.committing(number)) is not None:
             unit, messages = found, found.members

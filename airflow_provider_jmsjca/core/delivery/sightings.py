@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
 from airflow_provider_jmsjca.core.delivery.units import InHand
@@ -12,6 +12,24 @@ from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import MessageState, RedeliveryTracker
 
 IN_DOUBT_LIMIT = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class MovesInVain:
+    """What became of the moves of one message so far.
+
+    Attributes:
+        failed: How many were refused, or lost with their connection.
+        lost: How many of these were lost with their connection.
+        delivered: The message has been delivered since, for it could not be moved.
+    """
+
+    failed: int = 0
+    lost: int = 0
+    delivered: bool = False
+
+
+_NONE = MovesInVain()
 
 
 class Sightings:
@@ -30,7 +48,7 @@ class Sightings:
         self._tracker = tracker
         self._take_back = take_back
         self._in_doubt: OrderedDict[str, None] = OrderedDict()
-        self._moves_failed: OrderedDict[str, int] = OrderedDict()
+        self._moves_in_vain: OrderedDict[str, MovesInVain] = OrderedDict()
 
     def receive(self, event: MessageArrived) -> InHand:
         """Return the message that arrived; it isn't counted before its turn comes."""
@@ -143,20 +161,25 @@ class Sightings:
         while len(self._in_doubt) > IN_DOUBT_LIMIT:
             self._in_doubt.popitem(last=False)
 
-    def move_failed(self, message: InHand) -> None:
-        """Note that a move of the message failed, or that the connection was lost during it."""
-        self._moves_failed[message.key] = self.moves_failed(message) + 1
-        if len(self._moves_failed) > IN_DOUBT_LIMIT:
-            self._moves_failed.popitem(last=False)
+    def move_failed(self, message: InHand, *, lost: bool) -> None:
+        """Note that a move of the message was refused, or `lost` with its connection."""
+        before = self.moves_in_vain(message)
+        self._moves_in_vain[message.key] = replace(before, failed=before.failed + 1, lost=before.lost + lost)
+        if len(self._moves_in_vain) > IN_DOUBT_LIMIT:
+            self._moves_in_vain.popitem(last=False)
 
-    def moves_failed(self, message: InHand) -> int:
-        """Return how often that was so since it was last delivered or left, whatever the connection."""
-        return self._moves_failed.get(message.key, 0)
+    def moves_in_vain(self, message: InHand) -> MovesInVain:
+        """Return what became of its moves since it was last left, whatever the connection."""
+        return self._moves_in_vain.get(message.key, _NONE)
 
-    def move_given_up(self, message: InHand) -> None:
-        """Note that it is delivered instead, or left where it is: if it comes again, it is tried again."""
-        if self._moves_failed:
-            self._moves_failed.pop(message.key, None)
+    def delivered(self, message: InHand) -> None:
+        """Note that a message is delivered: perhaps because it could not be moved."""
+        if self._moves_in_vain and (before := self._moves_in_vain.get(message.key)) is not None:
+            self._moves_in_vain[message.key] = replace(before, delivered=True)
+
+    def left(self, message: InHand) -> None:
+        """Note that a message is left where it is: if it comes again, its moves count anew."""
+        self._moves_in_vain.pop(message.key, None)
 
     def is_in_doubt(self, message: InHand) -> bool:
         """Say whether an earlier settling of the message has an unknown outcome."""
@@ -167,7 +190,7 @@ class Sightings:
         for message in messages:
             self._tracker.forget(message.key)
             self._in_doubt.pop(message.key, None)
-            self._moves_failed.pop(message.key, None)
+            self._moves_in_vain.pop(message.key, None)
 
 
 def _key(event: MessageArrived) -> str:

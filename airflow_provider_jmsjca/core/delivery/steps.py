@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TypeAlias
 
+from airflow_provider_jmsjca.core.copies.dead_letter import WAYS
 from airflow_provider_jmsjca.core.delivery import decisions
 from airflow_provider_jmsjca.core.delivery.line import Staging
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
@@ -17,8 +18,10 @@ from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import Backoff, Delay, Delete, MessageState, Move
 from airflow_provider_jmsjca.core.redelivery.actions import SLICE
 
-# After so many moves that failed, or were cut off, it is redirected, and after one more delivered.
-_MOVES = 2
+# A connection may be lost by chance: after the first time the same is tried once more, then each time less of
+# the message. When nothing is left to leave out, it is redirected, and after one more loss delivered.
+_BY_CHANCE = 1
+_MOVES = _BY_CHANCE + WAYS
 
 _NAMES = {
     decisions.MoveMessage: "move",
@@ -168,7 +171,9 @@ class TakingOut:
     """Decides how messages are taken out, and what is next when that fails.
 
     Moves that fail are counted over connections, because some brokers close the connection with their
-    refusal, and the message comes anew.
+    refusal, and the message comes anew: what is sent then has less of the message. A message that was
+    delivered because it could not be moved, and fails again, and can't be moved again, stays: those behind it
+    go on.
 
     Attributes:
         under_way: The unit that has the message, the message, and the decision, by the decision's unit.
@@ -194,9 +199,12 @@ class TakingOut:
         """decisions.Park, move or delete a message."""
         state = self.sightings.state(message)
         decision = settling(step, self.units.next_number(), message, state, self.settings)
-        if isinstance(decision, decisions.MoveMessage) and self.settings.move_retries is None:
-            again = self.sightings.moves_failed(message) >= _MOVES
-            decision = replace(decision, redirect=decision.redirect or again)
+        if isinstance(decision, decisions.MoveMessage) and (
+            lost := self.sightings.moves_in_vain(message).lost
+        ):
+            decision = replace(decision, less=min(max(lost - _BY_CHANCE, 0), WAYS - 1))
+            if lost >= _MOVES and self.settings.move_retries is None:
+                decision = replace(decision, redirect=True, less=0)
         self._begin(unit, message, decision)
 
     def _begin(self, unit: Unit, message: InHand, decision: TakeOut) -> None:
@@ -207,12 +215,14 @@ class TakingOut:
     def unless_in_vain(self, move: Transfer, message: InHand, state: MessageState) -> Step:
         """Return the move, or what is next if there were enough of them."""
         retries = self.settings.move_retries
-        failed = self.sightings.moves_failed(message)
-        if failed <= (_MOVES if retries is None else retries):
+        in_vain = self.sightings.moves_in_vain(message)
+        if (in_vain.lost <= _MOVES) if retries is None else (in_vain.failed <= retries):
             return move
         self.warn(message, "no move of it came to a good end; it stays here")
         if retries is not None:
-            message.moves_failed = failed
+            message.moves_failed = in_vain.failed
+        elif in_vain.delivered:
+            return KEEP
         return step_after_failure(message, state, self.settings, self.chance)
 
     def failed(self, unit: Unit, message: InHand, decision: TakeOut, failure: Failure) -> Step | None:
@@ -223,7 +233,9 @@ class TakingOut:
         """
         if isinstance(decision, decisions.MoveMessage) and not decision.redirect:
             self.warn(message, f"it could not be copied ({failure.message}); it is redirected unchanged")
-            self._begin(unit, message, replace(decision, unit=self.units.next_number(), redirect=True))
+            self._begin(
+                unit, message, replace(decision, unit=self.units.next_number(), redirect=True, less=0)
+            )
             return None
         self.warn(message, f"{_NAMES[type(decision)]} failed ({failure.message}); it stays here")
         match decision:
@@ -233,9 +245,12 @@ class TakingOut:
             case decisions.Park(pause=pause):
                 return Pause(pause, park=False)
             case decisions.MoveMessage():
-                self.sightings.move_failed(message)
+                delivered = self.sightings.moves_in_vain(message).delivered
+                self.sightings.move_failed(message, lost=False)
                 if (retries := self.settings.move_retries) is not None:
                     message.moves_failed += 1
                     if message.moves_failed <= retries:
                         return AGAIN
+                elif delivered:
+                    return KEEP
         return step_after_failure(message, self.sightings.state(message), self.settings, self.chance)

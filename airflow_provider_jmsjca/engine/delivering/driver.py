@@ -491,9 +491,14 @@ class Settler:
         if isinstance(decision, Park) and self._shelf is not None and message is not None:
             self._put_in_limbo(intake, decision, received, message, self._shelf)
             return
-        refusal: PermanentBrokerError | None = None
+        refusal: JmsError | None = None
+        ways = range(1)
         # Some brokers refuse a message no sooner than at the commit: less of it may pass.
-        for way in range(WAYS if isinstance(decision, MoveMessage) else 1):
+        if isinstance(decision, MoveMessage):
+            ways = range(decision.less, WAYS)
+            if decision.less:
+                refusal = ConnectionLostError("the connection was lost each time all of it was sent")
+        for way in ways:
             unit = intake.link.connection.unit()
             try:
                 with _rolled_back(unit):

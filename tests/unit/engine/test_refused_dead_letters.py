@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_jmsjca.core.copies.dead_letter import original_of
-from airflow_provider_jmsjca.errors import PermanentBrokerError
+from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.base import Outgoing, UnitOfWork
 from airflow_provider_jmsjca.transports.memory import MemoryConnection
-from tests.unit.engine.listening import MODES, QUICK, Site, every_mode, fail
+from tests.unit.engine.listening import MODES, QUICK, Site, every_mode
 
 LEFT_OUT = "JMS_Sun_JMSJCA_LeftOut"
 
@@ -21,8 +21,11 @@ def site() -> Site:
     return Site()
 
 
-def refusing_at_commit(site: Site, longest: int) -> MemoryConnection:
-    """Return a connection on which a commit with a longer property is refused, and undone."""
+def refusing_at_commit(site: Site, longest: int, *, closing: bool = False) -> MemoryConnection:
+    """Return a connection on which a commit with a longer property is refused, and undone.
+
+    With `closing` the broker ends the connection for it, as Artemis does, and nothing says why.
+    """
 
     class Picky(MemoryConnection):
         def unit(self) -> UnitOfWork:
@@ -40,6 +43,9 @@ def refusing_at_commit(site: Site, longest: int) -> MemoryConnection:
                     len(str(value)) > longest for one in sent for value in one.message.properties.values()
                 ):
                     unit.rollback()
+                    if closing:
+                        self.lose(lost := ConnectionLostError("the broker closed the connection"))
+                        raise InDoubtError(f"during a commit: {lost}")
                     raise PermanentBrokerError("the broker refused a part of the unit: property too long")
                 commit()
 
@@ -50,9 +56,10 @@ def refusing_at_commit(site: Site, longest: int) -> MemoryConnection:
 
 
 @every_mode
+@pytest.mark.parametrize("closing", [False, True], ids=["said", "closed"])
 @pytest.mark.parametrize("length", [9_500, 300_000], ids=["shortened", "left out"])
 def test_a_dead_letter_refused_at_the_commit_goes_with_a_part(
-    site: Site, mode: dict[str, object], length: int
+    site: Site, mode: dict[str, object], length: int, *, closing: bool
 ) -> None:
     """Those behind it go on, and nothing stays; once such a message was tried again for ever."""
     site.send("first")
@@ -65,12 +72,13 @@ def test_a_dead_letter_refused_at_the_commit_goes_with_a_part(
 
     listener = site.activation(
         handle,
-        connect_with=lambda: refusing_at_commit(site, 9_200),
+        connect_with=lambda: refusing_at_commit(site, 9_200, closing=closing),
         redelivery_handling="1:move(queue:dlq)",
         **mode,
     )
     counts = listener.run(idle_for=QUICK, run_for=timedelta(seconds=15))
     assert (counts.committed, counts.moved, counts.failed) == (2, 1, 0)
+    assert (counts.in_doubt > 0) is closing
     (letter,) = site.broker.messages("dlq")
     assert letter.body == "bad"
     assert "huge" in str(letter.properties[LEFT_OUT])
@@ -78,17 +86,29 @@ def test_a_dead_letter_refused_at_the_commit_goes_with_a_part(
     assert site.bodies("orders") == []
 
 
-def test_what_is_refused_in_every_way_stays(site: Site) -> None:
-    """And says why it was refused as it is."""
+@every_mode
+@pytest.mark.parametrize("closing", [False, True], ids=["said", "closed"])
+def test_what_is_refused_in_every_way_stays_and_those_behind_it_go_on(
+    site: Site, mode: dict[str, object], *, closing: bool
+) -> None:
+    """It is delivered once more, as J142 has it, and then left: for ever, it would hold up all others."""
     site.send("bad", p="v")
+    site.send("behind", "last")
+
+    def handle(delivery: object) -> None:
+        if getattr(delivery, "body", None) == "bad":
+            raise ValueError("no stock")
+
     listener = site.activation(
-        fail,
-        connect_with=lambda: refusing_at_commit(site, 0),
-        redelivery_handling="1:move(queue:dlq)",
+        handle,
+        connect_with=lambda: refusing_at_commit(site, 0, closing=closing),
+        redelivery_handling="1:20; 2:move(queue:dlq)",
+        **mode,
     )
-    counts = listener.run(idle_for=QUICK, run_for=timedelta(seconds=2))
-    assert counts.moved == 0
-    assert counts.failed >= 1
+    counts = listener.run(idle_for=QUICK, run_for=timedelta(seconds=20))
+    assert (counts.committed, counts.moved) == (2, 0)
+    # A consumer that promised to settle in order needs another connection for that, and gets it once more.
+    assert site.got.count("bad") in {3, 4}
     assert site.bodies("orders") == ["bad"]
 
 

@@ -39,7 +39,7 @@ FAILURE = Failure(class_names=("shop.Broken", "builtins.Exception"), message="br
 # message would ever be handled.
 LUCK = st.integers(0, 29)
 CHANCE = 0.5
-MOST_MOVES = 2
+MOST_MOVES = 5
 OUTCOMES = ["commit", "commit", "commit", "fail", "lost", "before", "after"]
 FATAL = Failure(class_names=("shop.Fatal", "builtins.Exception"), message="fatal")
 HANDLINGS = [
@@ -183,7 +183,7 @@ class Model(RuleBasedStateMachine):
         self.poison: set[int] = set()
         self.refused: set[int] = set()  # could not be moved or deleted
         self.not_moved: set[int] = set()
-        # By label: moves in a row that were refused, or whose connection was lost. A broker may refuse so.
+        # By label: moves in a row whose connection was lost. A broker may refuse so.
         self.moves_in_vain: Counter[str] = Counter()
         self.waits: dict[int, tuple[timedelta, timedelta]] = {}  # delivery -> so far, still to come
         self.send(e.Start())
@@ -632,7 +632,7 @@ class Model(RuleBasedStateMachine):
     def end_unit(self, number: int, how: str) -> None:
         decision = self.pending.pop(number)
         self.units.pop(number, None)
-        if isinstance(decision, d.MoveMessage) and (number in self.dead or how != "commit"):
+        if isinstance(decision, d.MoveMessage) and (number in self.dead or how not in {"commit", "fail"}):
             self.moves_in_vain[self.ids[decision.delivery].label] += 1
         if number in self.dead:
             self.dead.discard(number)
