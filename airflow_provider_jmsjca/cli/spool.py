@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ from rich.markup import escape
 from airflow_provider_jmsjca.cli.commands import MARKED_UP, one_line_errors
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
+from airflow_provider_jmsjca.spool.files import exists
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
 from airflow_provider_jmsjca.spool.splits import lineage
 from airflow_provider_jmsjca.spool.upkeep import BatchState, adopt, batches, prune, verify
@@ -43,7 +43,7 @@ def show_command(args: argparse.Namespace) -> None:
         **({} if key is None else {"dag": key.dag_id, "run": key.run_id, "task": key.task_id}),
         "fault": verify(batch) or "",
     }
-    if os.path.lexists(batch.folder / MANIFEST):
+    if exists(batch.folder / MANIFEST):
         parts = lineage(Manifest.read(batch.folder / MANIFEST))
         said |= {f"part, rows {rows}": became for rows, became in parts}
     _print(args, ({"name": name, "value": value} for name, value in said.items()))

@@ -21,8 +21,8 @@ from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError, Jm
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.spark.rejects import RejectedMessage, rejected_messages
 from airflow_provider_jmsjca.spool.attempts import DEAD_LETTERED, Done, dead_lettered
+from airflow_provider_jmsjca.spool.files import seal
 from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.sealing import seal
 
 _log = logging.getLogger(__name__)
 _CHUNK = 500

@@ -48,6 +48,7 @@ from airflow_provider_jmsjca.hooks.quantities import count_faults, seconds_fault
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.hooks.spool import known_with, reference_retention, spool_path, task_key
 from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timed_out
+from airflow_provider_jmsjca.spool.files import Place, exists
 from airflow_provider_jmsjca.spool.manifest import PRUNED, Manifest
 from airflow_provider_jmsjca.spool.references import seal_message, sweep
 from airflow_provider_jmsjca.spool.rows import manifest_messages
@@ -370,7 +371,7 @@ class JmsSensor(BaseSensorOperator):
                 self.log.info("Look at %s: %s", source.queue, result)
         if manifest is None:
             return _Found(left=left)
-        if (manifest.folder / PRUNED).exists():
+        if exists(manifest.folder / PRUNED):
             raise ConfigurationError(
                 f"batch {batch_id}: this task's messages were removed from the spool, and a cleared task "
                 "takes no others; expected another DAG run"
@@ -380,14 +381,14 @@ class JmsSensor(BaseSensorOperator):
             raise self._failure(messages, source.queue, f"; it is kept in {manifest.uri}")
         return _Found(value=self._value(manifest, messages, spool))
 
-    def _value(self, manifest: Manifest, messages: Sequence[JmsMessage], spool: Path) -> dict[str, Any]:
+    def _value(self, manifest: Manifest, messages: Sequence[JmsMessage], spool: Place) -> dict[str, Any]:
         contents = [self._content(message, manifest, spool) for message in messages]
         if any("reference" in content for content in contents):
             sweep(spool, reference_retention())
         named = {"batch_id": manifest.batch_id, "manifest": manifest.uri, "destination": manifest.source}
         return batch_event(self.jms_conn_id, contents) | named
 
-    def _content(self, message: JmsMessage, manifest: Manifest, spool: Path) -> dict[str, Any]:
+    def _content(self, message: JmsMessage, manifest: Manifest, spool: Place) -> dict[str, Any]:
         source = Destination.from_header(manifest.source)
         how = fit(message, self.max_body_bytes, Payload.MESSAGE)
         if how is Fit.WHOLE:
@@ -400,7 +401,7 @@ class JmsSensor(BaseSensorOperator):
         self, source: _Source, folder: Path, open_batch: Callable[[], SpoolBatch], what: ClaimSpec
     ) -> Manifest | None:
         """Return the batch that this or an earlier attempt has claimed, finished; `None` if there is none."""
-        if not folder.exists():
+        if not exists(folder):
             return None
         with open_batch() as batch:
             if batch.rows == 0:

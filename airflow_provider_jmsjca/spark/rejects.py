@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -25,15 +22,20 @@ import pyarrow.parquet as pq
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError, SpoolError
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, check_fence, committing
+from airflow_provider_jmsjca.spool.files import (
+    Entry,
+    Place,
+    digest_of,
+    give_name,
+    make_folder,
+    open_file,
+    remove_folder,
+    remove_folders,
+    synchronize_folder,
+    walk,
+)
 from airflow_provider_jmsjca.spool.manifest import Manifest, path_for_spark
 from airflow_provider_jmsjca.spool.rows import table_to_messages
-from airflow_provider_jmsjca.spool.sealing import (
-    FILE_MODE,
-    digest_of,
-    make_folder,
-    open_plain,
-    synchronize_folder,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -102,12 +104,11 @@ def write_rejects(
     try:
         with committing(folder):
             check_fence(folder, fence)
-            for leftover in folder.glob(f"{_ASIDE}*"):
-                shutil.rmtree(leftover)
+            remove_folders(folder, _ASIDE)
             make_folder(aside)
         try:
             _write_aside(df, manifest, aside / "parts", before)
-            written = [path for path in (aside / "parts").rglob("*.json") if path.stat().st_size]
+            written = [file.place for file in _parts(aside / "parts") if file.size]
             with committing(folder):
                 check_fence(folder, fence)
                 return tuple(
@@ -115,13 +116,13 @@ def write_rejects(
                     for number, part in enumerate(sorted(written, key=_segment_of), start=len(before))
                 )
         finally:
-            shutil.rmtree(aside, ignore_errors=True)  # a newer attempt may have removed it
+            remove_folder(aside)  # a newer attempt may have removed it
             synchronize_folder(folder)
     except OSError as error:
         raise SpoolError(f"{folder}: rejects can't be written: {error.strerror or error}") from error
 
 
-def _write_aside(df: DataFrame, manifest: Manifest, place: Path, before: Sequence[RejectsFile]) -> None:
+def _write_aside(df: DataFrame, manifest: Manifest, place: Place, before: Sequence[RejectsFile]) -> None:
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
     rows = [0] * (1 + max((segment.number for segment in manifest.segments), default=0))
@@ -156,8 +157,10 @@ def _write_aside(df: DataFrame, manifest: Manifest, place: Path, before: Sequenc
         .write.partitionBy(_FOLDER_COLUMN)
         .json(path_for_spark(place), compression="none", lineSep="\n", ignoreNullFields=False)
     )
-    for part in place.glob(f"{_FOLDER_COLUMN}={_FOREIGN}/*.json"):
-        with part.open("rb") as lines:
+    for part, *_ in _parts(place):
+        if part.parent.name != f"{_FOLDER_COLUMN}={_FOREIGN}":
+            continue
+        with open_file(part) as lines:
             row = json.loads(next(lines))
         raise ConfigurationError(
             f"reject: segment {row['segment']} position {row['position']} is no message of batch "
@@ -165,23 +168,23 @@ def _write_aside(df: DataFrame, manifest: Manifest, place: Path, before: Sequenc
         )
 
 
-def _segment_of(part: Path) -> tuple[int, str]:
+def _parts(folder: Place) -> list[Entry]:
+    return [file for file in walk(folder) if file.place.name.endswith(".json")]
+
+
+def _segment_of(part: Place) -> tuple[int, str]:
     return int(part.parent.name.removeprefix(f"{_FOLDER_COLUMN}=")), part.name
 
 
-def _seal(part: Path, path: Path) -> RejectsFile:
+def _seal(part: Place, path: Place) -> RejectsFile:
     """Give a file that an executor wrote its name in the batch's folder."""
     rows, digest = 0, hashlib.sha256()
-    with os.fdopen(open_plain(part), "rb") as file:
-        os.fchmod(file.fileno(), FILE_MODE)
+    with open_file(part) as file:
         for line in file:
             digest.update(line)
             rows += 1
-        os.fsync(file.fileno())
-    try:
-        os.link(part, path)
-    except FileExistsError:
-        raise SpoolError(f"{path}: there already: two jobs run as one attempt") from None
+    if not give_name(part, path):
+        raise SpoolError(f"{path}: there already: two jobs run as one attempt")
     return RejectsFile(file=path.name, rows=rows, sha256=digest.hexdigest())
 
 
@@ -211,11 +214,11 @@ def rejected_messages(manifest: Manifest) -> Iterator[RejectedMessage]:
         yield from _messages(manifest, number, wanted)
 
 
-def _verified(folder: Path, file: RejectsFile) -> set[int]:
+def _verified(folder: Place, file: RejectsFile) -> set[int]:
     """Check a file, and return the segments it names; after this it is read piece by piece."""
     path = folder / file.file
     try:
-        with os.fdopen(open_plain(path), "rb") as content:
+        with open_file(path) as content:
             digest = digest_of(content)
     except OSError as error:
         raise SpoolError(f"{path}: can't be read: {error.strerror or error}") from error
@@ -224,10 +227,10 @@ def _verified(folder: Path, file: RejectsFile) -> set[int]:
     return {reject.segment for reject in _read(folder, file)}
 
 
-def _read(folder: Path, file: RejectsFile) -> Iterator[Reject]:
+def _read(folder: Place, file: RejectsFile) -> Iterator[Reject]:
     path = folder / file.file
     try:
-        with os.fdopen(open_plain(path), "rb") as content:
+        with open_file(path) as content:
             for line in content:
                 yield _reject(json.loads(line))
     except OSError as error:
@@ -256,7 +259,7 @@ def _messages(manifest: Manifest, number: int, wanted: dict[int, Reject]) -> Ite
     positions = sorted(wanted)
     try:
         with (
-            os.fdopen(open_plain(manifest.folder / segment.file), "rb") as plain,
+            open_file(manifest.folder / segment.file) as plain,
             pq.ParquetFile(plain, page_checksum_verification=True) as file,
         ):
             table = file.read().take(pa.array(positions, pa.int64()))

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from airflow_provider_jmsjca.errors import FencedError, SpoolError
-from airflow_provider_jmsjca.spool.sealing import numbered, open_plain, read_document, seal
+from airflow_provider_jmsjca.spool.files import Place, numbered, read_document, seal
+from airflow_provider_jmsjca.spool.files.posix import open_plain
 
 DONE: Final = "_DONE"
 COMMIT_LOCK: Final = "commit.lock"
@@ -35,7 +36,7 @@ _REJECTS_FILE = re.compile(r"rejects-[0-9]{6,20}-[0-9]{6,20}\.jsonl")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def take_fence(folder: Path) -> int:
+def take_fence(folder: Place) -> int:
     """Begin an attempt: return a number higher than any before, which shuts out the attempts before.
 
     Guarantee: once it has returned, no older attempt puts anything into a table by renaming (see `tables`).
@@ -54,7 +55,7 @@ def take_fence(folder: Path) -> int:
 
 
 @contextmanager
-def committing(folder: Path, timeout: float = 60.0) -> Iterator[None]:
+def committing(folder: Place, timeout: float = 60.0) -> Iterator[None]:
     """Keep other attempts from committing or beginning meanwhile; for renames, not for long work.
 
     Args:
@@ -70,6 +71,19 @@ def committing(folder: Path, timeout: float = 60.0) -> Iterator[None]:
             yield
     except OSError as error:
         raise SpoolError(f"{path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def committing_as(folder: Place, fence: int) -> Iterator[None]:
+    """As `committing`, for an attempt that must be the newest.
+
+    Raises:
+        FencedError: A newer attempt has begun.
+        SpoolError: As `committing`.
+    """
+    with committing(folder):
+        check_fence(folder, fence)
+        yield
 
 
 @contextmanager
@@ -102,7 +116,7 @@ def locked(descriptor: int, path: Path, timeout: float) -> Iterator[None]:
         os.close(descriptor)
 
 
-def current_fence(folder: Path) -> int:
+def current_fence(folder: Place) -> int:
     """Return the number of the newest attempt; 0 if there was none.
 
     Raises:
@@ -115,7 +129,7 @@ def current_fence(folder: Path) -> int:
     return fences[-1][0] if fences else 0
 
 
-def dead_lettered(folder: Path) -> int:
+def dead_lettered(folder: Place) -> int:
     """Return how many of a batch's rejects have been sent to the dead-letter destination.
 
     Raises:
@@ -125,7 +139,7 @@ def dead_lettered(folder: Path) -> int:
     return marks[-1][0] if marks else 0
 
 
-def check_fence(folder: Path, fence: int) -> None:
+def check_fence(folder: Place, fence: int) -> None:
     """Refuse to go on if this isn't the newest attempt.
 
     Raises:
@@ -184,12 +198,12 @@ class Done:
     rejects: tuple[RejectsFile, ...]
     finished: str
 
-    def create(self, folder: Path) -> bool:
+    def create(self, folder: Place) -> bool:
         """Seal the report; `False` if another attempt did it first."""
         return seal(folder / DONE, json.dumps(asdict(self), indent=2, sort_keys=True).encode() + b"\n")
 
     @classmethod
-    def read(cls, folder: Path) -> Done | None:
+    def read(cls, folder: Place) -> Done | None:
         """Return the report of a batch, or `None` if it isn't done.
 
         Raises:

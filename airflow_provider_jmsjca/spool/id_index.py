@@ -18,30 +18,34 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import time
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_jmsjca.errors import SpoolError
-from airflow_provider_jmsjca.spool.known_ids import SEGMENT_STEM, Horizon, activation_of, read_ids
-from airflow_provider_jmsjca.spool.manifest import MANIFEST
-from airflow_provider_jmsjca.spool.sealing import (
-    FILE_MODE,
+from airflow_provider_jmsjca.spool.files import (
+    Place,
+    add_mark,
+    entries,
+    entry_of,
+    exists,
     make_folder,
+    names_in,
     numbered,
-    read_plain,
+    read_file,
+    remove,
     seal,
     synchronize_folder,
 )
+from airflow_provider_jmsjca.spool.known_ids import SEGMENT_STEM, Horizon, activation_of, read_ids
+from airflow_provider_jmsjca.spool.manifest import MANIFEST
 
 INDEX_FOLDER: Final = ".known"
 _log = logging.getLogger(__name__)
@@ -132,7 +136,7 @@ class IdIndex:
 
     def __init__(
         self,
-        spool: Path,
+        spool: Place,
         activation: str,
         batch_id: str,
         horizon: Horizon | None = None,
@@ -145,7 +149,7 @@ class IdIndex:
         self._now = clock
         digest = hashlib.sha256(activation.encode("utf-8", "surrogatepass")).hexdigest()
         self._folder = spool / INDEX_FOLDER / digest[:32]
-        self._marker: Path | None = None
+        self._marker: Place | None = None
         self._found: _Lookup | None = None
 
     def register(self) -> None:
@@ -167,7 +171,7 @@ class IdIndex:
     def strike_off(self) -> None:
         """Take back what `register` said; for a batch that is removed without messages."""
         if self._marker is not None:
-            self._marker.unlink(missing_ok=True)
+            remove(self._marker)
 
     def batches(self) -> list[str]:
         """Return the other batches that aren't wholly in the index: all unfinished ones, a few finished."""
@@ -178,7 +182,7 @@ class IdIndex:
         except OSError as error:
             raise self._refusal(error) from error
 
-    def find(self, key: str) -> Sequence[Path]:
+    def find(self, key: str) -> Sequence[Place]:
         """Return the segments that hold a message with this key (`known_ids.message_key`).
 
         One in a great many is returned by mistake, for it is hashes that are compared. A segment may have
@@ -198,19 +202,18 @@ class IdIndex:
 
     # --- Registered batches -----------------------------------------------------------------------------
 
-    def _register(self, batch_id: str) -> Path:
+    def _register(self, batch_id: str) -> Place:
         # Each opener has a mark of its own: whoever removes one never removes another's.
         path = self._folder / f"{_OPEN}{uuid.uuid4().hex}-{batch_id}"
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
-        synchronize_folder(self._folder)
+        add_mark(path)
         return path
 
-    def _registered(self) -> list[tuple[Path, str]]:
+    def _registered(self) -> list[tuple[Place, str]]:
         start = len(_OPEN) + _RANDOM_DIGITS + 1
         return [
-            (path, path.name[start:])
-            for path in self._folder.iterdir()
-            if path.name.startswith(_OPEN) and len(path.name) > start
+            (self._folder / name, name[start:])
+            for name in names_in(self._folder)
+            if name.startswith(_OPEN) and len(name) > start
         ]
 
     # --- The index --------------------------------------------------------------------------------------
@@ -220,14 +223,14 @@ class IdIndex:
         index = self._newest()
         if index is None or not _covers(index.horizon, self._horizon):
             index = self._from_all_batches(index)
-        finished: list[Path] = []
+        finished: list[Place] = []
         fresh = self._unknown(index, finished)
         if fresh or finished:
             index = self._extended(index, fresh, index.horizon)
             self._seal(index, finished)
         self._found = _Lookup(index, self._horizon, self._now())
 
-    def _unknown(self, index: _Index, finished: list[Path]) -> list[_Indexed]:
+    def _unknown(self, index: _Index, finished: list[Place]) -> list[_Indexed]:
         """Return segments of registered batches that the index hasn't; name the marks nobody needs then."""
         known = set(index.names)
         oldest = max(index.dropped + 1, _oldest(index.horizon, self._now()))
@@ -236,7 +239,7 @@ class IdIndex:
             if batch_id == self._batch_id:
                 continue
             folder = self._spool / batch_id
-            complete = os.path.lexists(folder / MANIFEST)  # looked for first: later, nothing is added
+            complete = exists(folder / MANIFEST)  # looked for first: later, nothing is added
             try:
                 segments = [] if folder.is_symlink() else numbered(folder, SEGMENT_STEM)
             except (FileNotFoundError, NotADirectoryError):
@@ -256,7 +259,7 @@ class IdIndex:
                 return None
             number, path = there[-1]
             try:
-                return _parsed(number, read_plain(path), self._activation)
+                return _parsed(number, read_file(path), self._activation)
             except FileNotFoundError:
                 continue  # the next one has taken its place
             except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
@@ -270,18 +273,12 @@ class IdIndex:
         number = before.number if before else there[-1][0] if there else 0
         registered = {batch_id for _, batch_id in self._registered()}
         segments: list[_Indexed] = []
-        with os.scandir(self._spool) as entries:
-            folders = sorted(
-                Path(entry.path)
-                for entry in entries
-                if entry.name != self._batch_id
-                and not entry.name.startswith(".")
-                and entry.is_dir(follow_symlinks=False)
-            )
-        for folder in folders:
+        for folder, *_, is_folder in entries(self._spool):
+            if not is_folder or folder.name == self._batch_id or folder.name.startswith("."):
+                continue
             if activation_of(folder) != self._activation:
                 continue
-            if not os.path.lexists(folder / MANIFEST) and folder.name not in registered:
+            if not exists(folder / MANIFEST) and folder.name not in registered:
                 self._register(folder.name)
             segments += [_unread(path) for _, path in numbered(folder, SEGMENT_STEM)]
         horizon = _wider(_LEAST, self._horizon)
@@ -344,7 +341,7 @@ class IdIndex:
             dropped=dropped,
         )
 
-    def _seal(self, index: _Index, finished: Iterable[Path]) -> None:
+    def _seal(self, index: _Index, finished: Iterable[Place]) -> None:
         """Make the index the newest one on disk, and remove what it stands for.
 
         Another process may have been quicker; then what is registered stays so.
@@ -356,10 +353,10 @@ class IdIndex:
         if there[-1][0] != index.number:
             return  # the name was free again: a newer index, without what is in ours, has taken its place
         for marker in finished:
-            marker.unlink(missing_ok=True)
+            remove(marker)
         for number, old in there:
             if number < index.number:
-                old.unlink(missing_ok=True)
+                remove(old)
 
 
 class _Lookup:
@@ -423,11 +420,11 @@ def _parsed(number: int, content: bytes, activation: str) -> _Index:
     )
 
 
-def _unread(path: Path) -> _Indexed:
-    return _Indexed(_name(path), path.stat().st_mtime_ns, -1)
+def _unread(path: Place) -> _Indexed:
+    return _Indexed(_name(path), entry_of(path).modified, -1)
 
 
-def _name(path: Path) -> str:
+def _name(path: Place) -> str:
     return f"{path.parent.name}/{path.name}"
 
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.core.message.identity import Identity, identity
 from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.spool.files import Place, open_file, read_document
 from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA, REASON_PROPERTY
-from airflow_provider_jmsjca.spool.sealing import open_plain, read_document
 
 _log = logging.getLogger(__name__)
 BATCH = "batch.json"
@@ -40,7 +38,7 @@ class Horizon:
     age: timedelta = timedelta(days=7)
 
 
-def read_ids(segment: Path) -> list[str]:
+def read_ids(segment: Place) -> list[str]:
     """Return the keys (see `message_key`) of the messages in a segment; messages without id have none.
 
     Raises:
@@ -56,7 +54,7 @@ def read_ids(segment: Path) -> list[str]:
         ) from error
 
 
-def count_rows(segment: Path) -> int:
+def count_rows(segment: Place) -> int:
     """Return how many messages a segment holds.
 
     Raises:
@@ -70,9 +68,9 @@ def count_rows(segment: Path) -> int:
 
 
 @contextmanager
-def _reading(segment: Path) -> Iterator[pq.ParquetFile]:
+def _reading(segment: Place) -> Iterator[pq.ParquetFile]:
     with (
-        os.fdopen(open_plain(segment), "rb") as plain,
+        open_file(segment) as plain,
         pq.ParquetFile(plain, page_checksum_verification=True) as file,
     ):
         if not file.schema_arrow.equals(MESSAGE_SCHEMA):
@@ -80,7 +78,7 @@ def _reading(segment: Path) -> Iterator[pq.ParquetFile]:
         yield file
 
 
-def read_identities(segment: Path) -> Iterator[Identity]:
+def read_identities(segment: Place) -> Iterator[Identity]:
     """Yield what tells the messages in a segment from others; those without id are left out.
 
     Every segment ever sealed has the columns that this takes.
@@ -121,7 +119,7 @@ def message_key(message_id: str, destination: str | None) -> str:
     return f"{message_id} {destination or ''}"
 
 
-def activation_of(folder: Path) -> str | None:
+def activation_of(folder: Place) -> str | None:
     """Return which activation a batch was collected for; `None`, after a warning, if that can't be read."""
     try:
         document = read_document(folder / BATCH)

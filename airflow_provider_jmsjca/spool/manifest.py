@@ -7,16 +7,17 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.spool.files import Place, digest_of, exists, open_file, read_document
 from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, MESSAGE_SCHEMA, SCHEMA_VERSION
-from airflow_provider_jmsjca.spool.sealing import digest_of, open_plain, read_document
 
 MANIFEST: Final = "manifest.json"
 PRUNED: Final = "pruned"
@@ -61,7 +62,7 @@ class Manifest:
         rows: Messages in all segments.
     """
 
-    folder: Path
+    folder: Place
     batch_id: str
     source: str
     activation: str
@@ -72,7 +73,7 @@ class Manifest:
     schema_version: int = SCHEMA_VERSION
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Place:
         """The manifest's own path."""
         return self.folder / MANIFEST
 
@@ -81,7 +82,7 @@ class Manifest:
         """The manifest's URI: all that travels through XCom."""
         return path_to_uri(self.path)
 
-    def segment_paths(self) -> list[Path]:
+    def segment_paths(self) -> list[Place]:
         """Return the paths of the segments in their order."""
         return [self.folder / segment.file for segment in self.segments]
 
@@ -92,7 +93,7 @@ class Manifest:
         return json.dumps(content, indent=2, sort_keys=True).encode() + b"\n"
 
     @classmethod
-    def read(cls, location: str | Path) -> Manifest:
+    def read(cls, location: str | Place) -> Manifest:
         """Read a manifest by its path or `file:` URI.
 
         Raises:
@@ -119,7 +120,7 @@ class Manifest:
             SpoolError: What is wrong with which file, what was expected and what was found; or the batch was
                 pruned.
         """
-        if os.path.lexists(self.folder / PRUNED):
+        if exists(self.folder / PRUNED):
             raise SpoolError(f"{self.folder}: the batch was pruned, its messages are gone")
         faults = [fault for segment in self.segments for fault in self._segment_faults(segment)]
         if faults:
@@ -128,8 +129,8 @@ class Manifest:
     def _segment_faults(self, segment: Segment) -> list[str]:
         path = self.folder / segment.file
         try:
-            with os.fdopen(open_plain(path), "rb") as file:
-                size = os.fstat(file.fileno()).st_size
+            with open_file(path) as file:
+                size = file.seek(0, os.SEEK_END)
                 if size != segment.bytes:
                     return [f"{path}: expected {segment.bytes} bytes, found {size}"]
                 digest = digest_of(file)
@@ -140,7 +141,7 @@ class Manifest:
             return [f"{path}: can't be read: {error.strerror or error}"]
 
 
-def segment_faults(path: Path, file: BinaryIO, *, rows: int | None = None) -> list[str]:
+def segment_faults(path: Place, file: BufferedIOBase, *, rows: int | None = None) -> list[str]:
     """Return what is wrong with a segment's footer: schema or, if given, the number of rows."""
     try:
         with pq.ParquetFile(file) as parquet:
@@ -210,12 +211,12 @@ def _field_faults(place: str, found: dict[str, Any], fields: Mapping[str, type])
     return faults
 
 
-def path_to_uri(path: Path) -> str:
+def path_to_uri(path: Place) -> str:
     """Return the `file:` URI of a path."""
     return "file://" + quote(str(path.absolute()))
 
 
-def path_for_spark(path: Path) -> str:
+def path_for_spark(path: Place) -> str:
     """Return what Spark's writers want for a path on a file system.
 
     Hadoop reads it as it stands: in a proper URI, `%20` would be a part of the name.
@@ -223,12 +224,12 @@ def path_for_spark(path: Path) -> str:
     return f"file://{path.absolute()}"
 
 
-def pattern_for_spark(path: Path) -> str:
+def pattern_for_spark(path: Place) -> str:
     """Return what Spark's readers want for just this path, in which `*`, `[` and the like mean themselves."""
     return re.sub(r"[*?\[\]{}\\]", r"\\\g<0>", path_for_spark(path))
 
 
-def uri_to_path(location: str) -> Path:
+def uri_to_path(location: str) -> Place:
     """Return the path that a `file:` URI or a plain absolute path names.
 
     Raises:

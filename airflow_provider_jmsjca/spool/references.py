@@ -9,29 +9,39 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import re
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
+from airflow_provider_jmsjca.spool.files import (
+    Entry,
+    Place,
+    exists,
+    make_folder,
+    open_file,
+    remove,
+    renew,
+    seal,
+    walk,
+)
+from airflow_provider_jmsjca.spool.files.posix import TEMPORARY_PREFIX
 from airflow_provider_jmsjca.spool.manifest import path_to_uri, uri_to_path
-from airflow_provider_jmsjca.spool.sealing import TEMPORARY_PREFIX, make_folder, open_plain, seal
 
 FOLDER: Final = ".events"
 """The folder below the spool; it begins with a dot, so that nobody takes it for a batch."""
 _SHARDS: Final = 2
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LONGEST_UNFINISHED = timedelta(days=1)
+_NANOSECONDS: Final = 1_000_000_000
 
 _log = logging.getLogger(__name__)
 
 
-def seal_message(spool: Path, message: JmsMessage) -> dict[str, Any]:
+def seal_message(spool: Place, message: JmsMessage) -> dict[str, Any]:
     """Put a whole message into the spool, and return what refers to it.
 
     Guarantee: when it returns, the file survives a crash of the machine. Sealed again, the same message is
@@ -55,7 +65,7 @@ def seal_message(spool: Path, message: JmsMessage) -> dict[str, Any]:
         for each in (spool, folder.parent, folder):
             make_folder(each)
         if not seal(path, content):
-            os.utime(path, follow_symlinks=False)
+            renew(path, content)
     except OSError as error:
         raise SpoolError(f"{path}: can't be written: {error.strerror or error}") from error
     return {"uri": path_to_uri(path), "sha256": digest, "bytes": len(content)}
@@ -78,7 +88,7 @@ def read_message(reference: Mapping[str, Any]) -> JmsMessage:
     if not _DIGEST.fullmatch(digest) or path.name != f"{digest}.json" or path.parent.parent.name != FOLDER:
         raise ConfigurationError(f"reference: {uri!r} is no message in a spool")
     try:
-        with os.fdopen(open_plain(path), "rb") as file:
+        with open_file(path) as file:
             content = file.read(size + 1)
     except FileNotFoundError as error:
         raise SpoolError(
@@ -93,7 +103,7 @@ def read_message(reference: Mapping[str, Any]) -> JmsMessage:
     return JmsMessage.from_json(json.loads(content))
 
 
-def sweep(spool: Path, retention: timedelta) -> int:
+def sweep(spool: Place, retention: timedelta) -> int:
     """Delete the messages that were sealed longer ago than the retention, and return how many.
 
     What crashed writers left is deleted after a day. Several may sweep at once. What can't be deleted is
@@ -105,16 +115,21 @@ def sweep(spool: Path, retention: timedelta) -> int:
     """
     deleted = 0
     now = time.time()
-    for path in (spool / FOLDER).glob("*/*"):
+    for path, _, modified, is_folder in _messages(spool):
+        if is_folder:
+            continue
         kept = min(retention, _LONGEST_UNFINISHED) if path.name.startswith(TEMPORARY_PREFIX) else retention
         try:
-            if now - path.lstat().st_mtime > kept.total_seconds():
-                path.unlink()
+            if now - modified / _NANOSECONDS > kept.total_seconds():
+                remove(path)
                 deleted += 1
-        except FileNotFoundError:
-            continue
         except OSError as error:
             _log.warning("%s can't be deleted: %s", path, error)
     if deleted:
         _log.info("%d messages of events older than %s were deleted from %s", deleted, retention, spool)
     return deleted
+
+
+def _messages(spool: Place) -> list[Entry]:
+    folder = spool / FOLDER
+    return walk(folder) if exists(folder) else []

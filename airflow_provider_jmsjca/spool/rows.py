@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -27,6 +26,7 @@ from airflow_provider_jmsjca.core.message import (
 from airflow_provider_jmsjca.core.message.identity import Identity
 from airflow_provider_jmsjca.core.message.value_types import inferred_type
 from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.spool.files import open_file
 from airflow_provider_jmsjca.spool.known_ids import table_identities
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.schema import (
@@ -37,7 +37,6 @@ from airflow_provider_jmsjca.spool.schema import (
     TIMESTAMP,
     UNDECODABLE,
 )
-from airflow_provider_jmsjca.spool.sealing import open_plain
 
 
 def encode_body(message: JmsMessage) -> bytes | None:
@@ -143,7 +142,7 @@ def manifest_messages(manifest: Manifest) -> Iterator[StoredMessage]:
     for path in manifest.segment_paths():
         try:
             with (
-                os.fdopen(open_plain(path), "rb") as plain,
+                open_file(path) as plain,
                 pq.ParquetFile(plain, page_checksum_verification=True) as file,
             ):
                 for group in range(file.num_row_groups):

@@ -14,32 +14,33 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.errors import SpoolError
-from airflow_provider_jmsjca.spool.attempts import Done, check_fence, committing
+from airflow_provider_jmsjca.spool.attempts import Done, committing_as
 from airflow_provider_jmsjca.spool.batch_id import MAX_LENGTH
-from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, Segment
-from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA
-from airflow_provider_jmsjca.spool.sealing import (
-    Staged,
-    make_folder,
+from airflow_provider_jmsjca.spool.files import (
+    Place,
+    build_folder,
+    digest_of,
+    exists,
+    is_folder,
+    names_in,
     numbered,
-    open_plain,
+    open_file,
     read_document,
     seal,
-    synchronize_folder,
-    synchronize_tree,
+    stage,
 )
+from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, Segment
+from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA
 from airflow_provider_jmsjca.spool.spool import segment_metadata
 
 SPLITS: Final = "splits"
@@ -77,7 +78,7 @@ class DataFailure:
     exception_message: str
     stored: tuple[str, ...] = ()
 
-    def record(self, folder: Path, fence: int) -> None:
+    def record(self, folder: Place, fence: int) -> None:
         """Note it for an attempt at the batch in a folder, once.
 
         Raises:
@@ -87,7 +88,7 @@ class DataFailure:
         seal(folder / f"{_FAILED}-{fence:06d}.json", json.dumps(content).encode() + b"\n")
 
     @classmethod
-    def read(cls, folder: Path) -> dict[int, DataFailure]:
+    def read(cls, folder: Place) -> dict[int, DataFailure]:
         """Return the failures of a batch's attempts by their fence.
 
         Raises:
@@ -114,19 +115,24 @@ def all_rows(manifest: Manifest) -> Rows:
     return Rows(0, manifest.rows - 1)
 
 
-def part_folder(manifest: Manifest, rows: Rows) -> Path:
+def part_folder(manifest: Manifest, rows: Rows) -> Place:
     """Return the folder of a part; that of the batch for all of its rows."""
     return manifest.folder if rows == all_rows(manifest) else manifest.folder / SPLITS / str(rows)
 
 
-def parts(folder: Path) -> list[tuple[Rows, Path]]:
+def was_split(manifest: Manifest, rows: Rows) -> bool:
+    """Tell whether a part, or the whole batch, was split: one of its halves is there."""
+    return any(exists(part_folder(manifest, half) / MANIFEST) for half in rows.halves())
+
+
+def parts(folder: Place) -> list[tuple[Rows, Place]]:
     """Return the parts of the batch in a folder, in the order of their rows, the larger first."""
     found = []
-    if (folder / SPLITS).is_dir():
-        for path in (folder / SPLITS).iterdir():
-            first, dash, last = path.name.partition("-")
-            if dash and first.isdecimal() and last.isdecimal() and os.path.lexists(path / MANIFEST):
-                found.append((Rows(int(first), int(last)), path))
+    if is_folder(folder / SPLITS):
+        for name in names_in(folder / SPLITS):
+            first, dash, last = name.partition("-")
+            if dash and first.isdecimal() and last.isdecimal() and exists(folder / SPLITS / name / MANIFEST):
+                found.append((Rows(int(first), int(last)), folder / SPLITS / name))
     return sorted(found, key=lambda part: (part[0].first, -part[0].last))
 
 
@@ -143,7 +149,7 @@ def lineage(manifest: Manifest) -> list[tuple[str, str]]:
         failures = DataFailure.read(folder)
         if Done.read(folder) is not None:
             text = "stored"
-        elif any(part_folder(manifest, half).exists() for half in rows.halves() if half != rows):
+        elif rows.first < rows.last and was_split(manifest, rows):
             text = "split"
         elif failures:
             last = failures[max(failures)]
@@ -164,26 +170,17 @@ def make_part(manifest: Manifest, rows: Rows, fence: int) -> Manifest:
         SpoolError: The operating system refused, or a segment of the batch is damaged.
     """
     folder = part_folder(manifest, rows)
-    if not os.path.lexists(folder / MANIFEST):
-        aside = folder.with_name(f".making-{uuid.uuid4().hex}")
+    if not exists(folder / MANIFEST):
         try:
-            make_folder(folder.parent)
-            make_folder(aside)
-            _fill(manifest, rows, aside)
-            synchronize_tree(aside)
-            with committing(manifest.folder):
-                check_fence(manifest.folder, fence)
-                if not folder.exists():
-                    aside.rename(folder)
-                    synchronize_folder(folder.parent)
+            build_folder(
+                folder, partial(_fill, manifest, rows), partial(committing_as, manifest.folder, fence)
+            )
         except (OSError, pa.ArrowException) as error:
             raise SpoolError(f"{folder}: can't be made: {error}") from error
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
     return Manifest.read(folder / MANIFEST)
 
 
-def _fill(manifest: Manifest, rows: Rows, folder: Path) -> None:
+def _fill(manifest: Manifest, rows: Rows, folder: Place) -> None:
     batch_id = f"{manifest.batch_id}~~rows-{rows}"
     if len(batch_id) > MAX_LENGTH:
         batch_id = f"{sha256(manifest.batch_id.encode()).hexdigest()[:32]}~~rows-{rows}"
@@ -191,7 +188,7 @@ def _fill(manifest: Manifest, rows: Rows, folder: Path) -> None:
     for source, start, stop in _places(manifest, rows):
         number = len(segments)
         path = folder / f"segment-{number:06d}.parquet"
-        with os.fdopen(open_plain(manifest.folder / source.file), "rb") as plain, Staged(path) as staged:
+        with open_file(manifest.folder / source.file) as plain, stage(path) as staged:
             schema = MESSAGE_SCHEMA.with_metadata(segment_metadata(batch_id, number))
             with pq.ParquetFile(plain, page_checksum_verification=True) as file:
                 writer = pq.ParquetWriter(staged, schema, compression="zstd", write_page_checksum=True)
@@ -205,8 +202,12 @@ def _fill(manifest: Manifest, rows: Rows, folder: Path) -> None:
                         written += end - begin
                     at += length
                 writer.close()
-            staged.seal()
-            segments.append(Segment(file=path.name, rows=written, bytes=staged.size, sha256=staged.sha256))
+            if staged.seal():
+                size, digest = staged.size, staged.sha256
+            else:  # an attempt that died had sealed the same rows
+                with open_file(path) as file:
+                    digest, size = digest_of(file), file.seek(0, os.SEEK_END)
+            segments.append(Segment(file=path.name, rows=written, bytes=size, sha256=digest))
     part = Manifest(
         folder=folder,
         batch_id=batch_id,

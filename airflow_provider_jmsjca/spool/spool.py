@@ -16,15 +16,12 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -34,6 +31,22 @@ import pyarrow.parquet as pq
 from airflow_provider_jmsjca.core.message.identity import Identity
 from airflow_provider_jmsjca.errors import BatchInUseError, SpoolError
 from airflow_provider_jmsjca.spool.batch_id import check_batch_id
+from airflow_provider_jmsjca.spool.files import (
+    Place,
+    digest_of,
+    exists,
+    make_folder,
+    names_in,
+    numbered,
+    open_file,
+    read_document,
+    remove_temporary,
+    seal,
+    stage,
+    synchronize_folder,
+    take_away,
+)
+from airflow_provider_jmsjca.spool.files.posix import open_plain
 from airflow_provider_jmsjca.spool.id_index import IdIndex
 from airflow_provider_jmsjca.spool.known_ids import (
     BATCH,
@@ -46,17 +59,6 @@ from airflow_provider_jmsjca.spool.known_ids import (
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, Segment, segment_faults
 from airflow_provider_jmsjca.spool.rows import Row, rows_to_table
 from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, MESSAGE_SCHEMA, SCHEMA_VERSION
-from airflow_provider_jmsjca.spool.sealing import (
-    Staged,
-    digest_of,
-    make_folder,
-    numbered,
-    open_plain,
-    read_document,
-    remove_temporary,
-    seal,
-    synchronize_folder,
-)
 
 LOCK: Final = "lock"
 _END: Final = b"jmsjca.end"
@@ -93,7 +95,7 @@ class SpoolBatch:
 
     def __init__(
         self,
-        spool: Path,
+        spool: Place,
         batch_id: str,
         *,
         source: str,
@@ -127,9 +129,9 @@ class SpoolBatch:
         self.segments: list[Segment] = []
         self.rows = 0
         self._clock = clock
-        self._known: dict[str, list[Path]] = {}
+        self._known: dict[str, list[Place]] = {}
         self._others = IdIndex(self.folder.parent, activation, batch_id, horizon, clock)
-        self._said: dict[Path, frozenset[Identity]] = {}
+        self._said: dict[Place, frozenset[Identity]] = {}
         self._lock: int | None = None
         self._writing = threading.Lock()
         self._open: _SegmentFile | None = None
@@ -158,7 +160,7 @@ class SpoolBatch:
 
     def _find_manifest(self) -> bool:
         path = self.folder / MANIFEST
-        if os.path.lexists(path):
+        if exists(path):
             manifest = Manifest.read(path)
             for name, found, expected in (
                 ("batch_id", manifest.batch_id, self.batch_id),
@@ -199,8 +201,8 @@ class SpoolBatch:
         return False
 
     def _recover(self, *, fence: bool) -> None:
-        names = sorted(path.name for path in self.folder.glob(f"{SEGMENT_STEM}*"))
-        for number, name in enumerate(names):
+        found = sorted(name for name in names_in(self.folder) if name.startswith(SEGMENT_STEM))
+        for number, name in enumerate(found):
             expected = _file_name(number)
             if name != expected:
                 raise SpoolError(f"{self.folder}: expected {expected}, found {name}")
@@ -228,11 +230,11 @@ class SpoolBatch:
             raise SpoolError(f"{path}: stands behind the end of the batch")
         keys: list[str] = []
         try:
-            with os.fdopen(open_plain(path), "rb") as file:
+            with open_file(path) as file:
                 faults = segment_faults(path, file)
                 if faults:
                     raise SpoolError("; ".join(faults))
-                digest, size = digest_of(file), os.fstat(file.fileno()).st_size
+                digest, size = digest_of(file), file.seek(0, os.SEEK_END)
                 try:
                     with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
                         found, rows = parquet.schema_arrow.metadata or {}, parquet.metadata.num_rows
@@ -275,14 +277,14 @@ class SpoolBatch:
         if identity is None:
             return bool(own or others)
         return any(identity in self._said_in(path) for path in own) or any(
-            identity in self._said_in(path) for path in others if os.path.lexists(path)
+            identity in self._said_in(path) for path in others if exists(path)
         )
 
-    def _know(self, path: Path, keys: Iterable[str]) -> None:
+    def _know(self, path: Place, keys: Iterable[str]) -> None:
         for key in keys:
             self._known.setdefault(key, []).append(path)
 
-    def _said_in(self, path: Path) -> frozenset[Identity]:
+    def _said_in(self, path: Place) -> frozenset[Identity]:
         if path not in self._said:
             self._said[path] = frozenset(read_identities(path))
         return self._said[path]
@@ -421,24 +423,20 @@ class SpoolBatch:
         Raises:
             SpoolError: It can't be removed.
         """
-        aside = self.folder.with_name(f"{_EMPTY_PREFIX}{uuid.uuid4().hex}")
         try:
-            if self._rows_at(self.folder) == 0:
-                self.folder.rename(aside)
-                if self._rows_at(aside) != 0:
-                    aside.rename(self.folder)
-                    raise SpoolError(f"{self.folder}: another writer works on the batch")
-                shutil.rmtree(aside)
+            if self._rows_at(self.folder) != 0:
+                return
+            if take_away(self.folder, _EMPTY_PREFIX, may_go=lambda folder: self._rows_at(folder) == 0):
                 self._others.strike_off()
-        except FileNotFoundError:
-            return  # another attempt has done it
+            elif exists(self.folder):
+                raise SpoolError(f"{self.folder}: another writer works on the batch")
         except OSError as error:
-            raise SpoolError(f"{aside}: can't be removed: {error.strerror or error}") from error
+            raise SpoolError(f"{self.folder}: can't be removed: {error.strerror or error}") from error
 
-    def _rows_at(self, folder: Path) -> int | None:
+    def _rows_at(self, folder: Place) -> int | None:
         """Return how many messages the finished batch there has; `None` if none is finished there."""
         path = folder / MANIFEST
-        return Manifest.read(path).rows if os.path.lexists(path) else None
+        return Manifest.read(path).rows if exists(path) else None
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
@@ -487,13 +485,13 @@ class _SegmentFile:
     """
 
     def __init__(
-        self, folder: Path, batch_id: str, number: int, metadata: dict[bytes, bytes] | None = None
+        self, folder: Place, batch_id: str, number: int, metadata: dict[bytes, bytes] | None = None
     ) -> None:
         self.keys: list[str] = []
         self._rows = 0
         self._batch_id = batch_id
         self._number = number
-        self._staged = Staged(folder / _file_name(number))
+        self._staged = stage(folder / _file_name(number))
         self._parquet = pq.ParquetWriter(
             self._staged,
             MESSAGE_SCHEMA.with_metadata(segment_metadata(batch_id, number) | (metadata or {})),
@@ -543,7 +541,7 @@ class Unfinished:
     rows: int | None
 
 
-def unfinished_batches(spool: Path, batch_id: str, activation: str) -> list[Unfinished]:
+def unfinished_batches(spool: Place, batch_id: str, activation: str) -> list[Unfinished]:
     """Return what tasks left that neither finished nor were tried again, by name.
 
     Args:
@@ -554,7 +552,7 @@ def unfinished_batches(spool: Path, batch_id: str, activation: str) -> list[Unfi
     found = []
     for name in IdIndex(spool, activation, batch_id).batches():
         folder = spool / name
-        if os.path.lexists(folder / MANIFEST):
+        if exists(folder / MANIFEST):
             continue
         try:
             segments = [] if folder.is_symlink() else numbered(folder, SEGMENT_STEM)
@@ -580,7 +578,7 @@ def _wait_for_lock(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def is_locked(path: Path) -> bool:
+def is_locked(path: Place) -> bool:
     """Tell whether a writer holds the batch that this lock is of."""
     with contextlib.suppress(FileNotFoundError):
         descriptor = open_plain(path, os.O_RDWR)
@@ -593,7 +591,7 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def _lock(path: Path) -> int:
+def _lock(path: Place) -> int:
     """Take the lock of a folder; the system lets go of it when the process ends, however it ends."""
     descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
     try:

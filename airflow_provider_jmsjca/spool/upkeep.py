@@ -17,34 +17,43 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import os
-import shutil
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final
 
 from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.spool.attempts import DEAD_LETTERED, DONE, Done, current_fence, dead_lettered
 from airflow_provider_jmsjca.spool.batch_id import check_batch_id
-from airflow_provider_jmsjca.spool.known_ids import BATCH, SEGMENT_STEM, Horizon, count_rows, read_identities
-from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest
-from airflow_provider_jmsjca.spool.sealing import (
+from airflow_provider_jmsjca.spool.files import (
+    Entry,
+    Place,
     digest_of,
+    entries,
+    entry_of,
+    exists,
+    is_folder,
+    names_in,
     numbered,
-    open_plain,
+    open_file,
     read_document,
+    remove,
+    remove_folder,
+    remove_folders,
     seal,
     synchronize_folder,
+    take_away,
+    walk,
 )
+from airflow_provider_jmsjca.spool.known_ids import BATCH, SEGMENT_STEM, Horizon, count_rows, read_identities
+from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest
 from airflow_provider_jmsjca.spool.splits import parts
 from airflow_provider_jmsjca.spool.spool import LOCK, SpoolBatch, is_locked
 
 _ASIDE: Final = ".pruned-"
+_NANOSECONDS: Final = 1_000_000_000
 # What stays of a pruned batch: who submits it once more is told that it is done.
 _RECEIPT: Final = frozenset({BATCH, MANIFEST, PRUNED, DONE})
 
@@ -83,7 +92,7 @@ class BatchState:
     """
 
     batch_id: str
-    folder: Path
+    folder: Place
     state: State
     rows: int | None = None
     segments: int = 0
@@ -112,7 +121,7 @@ class Removed:
     bytes: int
 
 
-def batches(spool: Path, only: Iterable[str] = ()) -> Iterator[BatchState]:
+def batches(spool: Place, only: Iterable[str] = ()) -> Iterator[BatchState]:
     """Yield the batches of a spool by name; what is no batch is left out.
 
     Args:
@@ -123,13 +132,11 @@ def batches(spool: Path, only: Iterable[str] = ()) -> Iterator[BatchState]:
         SpoolError: The spool can't be read, or there is no batch of a name in `only`.
     """
     try:
-        names = sorted(only) or sorted(path.name for path in spool.iterdir())
+        names = sorted(only) or sorted(names_in(spool))
         for name in names:
             folder = spool / (check_batch_id(name) if only else name)
-            is_batch = not name.startswith(".") and (
-                os.path.lexists(folder / BATCH) or os.path.lexists(folder / MANIFEST)
-            )
-            if is_batch and not folder.is_symlink():
+            is_batch = not name.startswith(".") and (exists(folder / BATCH) or exists(folder / MANIFEST))
+            if is_batch and is_folder(folder):
                 yield describe(folder)
             elif only:
                 raise SpoolError(f"{spool}: there is no batch {name!r}")
@@ -137,18 +144,18 @@ def batches(spool: Path, only: Iterable[str] = ()) -> Iterator[BatchState]:
         raise SpoolError(f"{spool}: can't be read: {error.strerror or error}") from error
 
 
-def describe(folder: Path) -> BatchState:
+def describe(folder: Place) -> BatchState:
     """Return what can be said of the batch in a folder; damage is a state and no error."""
-    sizes = [path.lstat() for path in folder.rglob("*")]
+    files = walk(folder)
     found = BatchState(
         batch_id=folder.name,
         folder=folder,
         state=State.EMPTY,
-        bytes=sum(size.st_size for size in sizes),
-        changed=max((size.st_mtime for size in sizes), default=folder.stat().st_mtime),
+        bytes=sum(file.size for file in files),
+        changed=max(file.modified for file in files or [entry_of(folder)]) / _NANOSECONDS,
     )
     try:
-        return _finished(found) if os.path.lexists(folder / MANIFEST) else _unfinished(found)
+        return _finished(found) if exists(folder / MANIFEST) else _unfinished(found)
     except (SpoolError, OSError, ValueError) as error:
         return replace(found, state=State.DAMAGED, fault=str(error))
 
@@ -175,7 +182,7 @@ def _finished(found: BatchState) -> BatchState:
     done = Done.read(found.folder)
     attempts = current_fence(found.folder)
     sent = dead_lettered(found.folder)
-    if os.path.lexists(found.folder / PRUNED):
+    if exists(found.folder / PRUNED):
         state = State.PRUNED
     elif done is not None:
         state = State.DONE if sent >= done.rejected else State.REJECTS
@@ -202,7 +209,7 @@ def verify(batch: BatchState) -> str | None:
     if batch.fault is not None or batch.state is State.PRUNED:
         return batch.fault
     try:
-        if not os.path.lexists(batch.folder / MANIFEST):
+        if not exists(batch.folder / MANIFEST):
             for _, path in numbered(batch.folder, SEGMENT_STEM):
                 for _identity in read_identities(path):
                     pass
@@ -212,7 +219,7 @@ def verify(batch: BatchState) -> str | None:
         done = Done.read(batch.folder)
         for file in () if done is None else done.rejects:
             path = batch.folder / file.file
-            with os.fdopen(open_plain(path), "rb") as content:
+            with open_file(path) as content:
                 digest = digest_of(content)
             if digest != file.sha256:
                 return f"{path}: expected sha256 {file.sha256}, found {digest}"
@@ -222,7 +229,7 @@ def verify(batch: BatchState) -> str | None:
 
 
 def prune(
-    spool: Path,
+    spool: Place,
     *,
     older_than: timedelta,
     collected: bool = False,
@@ -258,8 +265,7 @@ def prune(
     removed = []
     try:
         if not dry_run:
-            for leftover in spool.glob(f"{_ASIDE}*"):
-                shutil.rmtree(leftover)
+            remove_folders(spool, _ASIDE)
         needed = _within_horizon(found, horizon or Horizon(), now)
         for batch in found:
             age = now - batch.changed
@@ -273,7 +279,7 @@ def prune(
                     continue
                 if age < older_than.total_seconds():
                     continue
-            size = batch.bytes if whole else sum(_size(path) for path in _beyond_receipt(batch.folder))
+            size = batch.bytes if whole else sum(map(_size, _beyond_receipt(batch.folder)))
             if dry_run or (_remove(batch.folder) if whole else _reduce(batch.folder, now)):
                 removed.append(Removed(batch_id=batch.batch_id, whole=whole, bytes=size))
     except OSError as error:
@@ -281,9 +287,9 @@ def prune(
     return removed
 
 
-def _size(path: Path) -> int:
-    inner = [each.lstat().st_size for each in path.rglob("*")] if path.is_dir() else []
-    return path.lstat().st_size + sum(inner)
+def _size(found: Entry) -> int:
+    inner = walk(found.place) if found.is_folder else []
+    return found.size + sum(each.size for each in inner)
 
 
 def _within_horizon(found: Sequence[BatchState], horizon: Horizon, now: float) -> set[str]:
@@ -293,7 +299,7 @@ def _within_horizon(found: Sequence[BatchState], horizon: Horizon, now: float) -
         if batch.state in _UNPRUNED and batch.rows:
             for segment in Manifest.read(batch.folder / MANIFEST).segments:
                 with contextlib.suppress(FileNotFoundError):
-                    modified = (batch.folder / segment.file).stat().st_mtime
+                    modified = entry_of(batch.folder / segment.file).modified / _NANOSECONDS
                     if now - modified <= horizon.age.total_seconds():
                         sealed[batch.activation].append((modified, segment.rows, batch.batch_id))
     needed = set()
@@ -307,41 +313,33 @@ def _within_horizon(found: Sequence[BatchState], horizon: Horizon, now: float) -
     return needed
 
 
-def _beyond_receipt(folder: Path) -> list[Path]:
+def _beyond_receipt(folder: Place) -> list[Entry]:
     """Return what a pruned batch doesn't need any more."""
     marks = [path for _, path in numbered(folder, DEAD_LETTERED)][-1:]
-    return [path for path in folder.iterdir() if path.name not in _RECEIPT and path not in marks]
+    return [each for each in entries(folder) if each.place.name not in _RECEIPT and each.place not in marks]
 
 
-def _reduce(folder: Path, now: float) -> bool:
+def _reduce(folder: Place, now: float) -> bool:
     """Leave the report of a batch; tell whether it was done."""
     moment = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
     seal(folder / PRUNED, moment.encode() + b"\n")
-    for path in _beyond_receipt(folder):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
+    for each in _beyond_receipt(folder):
+        if each.is_folder:
+            remove_folder(each.place)
         else:
-            path.unlink(missing_ok=True)
+            remove(each.place)
     synchronize_folder(folder)
     return True
 
 
-def _remove(folder: Path) -> bool:
+def _remove(folder: Place) -> bool:
     """Remove a folder whole; tell whether it was done, which it isn't while a writer holds it."""
-    aside = folder.with_name(f"{_ASIDE}{uuid.uuid4().hex}")
-    try:
-        folder.rename(aside)
-        now = describe(aside)
-        if now.state not in {State.EMPTY, State.PRUNED}:
-            aside.rename(folder)
-            return False
-        shutil.rmtree(aside)
-    except FileNotFoundError:
-        return False  # somebody else did
-    return True
+    return take_away(
+        folder, _ASIDE, may_go=lambda aside: describe(aside).state in {State.EMPTY, State.PRUNED}
+    )
 
 
-def adopt(spool: Path, batch_id: str) -> Manifest | None:
+def adopt(spool: Place, batch_id: str) -> Manifest | None:
     """Finish a batch that its run left, so that its messages are in a manifest.
 
     Guarantee: killed at any point, called again it goes on. The batch keeps its name: the run that left it
@@ -365,10 +363,11 @@ def adopt(spool: Path, batch_id: str) -> Manifest | None:
     return None
 
 
-def last_sealed(spool: Path, batch_id: str) -> float:
+def last_sealed(spool: Place, batch_id: str) -> float:
     """Return when a batch got its last segment, in seconds since the epoch; 0 if it has none."""
     with contextlib.suppress(OSError):
         return max(
-            (path.stat().st_mtime for _, path in numbered(spool / batch_id, SEGMENT_STEM)), default=0.0
+            (entry_of(path).modified / _NANOSECONDS for _, path in numbered(spool / batch_id, SEGMENT_STEM)),
+            default=0.0,
         )
     return 0.0

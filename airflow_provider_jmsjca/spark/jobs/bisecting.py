@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import runpy
 import sys
 from collections import Counter
@@ -33,8 +32,8 @@ from airflow_provider_jmsjca.spool.attempts import (
     committing,
     current_fence,
 )
+from airflow_provider_jmsjca.spool.files import Place, open_file, seal, stage
 from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.sealing import Staged, open_plain, seal
 from airflow_provider_jmsjca.spool.splits import (
     DataFailure,
     Rows,
@@ -43,6 +42,7 @@ from airflow_provider_jmsjca.spool.splits import (
     part_folder,
     parts,
     place_in_batch,
+    was_split,
 )
 
 
@@ -93,7 +93,7 @@ class _Bisection:
         self._limit = limit
         self._splits = len(parts(manifest.folder)) // 2
         self._alone: dict[Rows, DataFailure] = {}
-        self._done: list[tuple[Rows, Path]] = []
+        self._done: list[tuple[Rows, Place]] = []
 
     def run(self) -> None:
         whole = all_rows(self._manifest)
@@ -113,7 +113,7 @@ class _Bisection:
         if Done.read(folder) is not None:
             self._done.append((rows, folder))
             return True
-        if rows.first < rows.last and (self._was_split(rows) or inferred):
+        if rows.first < rows.last and (was_split(self._manifest, rows) or inferred):
             return self._halve(rows, fails=inferred)
         part = (
             self._manifest
@@ -137,13 +137,10 @@ class _Bisection:
             return False
         return self._halve(rows, fails=True)
 
-    def _was_split(self, rows: Rows) -> bool:
-        return any(part_folder(self._manifest, half).exists() for half in rows.halves())
-
     def _halve(self, rows: Rows, *, fails: bool) -> bool:
         """Settle the halves of a part; `fails` says that the script, as it is now, fails on the whole."""
         left, right = rows.halves()
-        if not self._was_split(rows):
+        if not was_split(self._manifest, rows):
             if self._splits >= self._limit:
                 raise ConfigurationError(
                     f"batch {self._manifest.batch_id}: {self._limit} splits were not enough; "
@@ -200,7 +197,7 @@ class _Bisection:
             stored.update({} if done is None else done.stored)
         path = folder / f"rejects-{self._fence:06d}-000000.jsonl"
         count, digest = 0, hashlib.sha256()
-        with Staged(path) as file:
+        with stage(path) as file:
             for reject in self._rejects():
                 line = json.dumps(reject).encode() + b"\n"
                 file.write(line)
@@ -236,7 +233,7 @@ class _Bisection:
         for rows, folder in self._done:
             done = Done.read(folder)
             for file in () if done is None else done.rejects:
-                with os.fdopen(open_plain(folder / file.file), "rb") as lines:
+                with open_file(folder / file.file) as lines:
                     for line in lines:
                         reject = json.loads(line)
                         place = place_in_batch(self._manifest, rows, reject["segment"], reject["position"])

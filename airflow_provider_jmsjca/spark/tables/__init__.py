@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
+
+from airflow_provider_jmsjca.spool.files import Place
 
 BATCH_COLUMN: Final = "batch_id"
 
@@ -20,5 +21,5 @@ class Attempt:
     """
 
     batch_id: str
-    folder: Path
+    folder: Place
     fence: int

@@ -25,8 +25,8 @@ from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, Attempt
 from airflow_provider_jmsjca.spark.tables.columns import check_partitions, widened
 from airflow_provider_jmsjca.spool.attempts import check_fence, committing, locked
+from airflow_provider_jmsjca.spool.files.posix import synchronize_folder, synchronize_tree
 from airflow_provider_jmsjca.spool.manifest import path_for_spark, uri_to_path
-from airflow_provider_jmsjca.spool.sealing import synchronize_folder, synchronize_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

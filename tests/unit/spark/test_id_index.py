@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_jmsjca.spool import id_index
+from airflow_provider_jmsjca.spool.files import Buffer, seal
 from airflow_provider_jmsjca.spool.id_index import INDEX_FOLDER, IdIndex
 from airflow_provider_jmsjca.spool.known_ids import Horizon, message_key
 from airflow_provider_jmsjca.spool.rows import row_identity
-from airflow_provider_jmsjca.spool.sealing import Buffer, seal
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from tests.unit.spark.conftest import MakeRows, OpenBatch
 from tests.unit.spark.dying_writer import KILLED, die_at

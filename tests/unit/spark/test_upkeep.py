@@ -14,9 +14,9 @@ import pytest
 
 from airflow_provider_jmsjca.errors import BatchInUseError, SpoolError
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, take_fence
+from airflow_provider_jmsjca.spool.files import seal
 from airflow_provider_jmsjca.spool.known_ids import Horizon, message_key
 from airflow_provider_jmsjca.spool.manifest import Manifest, path_to_uri
-from airflow_provider_jmsjca.spool.sealing import seal
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.spool.upkeep import Removed, State, adopt, batches, describe, prune, verify
 from tests.unit.spark.conftest import MakeRows, OpenBatch

@@ -110,7 +110,7 @@ def test_one_who_is_killed_while_sealing_leaves_nothing_that_is_believed(tmp_pat
 import os, sys
 from pathlib import Path
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.spool import references, sealing
+from airflow_provider_jmsjca.spool import references
 spool, step = Path(sys.argv[1]), int(sys.argv[2])
 calls = 0
 def counted(call):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_jmsjca.errors import SpoolError
-from airflow_provider_jmsjca.spool.sealing import numbered, remove_temporary, seal
+from airflow_provider_jmsjca.spool.files import numbered, remove_temporary, seal
 
 
 def test_a_file_is_created_once(tmp_path: Path) -> None:

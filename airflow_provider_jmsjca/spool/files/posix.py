@@ -13,47 +13,35 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import io
-import json
 import os
-import re
+import shutil
 import stat
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from io import BufferedIOBase
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, NamedTuple, Self
 
 from airflow_provider_jmsjca.errors import SpoolError
 
 TEMPORARY_PREFIX: Final = ".tmp-"
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
-LARGEST_DOCUMENT: Final = 16 * 1024 * 1024
-"""Bytes of a JSON document in the spool."""
-_NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{6,})(?P<suffix>\.[a-z]+)?")
 Buffer = bytes | memoryview
 
 
-def seal(path: Path, content: Sequence[Buffer] | Buffer) -> bool:
-    """Create a file with this content, durably, unless one of that name exists.
+class Entry(NamedTuple):
+    """A file or folder.
 
-    Guarantee: when it returns, the file and its name survive a crash of the machine.
-
-    Args:
-        path: Its final name; the folder must exist.
-        content: All of it, in one piece or several.
-
-    Returns:
-        `False` if the name was taken: nothing was changed.
-
-    Raises:
-        SpoolError: The operating system refused, for example because the disk is full.
+    Attributes:
+        modified: When it was written, in nanoseconds since the epoch.
     """
-    with Staged(path) as staged:
-        for piece in [content] if isinstance(content, bytes | memoryview) else content:
-            staged.write(piece)
-        return staged.seal()
+
+    place: Path
+    size: int
+    modified: int
+    is_folder: bool
 
 
 class Staged:
@@ -229,37 +217,10 @@ def _check_plain(path: Path, found: os.stat_result, *, may_have_names: bool) -> 
         raise OSError(errno.EMLINK, "has a second name", str(path))
 
 
-def read_plain(path: Path) -> bytes:
-    """Return the content of an ordinary file.
-
-    Raises:
-        OSError: As `open_plain`.
-    """
-    with os.fdopen(open_plain(path), "rb") as file:
-        return file.read()
-
-
-def digest_of(file: io.BufferedReader) -> str:
+def digest_of(file: BufferedIOBase) -> str:
     """Return the SHA-256 of an open file from its beginning, in hexadecimal digits."""
     file.seek(0)
     return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def read_document(path: Path) -> Any:
-    """Return what a JSON file holds.
-
-    Raises:
-        OSError: As `open_plain`.
-        ValueError: It is larger than `LARGEST_DOCUMENT`, or not JSON.
-    """
-    with os.fdopen(open_plain(path), "rb") as file:
-        content = file.read(LARGEST_DOCUMENT + 1)
-    if len(content) > LARGEST_DOCUMENT:
-        raise ValueError(f"larger than {LARGEST_DOCUMENT} bytes")
-    try:
-        return json.loads(content)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
 
 
 def remove_temporary(folder: Path) -> None:
@@ -268,11 +229,53 @@ def remove_temporary(folder: Path) -> None:
         leftover.unlink(missing_ok=True)
 
 
-def numbered(folder: Path, stem: str) -> list[tuple[int, Path]]:
-    """Return the files `<stem>-<number>` of a folder, whatever their suffix, by number."""
+def entry_of(path: Path) -> Entry:
+    """Return what the file system says of a file; symbolic links aren't followed."""
+    found = path.lstat()
+    return Entry(path, found.st_size, found.st_mtime_ns, stat.S_ISDIR(found.st_mode))
+
+
+def entries(folder: Path) -> list[Entry]:
+    """Return what is in a folder, by name; what goes away meanwhile is left out."""
+    return _entries(sorted(folder.iterdir()))
+
+
+def walk(folder: Path) -> list[Entry]:
+    """Return everything in a folder and in those below it; what goes away meanwhile is left out."""
+    return _entries(folder.rglob("*"))
+
+
+def _entries(paths: Iterable[Path]) -> list[Entry]:
     found = []
-    for path in folder.iterdir():
-        match = _NUMBERED.fullmatch(path.name)
-        if match and match["stem"] == stem:
-            found.append((int(match["number"]), path))
-    return sorted(found)
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            found.append(entry_of(path))
+    return found
+
+
+def add_mark(path: Path) -> None:
+    """Create an empty file, durably."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+    synchronize_folder(path.parent)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with everything in it, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(folder)
+
+
+def give_name(source: Path, path: Path) -> bool:
+    """Give a file that another process wrote a second name, durably; `False` if that is taken."""
+    descriptor = open_plain(source)
+    try:
+        os.fchmod(descriptor, FILE_MODE)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    try:
+        os.link(source, path)
+    except FileExistsError:
+        return False
+    synchronize_folder(path.parent)
+    return True
