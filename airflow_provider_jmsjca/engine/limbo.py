@@ -37,9 +37,6 @@ from airflow_provider_jmsjca.transports.base import Outgoing
 LEASE: Final = timedelta(seconds=60)
 """How long messages belong to whoever is sending them."""
 
-TRIES: Final = 5
-"""How often a message is tried that its broker refuses. Source: P16, limboDeliveryRetry."""
-
 _AT_ONCE = 100
 _RETRY = timedelta(seconds=1)
 _RESTS = tuple(timedelta(seconds=each) for each in (1, 2, 5, 10))
@@ -63,7 +60,6 @@ class LimboSender:
     Args:
         limbo: Where they are.
         connect: Opens a connection, given the name that a message has for it.
-        tries: How often a message is tried that its broker refuses, before it stays as failed.
         lease: How long messages belong to this sender, once it began to send them.
         clock: Says what time it is.
     """
@@ -73,13 +69,11 @@ class LimboSender:
         limbo: Limbo,
         connect: Callable[[str], AbstractContextManager[JmsConnection]],
         *,
-        tries: int = TRIES,
         lease: timedelta = LEASE,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._limbo = limbo
         self._connect = connect
-        self._tries = tries
         self._lease = lease
         self._clock = clock
         self._owner = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex}"
@@ -201,7 +195,7 @@ class LimboSender:
         self, message: LimboMessage, error: JmsError, done: Released, *, for_good: bool = False
     ) -> None:
         failure = Failure.of(error, with_trace=False)
-        again = not for_good and message.tries + 1 < self._tries
+        again = not for_good and message.tries + 1 < message.most_tries
         due_at = self._clock() + _RETRY if again else None
         self._limbo.give_back(self._owner, [message.number], due_at=due_at, failure=failure)
         if again:

@@ -32,6 +32,9 @@ KEPT_FOR: Final = timedelta(days=7)
 KEPT_HISTORY: Final = 50
 """Attempts of one message whose circumstances are kept; the latest."""
 
+LIMBO_TRIES: Final = 5
+"""How often it is tried to send a message that its broker refuses. Source: P16, limboDeliveryRetry."""
+
 _LONGEST_NAME = 200
 _DIGESTED = "sha256:"
 _LONGEST_TEXT = 2_000
@@ -162,6 +165,8 @@ class LimboEntry:
         key: Tells it from the activation's other messages; empty: nothing does.
         again: The message was delivered before, and may have been put here then: it takes the place of one
             with the same key, the last that was put there.
+        most_tries: How often it is tried to send it before it stays as failed. Source: P16.
+        failure: Why it has failed for good already: it stays, and isn't sent before somebody revives it.
     """
 
     jms_conn_id: str
@@ -171,6 +176,8 @@ class LimboEntry:
     activation: str = ""
     key: str = ""
     again: bool = False
+    most_tries: int = LIMBO_TRIES
+    failure: Failure | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +189,7 @@ class LimboMessage:
         state: What becomes of it.
         put_at: When it was put there.
         tries: How often sending it failed.
+        most_tries: How often it may fail.
         exception_class: Why it failed last; empty if it didn't.
         exception_message: The exception's text.
     """
@@ -194,6 +202,7 @@ class LimboMessage:
     put_at: datetime
     due_at: datetime
     tries: int
+    most_tries: int = LIMBO_TRIES
     exception_class: str = ""
     exception_message: str = ""
 

@@ -198,13 +198,16 @@ class MemoryLimbo:
                 self._content[self._last] = entry.message
                 self._known[self._last] = LimboMessage(
                     number=self._last,
-                    state=LimboState.WAITING,
+                    state=LimboState.WAITING if entry.failure is None else LimboState.FAILED,
                     jms_conn_id=entry.jms_conn_id,
                     destination=entry.destination,
                     activation=stored_name(entry.activation),
                     put_at=_stored(now),
                     due_at=_stored(entry.due_at),
                     tries=0,
+                    most_tries=entry.most_tries,
+                    exception_class=stored_text(entry.failure.class_name) if entry.failure else "",
+                    exception_message=stored_text(entry.failure.message) if entry.failure else "",
                 )
         return numbers
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -125,6 +126,13 @@ def test_messages_are_listed_shown_released_revived_and_purged_p17(
     assert "no message 99 is in limbo" in capsys.readouterr().err
 
 
+def listen(spec: dict[str, Any], handler: Callable[[Delivery], object]) -> dict[str, Any]:
+    operator = JmsListenOperator(
+        task_id="listen", jms_conn_id=CONN_ID, spec=spec, on_message=handler, idle_for=1, defer_after=None
+    )
+    return operator.execute({"ti": SimpleNamespace(dag_id="d", task_id="listen", map_index=-1)})
+
+
 def test_a_listener_leaves_a_long_delay_to_limbo_p15(capsys: pytest.CaptureFixture[str]) -> None:
     """P12, P15: RabbitMQ can't delay; the task ends, and the next one goes on with the count."""
     queue = "queue://limbo.redelivered"
@@ -142,25 +150,30 @@ def test_a_listener_leaves_a_long_delay_to_limbo_p15(capsys: pytest.CaptureFixtu
         if delivery.body == "bad":
             raise ValueError("no stock")
 
-    def listen() -> dict[str, Any]:
-        operator = JmsListenOperator(
-            task_id="listen",
-            jms_conn_id=CONN_ID,
-            spec=spec,
-            on_message=fail_bad,
-            idle_for=1,
-            defer_after=None,
-        )
-        return operator.execute({"ti": SimpleNamespace(dag_id="d", task_id="listen", map_index=-1)})
-
-    first = listen()
+    first = listen(spec, fail_bad)
     assert (first["parked"], first["committed"]) == (1, 1)
     (kept,) = listed(capsys)
     assert (kept["destination"], kept["conn_id"], kept["state"]) == (queue, CONN_ID, "waiting")
     run("limbo", "release", "--activation", kept["activation"])
     run("store", "run", "--once")
-    second = listen()
+    second = listen(spec, fail_bad)
     assert (second["parked"], second["moved"]) == (0, 1)
     assert attempts == [("bad", 0), ("good", 0), ("bad", 1)]
     assert receive("queue://limbo.dead") == "bad"
     assert listed(capsys) == []
+
+
+def test_what_failed_for_good_stays_in_limbo_and_is_revived_i28(capsys: pytest.CaptureFixture[str]) -> None:
+    """I28, P17: no destination is set; revived, it goes back to its queue."""
+    queue = "queue://limbo.homeless"
+    publish(queue, messages="bad")
+
+    def fail(_: Delivery) -> None:
+        raise ValueError("no stock")
+
+    assert listen({"destination": queue, "max_attempts": 1, "use_store": True}, fail)["moved"] == 1
+    (kept,) = listed(capsys, "--state", "failed")
+    assert (kept["destination"], kept["exception"]) == (queue, "ValueError: no stock")
+    run("limbo", "revive", kept["number"])
+    run("store", "run", "--once")
+    assert receive(queue) == "bad"

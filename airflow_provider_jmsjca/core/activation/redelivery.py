@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
-from airflow_provider_jmsjca.core.configuration.administered import LOOKUP, DestinationReference
+from airflow_provider_jmsjca.core.configuration.administered import LOOKUP, DestinationReference, is_discard
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.precedence import Level, Place, Resolved
 from airflow_provider_jmsjca.core.redelivery import (
     Action,
     Delay,
+    Delete,
     Move,
     MoveKind,
     MoveTarget,
@@ -83,13 +84,17 @@ def _from_patch_bay(spec: ActivationFields) -> RedeliveryHandling:
     if spec.redelivery_delay is not None and attempts != 1:
         actions.append(Delay(1, spec.redelivery_delay // timedelta(milliseconds=1)))
     if attempts is not None:
-        if not spec.dead_letter_destination:
+        texts = spec.dead_letter_destination or filter(None, (spec.error_destination,))
+        targets = [_target(text) for text in texts if not is_discard(text)]
+        if targets:
+            actions.append(Move.to(attempts, targets))
+        elif spec.dead_letter_destination or spec.error_destination:
+            actions.append(Delete(attempts))
+        elif not spec.use_store:  # which keeps it
             raise ConfigurationError(
-                "dead_letter_destination: missing, expected where to put a message after max_attempts: "
-                "nothing is dropped unless redelivery_handling says delete"
+                "dead_letter_destination: missing, expected where to put a message after max_attempts, or "
+                "the word discard, or use_store, which keeps it: nothing is dropped unless that is said"
             )
-        targets = [_target(text) for text in spec.dead_letter_destination]
-        actions.append(Move.to(attempts, targets))
     return RedeliveryHandling(tuple(actions))
 
 

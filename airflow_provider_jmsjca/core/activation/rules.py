@@ -11,7 +11,7 @@ from airflow_provider_jmsjca.core.activation.redelivery import (
     PATCH_BAY,
     redelivery_handling,
 )
-from airflow_provider_jmsjca.core.configuration.administered import DestinationReference
+from airflow_provider_jmsjca.core.configuration.administered import DestinationReference, is_discard
 from airflow_provider_jmsjca.core.configuration.destination_options import check_options
 from airflow_provider_jmsjca.core.configuration.subscription import SubscriptionName
 from airflow_provider_jmsjca.core.destination import DestinationKind
@@ -224,11 +224,17 @@ def _redelivery(spec: ActivationFields) -> Iterator[Fault]:
             for sentence in check_options(dict(target.options), "redelivery_handling"):
                 yield _fault("redelivery_handling", sentence)
     targets = spec.dead_letter_destination or spec.error_destination
-    if spec.non_retryable and not targets and not moves:
+    if len(spec.dead_letter_destination) > 1 and any(map(is_discard, spec.dead_letter_destination)):
+        yield _fault(
+            "dead_letter_destination",
+            "dead_letter_destination: got discard beside destinations, expected one or the other "
+            "(queue://discard names a queue)",
+        )
+    if spec.non_retryable and not (targets or moves or spec.use_store):
         yield _fault(
             f"non_retryable {names}",
             "dead_letter_destination: missing, expected where to put messages that fail with non_retryable "
-            "exceptions (or a move at the end of redelivery_handling)",
+            "exceptions (or a move at the end of redelivery_handling, or use_store, which keeps them)",
         )
 
 

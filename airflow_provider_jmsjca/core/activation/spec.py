@@ -19,6 +19,7 @@ from airflow_provider_jmsjca.core.configuration.administered import (
     AdministeredObject,
     DestinationReference,
     destination_named,
+    is_discard,
 )
 from airflow_provider_jmsjca.core.configuration.layers import Layer
 from airflow_provider_jmsjca.core.configuration.subscription import SubscriptionName
@@ -200,8 +201,16 @@ class ActivationSpec(ActivationFields):
 
     @property
     def dead_letter_destinations(self) -> tuple[Destination, ...]:
-        """Where messages go that can't be processed; a name without a kind is a queue."""
-        return tuple(destination_named(text) for text in self.dead_letter_destination)
+        """Where messages go that can't be processed; a name without a kind is a queue.
+
+        Empty where they are dropped in so many words (`discards_dead_letters`).
+        """
+        return tuple(destination_named(text) for text in self.dead_letter_destination if not is_discard(text))
+
+    @property
+    def discards_dead_letters(self) -> bool:
+        """Whether messages that can't be processed are dropped, in so many words."""
+        return any(map(is_discard, self.dead_letter_destination))
 
     @property
     def redelivery(self) -> RedeliveryHandling:

@@ -17,6 +17,10 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 LOOKUP: Final = "lookup://"
 """In front of the name of an administered object."""
 
+DISCARD: Final = "discard"
+"""In the place of a destination for what can't be processed: it is dropped. A queue of that name is
+`queue://discard`."""
+
 _PATCH_BAY = "patchbay:/"
 _TYPED = ("queue:", "topic:", "/queue/", "/topic/")
 _SCHEMES = ("queue://", "topic://")
@@ -120,6 +124,11 @@ def destination_named(text: str) -> Destination:
         ConfigurationError: It can't be read, or would have to be looked up.
     """
     return DestinationReference.parse(text, default=DestinationKind.QUEUE).resolve({})
+
+
+def is_discard(text: str | None) -> bool:
+    """Say whether a text in the place of a destination says that such messages are dropped."""
+    return text is not None and text.strip().lower() == DISCARD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

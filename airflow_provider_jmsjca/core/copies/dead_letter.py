@@ -514,6 +514,12 @@ def _blotted(failure: Failure, secrets: Iterable[str]) -> Failure:
     )
 
 
+def without_secrets(failure: Failure, secrets: Iterable[str]) -> Failure:
+    """Return a failure as it may be stored: no secrets of the connection, no passwords, no traceback."""
+    said = _blotted(failure, tuple(secrets))
+    return replace(said, message=_masked(said.message), stack_trace="")
+
+
 def _masked(text: str) -> str:
     """Return an exception's text with the passwords of URLs and of `name=value` in it blotted out.
 

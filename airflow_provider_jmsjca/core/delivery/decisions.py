@@ -161,8 +161,10 @@ class MoveMessage:
         redirect: Send it unchanged; otherwise send a copy that says where it came from and why.
         less: How many of the more faithful ways to make what is sent are passed over (`dead_letter.letters`).
         state: For the copy: count, last exception, rollback data.
+        to_limbo: Put the copies in limbo, from where they are sent to the targets. Without targets put the
+            message itself there, as one that has failed for good.
 
-    Source: J145, J149-J167.
+    Source: J145, J149-J167, P15, P16.
     """
 
     unit: int
@@ -171,6 +173,7 @@ class MoveMessage:
     redirect: bool
     state: MessageState
     less: int = 0
+    to_limbo: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,6 +50,11 @@ class DeliverySettings:
         unsubscribed: Where messages go that nobody subscribes to.
         move_retries: How often a move that failed is tried again, a second later each time; then the message
             stays, undelivered (P16). `None`: not at all, and the message is delivered (J142).
+        limbo: There is a limbo: a message that can't be moved is put there, to be moved later, and poison
+            that nothing says where to put stays there as failed. No move is tried again in place.
+        shelve_at: A message seen so often goes there as failed; `None`: none does.
+        discard_poison: Poison is deleted where nothing says where to put it.
+        discard_unsubscribed: Messages that nobody subscribes to are deleted.
         in_progress: Each message is first put into a queue of its own, and handled when it comes back from
             there.
         concurrency: How many units of work at once: 1 for serial.
@@ -82,6 +87,10 @@ class DeliverySettings:
     keep_poison: bool = False
     unsubscribed: Destination | None = None
     move_retries: int | None = None
+    limbo: bool = False
+    shelve_at: int | None = None
+    discard_poison: bool = False
+    discard_unsubscribed: bool = False
     in_progress: bool = False
     concurrency: int = 1
     batch_size: int = 1

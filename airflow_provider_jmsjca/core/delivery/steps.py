@@ -48,9 +48,10 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Move it."""
+    """Move it; `to_limbo` by way of limbo, where it stays without targets."""
 
     targets: tuple[Destination, ...]
+    to_limbo: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,11 @@ Step: TypeAlias = HandOver | Pause | Transfer | Discard | Again | Keep
 HAND_OVER = HandOver()
 _AT_LEAST = timedelta(seconds=1)
 KEEP = Keep()
+SHELVE = Transfer((), to_limbo=True)
 AGAIN = Again()
 
 
-def next_step(
+def next_step(  # noqa: C901 - the table of what comes before what
     message: InHand, state: MessageState, settings: DeliverySettings, chance: Callable[[], float]
 ) -> Step:
     """Return what to do with a message whose turn it is.
@@ -86,12 +88,20 @@ def next_step(
     """
     origin = settings.sources[message.source]
     if message.unsubscribed:
-        return KEEP if settings.unsubscribed is None else Transfer((settings.unsubscribed,))
+        if settings.unsubscribed is not None:
+            return Transfer((settings.unsubscribed,))
+        return Discard() if settings.discard_unsubscribed else SHELVE if settings.limbo else KEEP
     if message.poison:
         if targets := dead_letter_targets(state, settings, origin):
             return Transfer(targets)
+        if settings.discard_poison:
+            return Discard()
+        if settings.limbo:
+            return SHELVE
         if settings.keep_poison:
             return KEEP
+    if settings.shelve_at is not None and message.seen >= settings.shelve_at:
+        return SHELVE
     action = (state.handling or settings.handling).action_for(message.seen)
     match action:
         case Move():
@@ -152,13 +162,14 @@ def settling(
     match step:
         case Pause(pause=pause):
             return decisions.Park(unit=unit, delivery=message.delivery, pause=pause, seen=message.seen)
-        case Transfer(targets=targets):
+        case Transfer(targets=targets, to_limbo=to_limbo):
             return decisions.MoveMessage(
                 unit=unit,
                 delivery=message.delivery,
                 targets=targets,
                 redirect=settings.redirect,
                 state=state,
+                to_limbo=to_limbo,
             )
         case Discard(repeated=repeated):
             return decisions.DeleteMessage(
@@ -199,11 +210,13 @@ class TakingOut:
         """decisions.Park, move or delete a message."""
         state = self.sightings.state(message)
         decision = settling(step, self.units.next_number(), message, state, self.settings)
-        if isinstance(decision, decisions.MoveMessage) and (
-            lost := self.sightings.moves_in_vain(message).lost
+        if (
+            isinstance(decision, decisions.MoveMessage)
+            and not decision.to_limbo
+            and (lost := self.sightings.moves_in_vain(message).lost)
         ):
             decision = replace(decision, less=min(max(lost - _BY_CHANCE, 0), WAYS - 1))
-            if lost >= _MOVES and self.settings.move_retries is None:
+            if lost >= _MOVES and self.settings.move_retries is None and not self.settings.limbo:
                 decision = replace(decision, redirect=True, less=0)
         self._begin(unit, message, decision)
 
@@ -216,8 +229,13 @@ class TakingOut:
         """Return the move, or what is next if there were enough of them."""
         retries = self.settings.move_retries
         in_vain = self.sightings.moves_in_vain(message)
-        if (in_vain.lost <= _MOVES) if retries is None else (in_vain.failed <= retries):
+        limbo = self.settings.limbo
+        few = in_vain.lost <= _MOVES if retries is None or limbo else in_vain.failed <= retries
+        if few or move.to_limbo:
             return move
+        if limbo:
+            self.warn(message, "no move of it came to a good end; it is put in limbo")
+            return replace(move, to_limbo=True)
         self.warn(message, "no move of it came to a good end; it stays here")
         if retries is not None:
             message.moves_failed = in_vain.failed
@@ -231,19 +249,30 @@ class TakingOut:
         Returns:
             What to do with the message; `None`: it is being redirected.
         """
-        if isinstance(decision, decisions.MoveMessage) and not decision.redirect:
+        shelved = isinstance(decision, decisions.MoveMessage) and decision.to_limbo
+        if isinstance(decision, decisions.MoveMessage) and not decision.redirect and not shelved:
             self.warn(message, f"it could not be copied ({failure.message}); it is redirected unchanged")
             self._begin(
                 unit, message, replace(decision, unit=self.units.next_number(), redirect=True, less=0)
             )
             return None
-        self.warn(message, f"{_NAMES[type(decision)]} failed ({failure.message}); it stays here")
+        self.warn(
+            message,
+            f"{_NAMES[type(decision)]} failed ({failure.message}); it stays here"
+            if shelved or not (isinstance(decision, decisions.MoveMessage) and self.settings.limbo)
+            else f"move failed ({failure.message}); it is put in limbo",
+        )
         match decision:
             case decisions.Stage():
                 self.staging.end(message.message_id, done=False)
                 return AGAIN
             case decisions.Park(pause=pause):
                 return Pause(pause, park=False)
+            case decisions.MoveMessage() if shelved:
+                message.moves_failed += 1
+                return KEEP if message.undecodable else AGAIN
+            case decisions.MoveMessage() if self.settings.limbo:
+                return Transfer(decision.targets, to_limbo=True)
             case decisions.MoveMessage():
                 delivered = self.sightings.moves_in_vain(message).delivered
                 self.sightings.move_failed(message, lost=False)

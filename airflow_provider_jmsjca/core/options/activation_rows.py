@@ -294,7 +294,7 @@ ACTIVATION = (
         value_type=OptionType.LIST,
         levels="A",
         patch_bay=("output-destination",),
-        meaning="Where messages go that can't be processed; each of several gets a copy.",
+        meaning="Where messages go that can't be processed; each of several gets a copy; discard drops them.",
         source="P9, P11, P15",
         acts=_ENGINE,
     ),

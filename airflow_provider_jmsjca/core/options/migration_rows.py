@@ -57,10 +57,10 @@ PATCH_BAY = (
         minimum=0,
         patch_bay=("limboDeliveryRetry",),
         meaning="How often a failed move is tried again, each time a second later; then the message stays "
-        "where it is, undelivered.",
+        "where it is, undelivered. With use_store limbo tries it so often.",
         source="P16",
-        acts="core.delivery",
-        shown_default="5 with max_attempts; without, such a message is delivered (J142)",
+        acts="core.delivery, engine.limbo",
+        shown_default="5 with max_attempts or use_store; else such a message is delivered (J142)",
     ),
     accepted(
         "failure_output_port",
@@ -194,14 +194,14 @@ WBIA = (
     _destination(
         "error_destination",
         "ErrorDestination",
-        "Gets every message that failed for good.",
+        "Gets every message that failed for good; discard drops them.",
         "I28, I29, I49",
         acts=_ENGINE,
     ),
     _destination(
         "unsubscribed_destination",
         "UnsubscribedDestination",
-        "Gets every message that the selector, or the listener's `subscribes`, rejects.",
+        "Gets every message that the selector, or the listener's `subscribes`, rejects; discard drops them.",
         "I30, I49",
         acts=_ENGINE,
     ),

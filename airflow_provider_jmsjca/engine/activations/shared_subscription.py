@@ -103,6 +103,7 @@ def load_balancing(
         return None
     topic = spec.destinations[0]
     queue = name.queue_for(topic)
+    kept = spec.use_store and not (spec.dead_letter_destination or spec.error_destination)
     moving = listener_settings(
         spec.replace(
             name=name.name_for(spec.title),
@@ -113,6 +114,8 @@ def load_balancing(
             batch_size=name.batch_size,
             hold_until_ack=False,
             use_store=False,
+            # What is kept in limbo where nothing else is said is the queue side's.
+            **({"max_attempts": None, "redelivery_delay": None, "non_retryable": None} if kept else {}),
             context_name=None,
             # Fewer would leave the active subscriber waiting for messages at each commit.
             prefetch=name.batch_size * _BATCHES_AHEAD,
@@ -121,7 +124,7 @@ def load_balancing(
         principal=principal,
         url=url,
         retry_permanent=retry_permanent,
-        subscribes=subscribes,
+        subscribes=subscribes if spec.unsubscribed_destination else None,
     )
     handling = replace(
         moving.delivery,

@@ -21,6 +21,7 @@ from airflow_provider_jmsjca.core.copies.dead_letter import (
     PropertyPrefix,
     letters,
     send_first,
+    without_secrets,
 )
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.decisions import (
@@ -488,8 +489,9 @@ class Settler:
         received, message = intake.held[decision.delivery]
         if message is None and not isinstance(decision, DeleteMessage):
             raise PermanentBrokerError("nothing of the message can be read, so nothing can be sent")
-        if isinstance(decision, Park) and self._shelf is not None and message is not None:
-            self._put_in_limbo(intake, decision, received, message, self._shelf)
+        to_limbo = isinstance(decision, Park) or (isinstance(decision, MoveMessage) and decision.to_limbo)
+        if to_limbo and self._shelf is not None and message is not None:
+            self._put_in_limbo(intake, decision, received, message, self._shelf)  # type: ignore[arg-type]  # one of these
             return
         refusal: JmsError | None = None
         ways = range(1)
@@ -516,17 +518,29 @@ class Settler:
         raise refusal or AssertionError("there is no way to take it out")
 
     def _put_in_limbo(
-        self, intake: Intake, decision: Park, received: Received, message: JmsMessage, shelf: Shelf
+        self,
+        intake: Intake,
+        decision: Park | MoveMessage,
+        received: Received,
+        message: JmsMessage,
+        shelf: Shelf,
     ) -> None:
         """Put a message in limbo, and then acknowledge it."""
-        connection = intake.link.connection
-        numbers = shelf.park(
-            message,
-            intake.origin(decision.delivery),
-            seen=decision.seen,
-            pause=decision.pause,
-            again=message.redelivered or connection.capabilities.stable_message_id,
-        )
+        connection, origin = intake.link.connection, intake.origin(decision.delivery)
+        again = message.redelivered or connection.capabilities.stable_message_id
+        match decision:
+            case Park(pause=pause, seen=seen):
+                numbers = shelf.park(message, origin, seen=seen, pause=pause, again=again)
+            case MoveMessage(targets=(), state=state):
+                known = state.failure
+                failure = None if known is None else without_secrets(known, connection.secrets)
+                numbers = shelf.keep(message, origin, failure=failure, again=again)
+            case MoveMessage(targets=targets, state=state):
+                made: list[JmsMessage] = []
+                ways = self._letters(intake, decision.delivery, message, state, redirect=decision.redirect)
+                send_first(ways, made.append)
+                copies = [(target, made[0]) for target in targets]
+                numbers = shelf.move(message, origin, copies, again=again)
         try:
             unit = connection.unit()
             with _rolled_back(unit):
@@ -576,18 +590,24 @@ class Settler:
 
         Ways before `way` aren't tried: the broker refused them at a commit.
         """
-        ways = letters(
+        ways = self._letters(intake, number, message, state, redirect=redirect)
+        refusal = send_first(ways[way:], lambda copy: unit.send(Outgoing(destination=target, message=copy)))
+        if refusal is not None:
+            _log.warning("Message %s goes to %s without a part: %s", message.message_id, target, refusal)
+
+    def _letters(
+        self, intake: Intake, number: int, message: JmsMessage, state: MessageState, *, redirect: bool
+    ) -> tuple[Callable[[], JmsMessage], ...]:
+        connection = intake.link.connection
+        return letters(
             message,
             replace(self._origin, destination=intake.origin(number)),
             state,
             prefix=self._prefix,
-            max_property_characters=intake.link.connection.capabilities.max_property_characters,
+            max_property_characters=connection.capabilities.max_property_characters,
             redirect=redirect,
-            secrets=intake.link.connection.secrets,
+            secrets=connection.secrets,
         )
-        refusal = send_first(ways[way:], lambda copy: unit.send(Outgoing(destination=target, message=copy)))
-        if refusal is not None:
-            _log.warning("Message %s goes to %s without a part: %s", message.message_id, target, refusal)
 
     def _count(  # noqa: C901 - the table of outcomes
         self, decision: Settling, outcome: Event, messages: int

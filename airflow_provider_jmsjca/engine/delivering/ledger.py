@@ -323,7 +323,12 @@ def shelf_of(settings: ListenerSettings) -> Shelf | None:
     """Return where a run puts messages in limbo; `None` if it has no limbo."""
     if settings.store is None or not settings.has_limbo:
         return None
-    return Shelf(limbo=settings.store.limbo, activation=_name(settings), jms_conn_id=settings.jms_conn_id)
+    return Shelf(
+        limbo=settings.store.limbo,
+        activation=_name(settings),
+        jms_conn_id=settings.jms_conn_id,
+        most_tries=settings.limbo_tries,
+    )
 
 
 def _name(settings: ListenerSettings) -> str:

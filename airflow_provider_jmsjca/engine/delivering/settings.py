@@ -14,7 +14,7 @@ from typing import Self, TypeAlias, TypeVar
 from airflow_provider_jmsjca.core import prefetch
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.configuration.administered import destination_named
+from airflow_provider_jmsjca.core.configuration.administered import DISCARD, destination_named, is_discard
 from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.copies.in_progress import StagedFrom, run_selector, staged_copy
 from airflow_provider_jmsjca.core.delivery import DeliverySettings, OutageSettings
@@ -31,7 +31,7 @@ from airflow_provider_jmsjca.core.options.choices import (
 from airflow_provider_jmsjca.core.redelivery import Delete, Move, MoveTarget, RedeliveryHandling
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.store.base import Store
+from airflow_provider_jmsjca.store.base import LIMBO_TRIES, Store
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Subscription
 
 _log = logging.getLogger(__name__)
@@ -153,6 +153,7 @@ class ListenerSettings:
             `None`: nothing outlives the run.
         jms_conn_id: The Airflow connection over which what this listener puts in limbo is sent on; empty:
             nothing is put there.
+        limbo_tries: How often it is tried to send such a message before it stays as failed (P16).
         balanced: Its queue holds copies of what was published elsewhere, which load balancing made: they
             are seen as they were published. What a copy says of its origin is believed nowhere else.
         in_progress: The queue in which messages stand while they are handled; `None`: they stay in their own.
@@ -180,6 +181,7 @@ class ListenerSettings:
     drop_duplicates: bool = False
     store: Store | None = field(default=None, repr=False, compare=False)
     jms_conn_id: str = ""
+    limbo_tries: int = LIMBO_TRIES
     balanced: bool = False
     reply_to: Destination | None = None
     result_property: str | None = None
@@ -253,7 +255,9 @@ def listener_settings(
     """
     _say_without_effect(spec)
     destination, *further = _destinations(spec)
-    routing = Routing.of(spec, subscribes)
+    kept_in = _store_for(spec, destination, store)
+    has_limbo = kept_in is not None and bool(jms_conn_id)
+    routing = Routing.of(spec, subscribes, has_limbo=has_limbo)
     concurrency = max(spec.concurrency_for(each.kind) for each in (destination, *further))
     receivers = concurrency if spec.concurrency_mode is ConcurrencyMode.SYNC else 1
     confirmed = (
@@ -295,6 +299,10 @@ def listener_settings(
             dead_letter=routing.dead_letter,
             unsubscribed=routing.unsubscribed,
             move_retries=spec.move_retries,
+            limbo=has_limbo,
+            shelve_at=routing.shelve_at,
+            discard_poison=routing.discard_poison,
+            discard_unsubscribed=routing.discard_unsubscribed,
             in_progress=in_progress is not None,
             concurrency=concurrency,
             batch_size=spec.batch_size,
@@ -322,8 +330,9 @@ def listener_settings(
         archive=routing.archive,
         source_queue=routing.source_queue,
         drop_duplicates=spec.duplicate_event_elimination,
-        store=_store_for(spec, destination, store),
+        store=kept_in,
         jms_conn_id=jms_conn_id,
+        limbo_tries=max(1, spec.limbo_delivery_retry),
         reply_to=routing.reply_to,
         result_property=spec.message_response_result_property,
         subscribes=routing.subscribes,
@@ -440,8 +449,11 @@ class Routing:
         subscribes: Says whether somebody does.
         broker_selector: What the broker selects. With `unsubscribed` it is `None`: the selector is evaluated
             here, so that what it rejects doesn't stay in the queue.
+        shelve_at: After so many sightings a message has failed for good, and nothing says where it goes.
+        discard_poison: What failed for good is deleted, in so many words.
+        discard_unsubscribed: What nobody subscribes to is deleted, in so many words.
 
-    Source: I15, I16, I26-I30, I39; J133-J142, W36.
+    Source: I15, I16, I26-I30, I39; J133-J142, P15, W36.
     """
 
     handling: RedeliveryHandling
@@ -453,14 +465,20 @@ class Routing:
     unsubscribed: Destination | None
     subscribes: Subscribes | None
     broker_selector: str | None
+    shelve_at: int | None = None
+    discard_poison: bool = False
+    discard_unsubscribed: bool = False
 
     @classmethod
-    def of(cls, spec: ActivationSpec, subscribes: Subscribes | None = None) -> Self:
+    def of(
+        cls, spec: ActivationSpec, subscribes: Subscribes | None = None, *, has_limbo: bool = False
+    ) -> Self:
         """Return what a spec says.
 
         Args:
             spec: The activation's.
             subscribes: The listener's own word on who wants a message.
+            has_limbo: What nothing says where to put is kept in limbo.
 
         Raises:
             ConfigurationError: Messages may be rejected and nothing says where they go, or the reverse; or
@@ -469,28 +487,39 @@ class Routing:
         _refuse_circles(spec)
         if subscribes is not None:
             plain_function("subscribes", subscribes)
+        settled = _says_the_end(spec)
+        if not (settled or has_limbo) and (spec.max_attempts is not None or spec.non_retryable):
+            raise ConfigurationError(
+                "dead_letter_destination: missing, expected where to put a message that has failed for good, "
+                "or the word discard; limbo keeps such messages where use_store is on, and nothing but the "
+                "Airflow connection says how to connect"
+            )
+        discard_error, discard_unsubscribed = map(
+            is_discard, (spec.error_destination, spec.unsubscribed_destination)
+        )
         error = _destination(spec.error_destination)
         unsubscribed = _destination(spec.unsubscribed_destination)
         selector = spec.selector_for()
-        if unsubscribed is None and subscribes is not None:
+        if unsubscribed is None and subscribes is not None and not (discard_unsubscribed or has_limbo):
             raise ConfigurationError(
                 "unsubscribed_destination: missing, expected where to put the messages that subscribes "
-                "rejects: nothing is dropped unless the configuration says so"
+                "rejects, or the word discard: nothing is dropped unless the configuration says so"
             )
-        if unsubscribed is not None and subscribes is None and selector is None:
+        rejects = unsubscribed is not None or discard_unsubscribed
+        if rejects and subscribes is None and selector is None:
             raise ConfigurationError(
-                f"unsubscribed_destination: got {unsubscribed}, expected a message_selector with it, or the"
-                " listener's subscribes: without one every message is wanted"
+                f"unsubscribed_destination: got {unsubscribed or DISCARD}, expected a message_selector with "
+                "it, or the listener's subscribes: without one every message is wanted"
             )
         handling, non_retryable = spec.redelivery, frozenset(spec.non_retryable)
         dead_letter = [*map(MoveTarget.of, spec.dead_letter_destinations)]
+        usual = RedeliveryHandling.parse(str(OPTIONS_BY_NAME["redelivery_handling"].default))
+        if (error is not None or discard_error) and handling == usual:
+            non_retryable |= {_EVERY_EXCEPTION}
         if error is not None:
             target = MoveTarget.of(error)
             dead_letter += [target] if target not in dead_letter else []
-            if handling == RedeliveryHandling.parse(str(OPTIONS_BY_NAME["redelivery_handling"].default)):
-                non_retryable |= {_EVERY_EXCEPTION}
             handling = _undeleting(handling, target)
-        wanted = _wanted(selector, subscribes) if unsubscribed is not None else None
         return cls(
             handling=handling,
             non_retryable=non_retryable,
@@ -503,9 +532,20 @@ class Routing:
             ),
             reply_to=_destination(spec.reply_to_destination),
             unsubscribed=unsubscribed,
-            subscribes=wanted,
-            broker_selector=selector if unsubscribed is None else None,
+            # With limbo alone the broker selects: what it rejects stays in the queue.
+            subscribes=_wanted(selector, subscribes) if rejects else subscribes,
+            broker_selector=None if rejects else selector,
+            shelve_at=None if settled else spec.max_attempts,
+            discard_poison=discard_error or spec.discards_dead_letters,
+            discard_unsubscribed=discard_unsubscribed,
         )
+
+
+def _says_the_end(spec: ActivationSpec) -> bool:
+    """Say whether a spec says what becomes of a message that has failed for good."""
+    actions = spec.redelivery.actions
+    acts = bool(actions) and isinstance(actions[-1], Move)
+    return acts or bool(spec.dead_letter_destination) or spec.error_destination is not None
 
 
 def _refuse_circles(spec: ActivationSpec) -> None:
@@ -525,7 +565,7 @@ def _refuse_circles(spec: ActivationSpec) -> None:
 
 
 def _destination(text: str | None) -> Destination | None:
-    return None if text is None else destination_named(text)
+    return None if text is None or is_discard(text) else destination_named(text)
 
 
 def _undeleting(handling: RedeliveryHandling, target: MoveTarget) -> RedeliveryHandling:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from airflow_provider_jmsjca.core.copies.dead_letter import redirect_of
 from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from airflow_provider_jmsjca.core.copies.parking import parked_copy
 from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.identity import lasting_digest
 from airflow_provider_jmsjca.errors import TransientStoreError
@@ -43,14 +45,16 @@ class Shelf:
         limbo: Where.
         activation: Its name in the store.
         jms_conn_id: The Airflow connection over which its messages are sent on.
+        most_tries: How often it is tried to send one before it stays as failed.
         clock: The time.
 
-    Source: P12-P15.
+    Source: P12-P16.
     """
 
     limbo: Limbo
     activation: str
     jms_conn_id: str
+    most_tries: int
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC), repr=False)
 
     def park(
@@ -68,21 +72,91 @@ class Shelf:
         Raises:
             TransientStoreError: The store can't be used; it isn't here.
         """
-        now = self.clock()
-        entry = LimboEntry(
-            jms_conn_id=self.jms_conn_id,
-            destination=str(origin),
-            message=parked(message, origin, seen),
-            due_at=now + pause,
-            activation=self.activation,
-            key=lasting_digest(message, origin) or "",
-            again=again,
-        )
-        return self.limbo.put([entry], now)
+        copy = parked(message, origin, seen)
+        return self._put(message, origin, [(origin, copy)], again=again, pause=pause)
 
-    def withdraw(self, numbers: list[int]) -> None:
+    def move(
+        self,
+        message: JmsMessage,
+        origin: Destination,
+        copies: Sequence[tuple[Destination, JmsMessage]],
+        *,
+        again: bool,
+    ) -> list[int]:
+        """Put copies of a message here that could not be sent where they were to go; return their numbers.
+
+        Args:
+            message: As of `park`.
+            origin: As of `park`.
+            copies: What is sent, and where to.
+            again: As of `park`.
+
+        Raises:
+            TransientStoreError: As of `park`.
+        """
+        return self._put(message, origin, copies, again=again)
+
+    def keep(
+        self, message: JmsMessage, origin: Destination, *, failure: Failure | None, again: bool
+    ) -> list[int]:
+        """Keep a message here that has failed, and that nothing says where to put; return its number.
+
+        Who revives it sends it back to its destination.
+
+        Args:
+            message: As of `park`.
+            origin: As of `park`.
+            failure: Why it has failed; `None`: nobody wants it.
+            again: As of `park`.
+
+        Raises:
+            TransientStoreError: As of `park`.
+        """
+        failure = failure or Failure(class_names=("Unsubscribed",), message="nobody subscribes to it")
+        copies = [(origin, redirect_of(message))]
+        numbers = self._put(message, origin, copies, again=again, failure=failure)
+        _log.error(
+            "Message %s from %s has failed for good, and no destination is set for such messages: it stays "
+            "in limbo as number %d (airflow jms limbo revive sends it back): %s",
+            message.message_id,
+            origin,
+            numbers[0],
+            failure.message,
+        )
+        return numbers
+
+    def _put(
+        self,
+        message: JmsMessage,
+        origin: Destination,
+        copies: Sequence[tuple[Destination, JmsMessage]],
+        *,
+        again: bool,
+        pause: timedelta = timedelta(),
+        failure: Failure | None = None,
+    ) -> list[int]:
+        now, digest = self.clock(), lasting_digest(message, origin)
+        return self.limbo.put(
+            [
+                LimboEntry(
+                    jms_conn_id=self.jms_conn_id,
+                    destination=str(target),
+                    message=copy,
+                    due_at=now + pause,
+                    activation=self.activation,
+                    key="" if digest is None else f"{digest} to {target}",
+                    again=again,
+                    most_tries=self.most_tries,
+                    failure=failure,
+                )
+                for target, copy in copies
+            ],
+            now,
+        )
+
+    def withdraw(self, numbers: Sequence[int]) -> None:
         """Take messages away that could not be acknowledged, and so are still in hand."""
         try:
             self.limbo.purge(LimboSelection(numbers=frozenset(numbers)), self.clock())
         except TransientStoreError as error:
-            _log.warning("Message %s in limbo may be delivered twice: %s", numbers, error)
+            _log.warning("Messages %s in limbo may be delivered twice: %s", numbers, error)

@@ -214,14 +214,15 @@ def _row(entry: LimboEntry, now: datetime) -> dict[str, object]:
     return {
         "activation": stored_name(entry.activation),
         "key": stored_name(entry.key) if entry.key else "",
-        "state": LimboState.WAITING,
+        "state": LimboState.WAITING if entry.failure is None else LimboState.FAILED,
         "jms_conn_id": entry.jms_conn_id,
         "destination": entry.destination,
         "put_at": to_milliseconds(now),
         "due_at": to_milliseconds(entry.due_at),
         "tries": 0,
-        "exception_class": "",
-        "exception_message": "",
+        "most_tries": entry.most_tries,
+        "exception_class": stored_text(entry.failure.class_name) if entry.failure else "",
+        "exception_message": stored_text(entry.failure.message) if entry.failure else "",
     }
 
 
@@ -235,6 +236,7 @@ def _message(row: Row[Any]) -> LimboMessage:
         put_at=from_milliseconds(row.put_at),
         due_at=from_milliseconds(row.due_at),
         tries=row.tries,
+        most_tries=row.most_tries,
         exception_class=row.exception_class,
         exception_message=row.exception_message,
     )

@@ -8,9 +8,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
 
-REVISIONS: Final = ("0001",)
+REVISIONS: Final = ("0001", "0002")
 """Every revision of the schema, the oldest first."""
 
 VERSION_TABLE: Final = "jms_store_version"
@@ -102,6 +114,7 @@ LIMBO: Final = Table(
     Column("put_at", BigInteger, nullable=False),
     Column("due_at", BigInteger, nullable=False),
     Column("tries", Integer, nullable=False),
+    Column("most_tries", Integer, nullable=False, server_default=text("5")),
     Column("leased_by", _NAME),
     Column("leased_until", BigInteger),
     Column("exception_class", Text, nullable=False),

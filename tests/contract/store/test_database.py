@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -49,6 +50,26 @@ def test_the_tables_are_those_of_the_revisions(database: Database) -> None:
     with database.read() as connection:
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
         assert compare_metadata(context, METADATA) == []
+
+
+def test_what_is_in_limbo_outlives_an_upgrade(url: str, database: Database) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(module.__file__).parent / "migrations"))
+    with database.write(durable=True) as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.execute(
+            text(
+                "INSERT INTO jms_limbo (activation, key, state, jms_conn_id, destination, put_at, due_at, "
+                "tries, exception_class, exception_message) "
+                "VALUES ('', '', 'waiting', 'b', 'queue://q', 1, 2, 3, '', '')"
+            )
+        )
+    assert database.upgrade() == "0001"
+    opened = open_store(url)
+    (kept,) = opened.limbo.page()
+    assert (kept.destination, kept.tries, kept.most_tries) == ("queue://q", 3, 5)
+    opened.close()
 
 
 def test_every_revision_is_named() -> None:

@@ -204,3 +204,14 @@ def open_or_make(url: str, cipher: _Key) -> SqlStore:
     database.upgrade()
     database.close()
     return open_store(url, cipher=cipher)
+
+
+def test_a_message_can_be_put_there_as_failed_and_says_how_often_it_is_tried_p16(store: Store) -> None:
+    """P16: limboDeliveryRetry is said for each message."""
+    (number,) = put(store, 0, failure=BROKEN, most_tries=2)
+    assert lease(store, 9) == []
+    (kept,) = store.limbo.page()
+    assert (kept.state, kept.tries, kept.most_tries) == (LimboState.FAILED, 0, 2)
+    assert (kept.exception_class, kept.exception_message) == ("shop.Broken", "no")
+    assert store.limbo.revive(EVERYTHING, NOON + 9 * SECOND) == 1
+    assert lease(store, 9) == [number]

@@ -102,12 +102,15 @@ class Site:
             self.note(delivery)
             handler(delivery)
 
-        settings = self.listener_settings(park=park, confirm=confirm, subscribes=subscribes, **spec)
+        if jms_conn_id:  # with limbo
+            spec = {"use_store": True} | spec
+        settings = self.listener_settings(
+            park=park, confirm=confirm, subscribes=subscribes, store=store, jms_conn_id=jms_conn_id, **spec
+        )
         settings = replace(
             settings,
             balanced=balanced,
             store=store,
-            jms_conn_id=jms_conn_id,
             delivery=replace(
                 settings.delivery,
                 outage=replace(settings.delivery.outage, backoff=_AT_ONCE),
@@ -125,11 +128,23 @@ class Site:
 
     @staticmethod
     def listener_settings(
-        *, park: bool = False, confirm: bool = False, subscribes: Subscribes | None = None, **spec: Any
+        *,
+        park: bool = False,
+        confirm: bool = False,
+        subscribes: Subscribes | None = None,
+        store: Store | None = None,
+        jms_conn_id: str = "",
+        **spec: Any,
     ) -> ListenerSettings:
         full = {"destination": "orders", "destination_type": "queue"} | spec
         return listener_settings(
-            ActivationSpec(**full), park=park, confirm=confirm, principal="bob", subscribes=subscribes
+            ActivationSpec(**full),
+            park=park,
+            confirm=confirm,
+            principal="bob",
+            subscribes=subscribes,
+            store=store,
+            jms_conn_id=jms_conn_id,
         )
 
     def bodies(self, queue: str) -> list[Any]:

@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.limbo import TRIES, LimboSender
+from airflow_provider_jmsjca.engine.limbo import LimboSender
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConnectionLostError, PermanentBrokerError, TransientStoreError
-from airflow_provider_jmsjca.store.base import LimboEntry, LimboSelection, LimboState
+from airflow_provider_jmsjca.store.base import LIMBO_TRIES, LimboEntry, LimboSelection, LimboState
 from airflow_provider_jmsjca.store.memory import MemoryLimbo
 from airflow_provider_jmsjca.transports.base import Outgoing, UnitOfWork
 from airflow_provider_jmsjca.transports.memory import Broker
@@ -124,13 +124,13 @@ def test_a_refused_message_fails_by_itself_and_stays_p16(world: World, *, atomic
     """P16: it is tried so often, and then stays; the others are sent once."""
     world.open = lambda: Choosy(world.server, atomic=atomic)
     bad = world.put("1", "bad", "2", "3")[1]
-    for number in range(TRIES):
+    for number in range(LIMBO_TRIES):
         done = world.sender.send_due()
-        assert done.failed == (number == TRIES - 1)
+        assert done.failed == (number == LIMBO_TRIES - 1)
         assert world.bodies() == ["1", "2", "3"]
         world.later(1)
     (kept,) = world.limbo.page(LimboSelection(state=LimboState.FAILED))
-    assert (kept.number, kept.tries, kept.exception_message) == (bad, TRIES, "too bad")
+    assert (kept.number, kept.tries, kept.exception_message) == (bad, LIMBO_TRIES, "too bad")
     world.open = lambda: LesserConnection(world.server)
     world.limbo.revive(LimboSelection(numbers=frozenset({bad})), world.now)
     assert world.sender.send_due().sent == 1

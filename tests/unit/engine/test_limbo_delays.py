@@ -14,6 +14,7 @@ from airflow_provider_jmsjca.engine.limbo import LimboSender
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
+    ConfigurationError,
     InDoubtError,
     JmsError,
     PermanentBrokerError,
@@ -22,6 +23,7 @@ from airflow_provider_jmsjca.errors import (
 from airflow_provider_jmsjca.store.base import EVERYTHING, LimboEntry
 from airflow_provider_jmsjca.store.memory import MemoryLimbo, MemoryStore
 from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.unit.engine import streaming
 from tests.unit.engine.brokers import LesserConnection
 from tests.unit.engine.listening import QUICK, Site, every_mode, until
@@ -222,3 +224,127 @@ def test_a_stream_leaves_its_delays_to_limbo(store: Store) -> None:
 
     streaming.run(work())
     assert store.limbo.page() == []
+
+
+# -- what can't be moved, and what nothing says where to put ------------------------------------------------
+
+
+class Choosy(LesserConnection):
+    """Refuses what is sent to the dead-letter queue, as long as it is closed."""
+
+    closed = True
+
+    def unit(self) -> Any:
+        unit = super().unit()
+
+        class Unit:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(unit, name)
+
+            def send(self, outgoing: Outgoing) -> None:
+                if Choosy.closed and outgoing.destination.name == "dlq":
+                    raise PermanentBrokerError("no room")
+                unit.send(outgoing)
+
+        return Unit()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"redelivery_handling": "1:move(queue:dlq)"}, {"max_attempts": 1, "dead_letter_destination": "dlq"}],
+)
+def test_a_move_that_is_refused_is_tried_from_limbo_and_then_stays_revivable_p15_p16_p17(
+    site: Site, store: Store, monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any]
+) -> None:
+    """P15, P16, P17: it holds up nobody, and the handler isn't called again."""
+    monkeypatch.setattr(Choosy, "closed", True)
+    site.send("bad", "good")
+    activation = site.activation(
+        fail_bad,
+        connect_with=lambda: Choosy(site.broker),
+        store=store,
+        jms_conn_id="b",
+        limbo_delivery_retry=2,
+        **spec,
+    )
+    assert activation.run(max_messages=2).moved == 1
+    assert site.attempts == [("bad", 0), ("good", 0)]
+    (kept,) = store.limbo.page()
+    assert (kept.state, kept.destination, kept.most_tries) == ("waiting", "queue://dlq", 2)
+    now = datetime.now(UTC)
+    sender = LimboSender(store.limbo, lambda _: JmsConnection(Choosy(site.broker)), clock=lambda: now)
+    for failed in (0, 1):
+        assert sender.send_due().failed == failed
+        now += timedelta(seconds=2)
+    assert [each.state for each in store.limbo.page()] == ["failed"]
+    assert site.bodies("dlq") == []
+    Choosy.closed = False
+    assert store.limbo.revive(EVERYTHING, now) == 1
+    assert sender.send_due().sent == 1
+    (letter,) = site.broker.messages("dlq")
+    assert letter.properties["JMS_Sun_JMSJCA_ExceptionMessage"] == "no stock"
+    assert store.attempts.page() == store.limbo.page() == []
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"max_attempts": 2},
+        {"redelivery_handling": "1:50", "non_retryable": ["ValueError"]},
+    ],
+    ids=["max_attempts", "non_retryable"],
+)
+def test_what_failed_for_good_and_has_no_destination_stays_in_limbo_i28_i29(
+    site: Site, store: Store, spec: dict[str, Any]
+) -> None:
+    """I28, I29: kept where the adapter discarded it; revived, it goes back to its queue and counts anew."""
+    site.send("bad", "good")
+    how: dict[str, Any] = {"store": store, "jms_conn_id": "b", "use_store": True, **spec}
+    assert site.activation(fail_bad, **how).run(max_messages=2).moved == 1
+    (kept,) = store.limbo.page()
+    assert (kept.state, kept.destination) == ("failed", "queue://orders")
+    assert (kept.exception_class, kept.exception_message) == ("ValueError", "no stock")
+    assert store.send_all_now(site) == 0
+    assert store.limbo.revive(EVERYTHING, datetime.now(UTC)) == 1
+    assert store.send_all_now(site) == 1
+    site.attempts.clear()
+    assert site.activation(lambda _: None, **how).run(max_messages=1).committed == 1
+    assert site.attempts == [("bad", 0)]
+
+
+@pytest.mark.parametrize("spec", [{"max_attempts": 2}, {"non_retryable": ["ValueError"]}])
+def test_without_limbo_a_destination_is_asked_for(store: Store, spec: dict[str, Any]) -> None:
+    """The spec connects by itself: what sends from limbo would not find its broker."""
+    with pytest.raises(ConfigurationError, match=r"missing, .* or the word discard"):
+        Site.listener_settings(store=store, use_store=True, **spec)
+
+
+@pytest.mark.parametrize("word", ["discard", None], ids=["discard", "nothing"])
+def test_what_nobody_subscribes_to_i30(site: Site, store: Store, word: str | None) -> None:
+    """I30: dropped if that is written, otherwise kept."""
+    site.send("other", "mine")
+    activation = site.activation(
+        lambda _: None,
+        store=store,
+        jms_conn_id="b",
+        use_store=True,
+        subscribes=lambda message: message.body == "mine",
+        unsubscribed_destination=word,
+    )
+    counts = activation.run(max_messages=2)
+    assert (counts.moved, counts.deleted, counts.committed) == ((0, 1, 1) if word else (1, 0, 1))
+    kept = [(each.state, each.exception_message) for each in store.limbo.page()]
+    assert kept == ([] if word else [("failed", "nobody subscribes to it")])
+
+
+@pytest.mark.parametrize("name", ["error_destination", "dead_letter_destination"])
+def test_discard_is_said_in_so_many_words_i28(site: Site, name: str) -> None:
+    """I28: an error destination that is the word discard; queue://discard is a queue."""
+    site.send("bad", "good")
+    spec = {name: "discard", "redelivery_handling": "1:50", "non_retryable": ["ValueError"]}
+    counts = site.activation(fail_bad, **spec).run(max_messages=2)
+    assert (counts.deleted, counts.committed) == (1, 1)
+    site.send("bad")
+    named = spec | {name: "queue://discard"}
+    assert site.activation(fail_bad, **named).run(max_messages=1).moved == 1
+    assert site.bodies("discard") == ["bad"]

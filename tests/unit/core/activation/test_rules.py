@@ -89,19 +89,24 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
                 "expected one of them"
             ),
         ),
+        (
+            {**QUEUE, "dead_letter_destination": ["discard", "d"]},
+            "dead_letter_destination: got discard beside destinations",
+        ),
         # P6
         (
             {**QUEUE, "max_attempts": 3},
             (
-                "dead_letter_destination: missing, expected where to put a message after max_attempts: "
-                "nothing is dropped unless redelivery_handling says delete"
+                "dead_letter_destination: missing, expected where to put a message after max_attempts, or "
+                "the word discard, or use_store, which keeps it: nothing is dropped unless that is said"
             ),
         ),
         (
             {**QUEUE, "non_retryable": "ValueError"},
             (
                 "dead_letter_destination: missing, expected where to put messages that fail with "
-                "non_retryable exceptions (or a move at the end of redelivery_handling)"
+                "non_retryable exceptions (or a move at the end of redelivery_handling, or use_store, which "
+                "keeps them)"
             ),
         ),
         # W25

@@ -603,3 +603,71 @@ def test_the_end_of_a_batch_fails_for_those_only_that_were_handed_over() -> None
     (again,) = run.arrive("b", redelivered=True)
     assert isinstance(again, d.Deliver)
     assert (again.seen, again.state.failure) == (0, None)
+
+
+LIMBO = replace(SETTINGS, limbo=True)
+
+
+@pytest.mark.parametrize("retries", [None, 0, 2])
+def test_p16_with_limbo_a_failed_move_goes_there_at_once(retries: int | None) -> None:
+    run = Run(handling="1:move(queue:dlq)", settings=replace(LIMBO, move_retries=retries))
+    (move,) = run.arrive("m", redelivered=True)
+    assert isinstance(move, d.MoveMessage)
+    redirect = run.only(d.MoveMessage, e.UnitFailed(unit=move.unit, failure=FAILURE))
+    assert (redirect.redirect, redirect.to_limbo) == (True, False)
+    shelved = run.only(d.MoveMessage, e.UnitFailed(unit=redirect.unit, failure=FAILURE))
+    assert (shelved.redirect, shelved.to_limbo, shelved.targets) == (False, True, move.targets)
+    assert run.send(e.UnitCommitted(unit=shelved.unit)) == []
+    assert run.machine.idle
+
+
+def test_p16_a_move_that_costs_the_connection_each_time_ends_in_limbo() -> None:
+    run = Run(handling="1:move(queue:dlq)", settings=replace(LIMBO, move_retries=1))
+    for _ in range(10):
+        (move,) = run.arrive("m", redelivered=True)
+        assert isinstance(move, d.MoveMessage)
+        if move.to_limbo:
+            break
+        run.send(e.UnitLost(unit=move.unit))
+        reconnect(run)
+    assert (move.to_limbo, move.less, move.redirect) == (True, 0, False)
+
+
+def test_what_can_not_be_put_in_limbo_waits_for_it() -> None:
+    """The store is away; it is tried again each second, and nothing is handed over."""
+    run = Run(settings=LIMBO)
+    (shelved,) = run.arrive("m", unsubscribed=True)
+    for _ in range(3):
+        assert isinstance(shelved, d.MoveMessage)
+        assert (shelved.targets, shelved.to_limbo) == ((), True)
+        assert run.send(e.UnitFailed(unit=shelved.unit, failure=FAILURE)) == []
+        (shelved,) = run.tick()
+
+
+def test_i28_with_limbo_poison_that_nothing_says_where_to_put_goes_there() -> None:
+    run = Run(settings=replace(LIMBO, keep_poison=True))
+    (shelved,) = run.arrive("m", undecodable=FAILURE)
+    assert isinstance(shelved, d.MoveMessage)
+    assert (shelved.targets, shelved.to_limbo) == ((), True)
+    assert shelved.state.failure == FAILURE
+    # Nothing of it can be read, so nothing can be put there.
+    assert run.send(e.UnitFailed(unit=shelved.unit, failure=FAILURE)) == [d.Leave(delivery=1)]
+
+
+def test_p15_after_its_attempts_a_message_without_a_destination_goes_to_limbo() -> None:
+    run = Run(settings=replace(LIMBO, shelve_at=2))
+    (delivered,) = run.arrive("m")
+    assert isinstance(delivered, d.Deliver)
+    again = fail(run, delivered)
+    assert isinstance(again[0], d.Deliver)
+    (shelved,) = fail(run, again[0])
+    assert isinstance(shelved, d.MoveMessage)
+    assert (shelved.targets, shelved.to_limbo) == ((), True)
+
+
+@pytest.mark.parametrize("arrival", [{"undecodable": FAILURE}, {"unsubscribed": True}])
+def test_i28_i30_discard_is_a_deletion(arrival: dict[str, Any]) -> None:
+    both = replace(LIMBO, discard_poison=True, discard_unsubscribed=True)
+    (deleted,) = Run(settings=both).arrive("m", **arrival)
+    assert isinstance(deleted, d.DeleteMessage)
+    assert not deleted.repeated

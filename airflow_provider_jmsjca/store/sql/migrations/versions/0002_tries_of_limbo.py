@@ -1,0 +1,18 @@
+"""How often it is tried to send a message in limbo is said for each message."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add the column; messages that are there already have 5 tries, as before."""
+    op.add_column(
+        "jms_limbo", sa.Column("most_tries", sa.Integer, nullable=False, server_default=sa.text("5"))
+    )
