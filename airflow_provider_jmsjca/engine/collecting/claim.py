@@ -29,6 +29,7 @@ from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import MessageState
 from airflow_provider_jmsjca.engine.collecting.batcher import Arrivals
+from airflow_provider_jmsjca.engine.moving import Losses, in_some_way
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, PoisonMessageError
 from airflow_provider_jmsjca.spool.known_ids import message_key
 from airflow_provider_jmsjca.spool.manifest import Manifest
@@ -37,6 +38,7 @@ from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription, UnitOfWork
 
 _log = logging.getLogger(__name__)
+_LOSSES = Losses()
 _TICK_SECONDS = 0.1
 # What may stand before a message that is wanted: messages that stay, because nobody takes them.
 _SPARE = 10
@@ -296,21 +298,22 @@ class _Claim:
             redirect=self._spec.redirect,
             secrets=self._connection.secrets,
         )
-        unit = self._connection.unit()
+
+        def fill(unit: UnitOfWork, way: int) -> None:
+            unit.acknowledge(received)
+            for target in self._spec.dead_letter:
+                send_first(ways[way:], functools.partial(_send, unit, target))
+
         try:
-            try:
-                unit.acknowledge(received)
-                for target in self._spec.dead_letter:
-                    send_first(ways, functools.partial(_send, unit, target))
-            except (ConfigurationError, PermanentBrokerError):
-                unit.rollback()
-                raise
-            unit.commit()
-        except (ConfigurationError, PermanentBrokerError) as refusal:
+            with _LOSSES.counted(f"{salvaged.message_id}\0{source}") as left:
+                refusal = in_some_way(self._connection, left, fill)
+        except (ConfigurationError, PermanentBrokerError) as error:
             self._left += 1
-            _log.error("A message on %s that can't be decoded stays: %s", source, refusal)
+            _log.error("A message on %s that can't be decoded stays: %s", source, error)
             return
         self._dead_letters += 1
+        if refusal is not None:
+            _log.warning("Message %s is moved without a part: %s", salvaged.message_id, refusal)
         _log.warning(
             "Message %s on %s can't be decoded, it is moved to %s: %s",
             salvaged.message_id, source, ", ".join(map(str, self._spec.dead_letter)), fault,

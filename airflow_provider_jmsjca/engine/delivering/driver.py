@@ -6,11 +6,10 @@ of threads, `loop.driver` in an event loop and a lane beside it.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias, assert_never
@@ -67,13 +66,13 @@ from airflow_provider_jmsjca.engine.delivering.ledger import Ledger, shelf_of
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.shelf import Shelf, parked
 from airflow_provider_jmsjca.engine.delivering.statistics import Tally
+from airflow_provider_jmsjca.engine.moving import in_some_way, rolled_back
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
     ConnectionLostError,
     InDoubtError,
     JmsError,
     PermanentBrokerError,
-    TransientBrokerError,
 )
 from airflow_provider_jmsjca.transports.base import Outgoing, Received, UnitOfWork
 
@@ -472,7 +471,7 @@ class Settler:
             return
         if unit is None:
             unit = intake.link.connection.unit()
-        with _rolled_back(unit):
+        with rolled_back(unit):
             if self._driver.settings.delivery.batch_size == 1:  # those of a batch are in already
                 for received in held:
                     unit.acknowledge(received)
@@ -493,29 +492,17 @@ class Settler:
         if to_limbo and self._shelf is not None and message is not None:
             self._put_in_limbo(intake, decision, received, message, self._shelf)  # type: ignore[arg-type]  # one of these
             return
-        refusal: JmsError | None = None
-        ways = range(1)
-        # Some brokers refuse a message no sooner than at the commit: less of it may pass.
-        if isinstance(decision, MoveMessage):
-            ways = range(decision.less, WAYS)
-            if decision.less:
-                refusal = ConnectionLostError("the connection was lost each time all of it was sent")
-        for way in ways:
-            unit = intake.link.connection.unit()
-            try:
-                with _rolled_back(unit):
-                    unit.acknowledge(received)
-                    if message is not None:
-                        self._send(intake, decision, message, unit, way)
-                unit.commit()
-            except PermanentBrokerError as error:
-                refusal = refusal or error
-                continue
-            if refusal is not None:
-                name = None if message is None else message.message_id
-                _log.warning("Message %s was moved without a part: %s", name, refusal)
-            return
-        raise refusal or AssertionError("there is no way to take it out")
+        ways = range(decision.less, WAYS) if isinstance(decision, MoveMessage) else range(1)
+
+        def fill(unit: UnitOfWork, way: int) -> None:
+            unit.acknowledge(received)
+            if message is not None:
+                self._send(intake, decision, message, unit, way)
+
+        refusal = in_some_way(intake.link.connection, ways, fill)
+        if refusal is not None:
+            name = None if message is None else message.message_id
+            _log.warning("Message %s was moved without a part: %s", name, refusal)
 
     def _put_in_limbo(
         self,
@@ -543,7 +530,7 @@ class Settler:
                 numbers = shelf.move(message, origin, copies, again=again)
         try:
             unit = connection.unit()
-            with _rolled_back(unit):
+            with rolled_back(unit):
                 unit.acknowledge(received)
             unit.commit()
         except InDoubtError:  # it may be acknowledged
@@ -640,14 +627,3 @@ class Settler:
             case UnitInDoubt(), _:
                 tally.in_doubt += messages
                 self._driver.leave_unit(decision.unit)
-
-
-@contextlib.contextmanager
-def _rolled_back(unit: UnitOfWork) -> Iterator[None]:
-    """Roll the unit back if it can't be put together: its messages would stay part of it for ever."""
-    try:
-        yield
-    except Exception as error:
-        if not isinstance(error, TransientBrokerError):
-            unit.rollback()
-        raise

@@ -21,10 +21,11 @@ from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, Subscribes, listener_settings
 from airflow_provider_jmsjca.engine.delivering.threaded.calls import Handler
+from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError, PermanentBrokerError
 from airflow_provider_jmsjca.store.base import Store
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing
-from airflow_provider_jmsjca.transports.memory import Broker, broker
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing, UnitOfWork
+from airflow_provider_jmsjca.transports.memory import Broker, MemoryConnection, broker
 
 ORDERS = Destination.queue("orders")
 QUICK = timedelta(milliseconds=150)
@@ -53,6 +54,42 @@ def nothing(_: Delivery) -> None:
 
 def fail(_: Delivery) -> None:
     raise ValueError("no stock")
+
+
+def refusing_at_commit(
+    server: Broker, settings: ConnectionSettings, longest: int, *, closing: bool = False
+) -> MemoryConnection:
+    """Return a connection on which a commit with a longer property is refused, and undone.
+
+    With `closing` the broker ends the connection for it, as Artemis does, and nothing says why.
+    """
+
+    class Picky(MemoryConnection):
+        def unit(self) -> UnitOfWork:
+            unit = super().unit()
+            sent: list[Outgoing] = []
+            send, commit = unit.send, unit.commit
+
+            def noting(item: Outgoing) -> None:
+                sent.append(item)
+                send(item)
+
+            def picky(meanwhile: object = None) -> None:
+                del meanwhile
+                if any(
+                    len(str(value)) > longest for one in sent for value in one.message.properties.values()
+                ):
+                    unit.rollback()
+                    if closing:
+                        self.lose(lost := ConnectionLostError("the broker closed the connection"))
+                        raise InDoubtError(f"during a commit: {lost}")
+                    raise PermanentBrokerError("the broker refused a part of the unit: property too long")
+                commit()
+
+            unit.send, unit.commit = noting, picky  # type: ignore[method-assign,assignment]
+            return unit
+
+    return Picky(server, settings)
 
 
 class Site:

@@ -445,7 +445,8 @@ class Spoiling:
         def spoil(received: Received) -> None:
             message = received.message
             if int(str(message.body)) % 3 == 0:
-                raw = JmsMessage.bytes(b"\xff" + str(message.body).encode(), message_id=message.message_id)
+                body = b"\xff" + str(message.body).encode()
+                raw = JmsMessage.bytes(body, message.properties, message_id=message.message_id)
                 salvage = (lambda: raw) if self._salvage else None
                 received = Received(received.consumer, received.token, received.generation, fail, salvage)
             on_received(received)

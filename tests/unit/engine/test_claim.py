@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -11,12 +12,13 @@ from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.collecting.claim import Choice, ClaimResult, ClaimSpec, claim, finish
-from airflow_provider_jmsjca.errors import BatchInUseError, ConnectionLostError, SpoolError
+from airflow_provider_jmsjca.errors import BatchInUseError, ConnectionLostError, InDoubtError, SpoolError
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.rows import Row, manifest_messages
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.memory import Broker, MemoryTransport, broker
+from tests.unit.engine.listening import refusing_at_commit
 from tests.unit.engine.test_batcher import Spoiling
 
 ORDERS = Destination.queue("orders")
@@ -279,6 +281,54 @@ def test_a_dead_letter_that_is_refused_stays_where_it_was(
     assert (bodies(result.manifest), result.left) == (["1"], 1)
     assert on_queue(orders) == ["3"]
     orders.permit(DEAD)
+
+
+def test_the_password_in_use_is_in_no_dead_letter_of_a_claim(orders: Broker, tmp_path: Path) -> None:
+    """Bare, as an error may repeat it: nothing around it says that it is one."""
+    send("3")
+    connection = MemoryTransport().connect(replace(SETTINGS, username="bob", password="byte 0 is"))
+    claim(spoiled(connection), opener(tmp_path), spec(dead_letter=(DEAD,)))
+    connection.close()
+    (message,) = orders.messages("orders.dead")
+    assert "byte 0 is" not in str(message.properties)
+    assert "***" in str(message.properties["JMS_Sun_JMSJCA_ExceptionMessage"])
+
+
+def test_a_dead_letter_over_which_the_broker_hangs_up_goes_with_a_part(
+    orders: Broker, tmp_path: Path
+) -> None:
+    """The next looks send less and less of it; those behind it are claimed."""
+    sender = MemoryTransport().connect(SETTINGS)
+    sender.send([Outgoing(destination=ORDERS, message=JmsMessage.text("3", {"huge": "x" * 9_500}))])
+    sender.close()
+    send("1")
+    looks = 0
+    while True:
+        looks += 1
+        connection = refusing_at_commit(orders, SETTINGS, 9_200, closing=True)
+        with contextlib.closing(connection), contextlib.suppress(InDoubtError):
+            result = claim(spoiled(connection), opener(tmp_path), spec(dead_letter=(DEAD,)))
+            break
+        assert looks < 5
+    assert (looks, bodies(result.manifest), result.dead_letters) == (3, ["1"], 1)
+    (message,) = orders.messages("orders.dead")
+    assert message.properties["JMS_Sun_JMSJCA_LeftOut"] == "shortened: 'huge'"
+
+
+@pytest.mark.parametrize("closing", [False, True], ids=["said", "closed"])
+def test_a_dead_letter_that_no_way_helps_stays(orders: Broker, tmp_path: Path, *, closing: bool) -> None:
+    """And those behind it are claimed."""
+    send("3", "1")
+    looks = 0
+    while True:
+        looks += 1
+        connection = refusing_at_commit(orders, SETTINGS, 0, closing=closing)
+        with contextlib.closing(connection), contextlib.suppress(InDoubtError):
+            result = claim(spoiled(connection), opener(tmp_path), spec(dead_letter=(DEAD,)))
+            break
+        assert looks < 9
+    assert (looks, bodies(result.manifest), result.left) == (6 if closing else 1, ["1"], 1)
+    assert on_queue(orders) == ["3"]
 
 
 def test_looking_past_too_many_is_said(

@@ -8,10 +8,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_jmsjca.core.copies.dead_letter import original_of
-from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError, PermanentBrokerError
-from airflow_provider_jmsjca.transports.base import Outgoing, UnitOfWork
-from airflow_provider_jmsjca.transports.memory import MemoryConnection
-from tests.unit.engine.listening import MODES, QUICK, Site, every_mode
+from tests.unit.engine.listening import MODES, QUICK, Site, every_mode, refusing_at_commit
 
 LEFT_OUT = "JMS_Sun_JMSJCA_LeftOut"
 
@@ -19,40 +16,6 @@ LEFT_OUT = "JMS_Sun_JMSJCA_LeftOut"
 @pytest.fixture
 def site() -> Site:
     return Site()
-
-
-def refusing_at_commit(site: Site, longest: int, *, closing: bool = False) -> MemoryConnection:
-    """Return a connection on which a commit with a longer property is refused, and undone.
-
-    With `closing` the broker ends the connection for it, as Artemis does, and nothing says why.
-    """
-
-    class Picky(MemoryConnection):
-        def unit(self) -> UnitOfWork:
-            unit = super().unit()
-            sent: list[Outgoing] = []
-            send, commit = unit.send, unit.commit
-
-            def noting(item: Outgoing) -> None:
-                sent.append(item)
-                send(item)
-
-            def picky(meanwhile: object = None) -> None:
-                del meanwhile
-                if any(
-                    len(str(value)) > longest for one in sent for value in one.message.properties.values()
-                ):
-                    unit.rollback()
-                    if closing:
-                        self.lose(lost := ConnectionLostError("the broker closed the connection"))
-                        raise InDoubtError(f"during a commit: {lost}")
-                    raise PermanentBrokerError("the broker refused a part of the unit: property too long")
-                commit()
-
-            unit.send, unit.commit = noting, picky  # type: ignore[method-assign,assignment]
-            return unit
-
-    return Picky(site.broker, site.settings)
 
 
 @every_mode
@@ -72,7 +35,7 @@ def test_a_dead_letter_refused_at_the_commit_goes_with_a_part(
 
     listener = site.activation(
         handle,
-        connect_with=lambda: refusing_at_commit(site, 9_200, closing=closing),
+        connect_with=lambda: refusing_at_commit(site.broker, site.settings, 9_200, closing=closing),
         redelivery_handling="1:move(queue:dlq)",
         **mode,
     )
@@ -101,7 +64,7 @@ def test_what_is_refused_in_every_way_stays_and_those_behind_it_go_on(
 
     listener = site.activation(
         handle,
-        connect_with=lambda: refusing_at_commit(site, 0, closing=closing),
+        connect_with=lambda: refusing_at_commit(site.broker, site.settings, 0, closing=closing),
         redelivery_handling="1:20; 2:move(queue:dlq)",
         **mode,
     )
