@@ -11,6 +11,12 @@ from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from tests.unit.engine.listening import MODES, QUICK, Site, every_mode, refusing_at_commit
 
 LEFT_OUT = "JMS_Sun_JMSJCA_LeftOut"
+# A message that is lost with the connection of another comes again, and is no dead letter for that.
+ONLY_POISON: dict[str, object] = {
+    "redelivery_handling": "1:5",
+    "non_retryable": ["ValueError"],
+    "dead_letter_destination": "queue://dlq",
+}
 
 
 @pytest.fixture
@@ -36,7 +42,7 @@ def test_a_dead_letter_refused_at_the_commit_goes_with_a_part(
     listener = site.activation(
         handle,
         connect_with=lambda: refusing_at_commit(site.broker, site.settings, 9_200, closing=closing),
-        redelivery_handling="1:move(queue:dlq)",
+        **ONLY_POISON,
         **mode,
     )
     counts = listener.run(idle_for=QUICK, run_for=timedelta(seconds=15))
@@ -65,13 +71,13 @@ def test_what_is_refused_in_every_way_stays_and_those_behind_it_go_on(
     listener = site.activation(
         handle,
         connect_with=lambda: refusing_at_commit(site.broker, site.settings, 0, closing=closing),
-        redelivery_handling="1:20; 2:move(queue:dlq)",
+        **ONLY_POISON,
         **mode,
     )
     counts = listener.run(idle_for=QUICK, run_for=timedelta(seconds=20))
     assert (counts.committed, counts.moved) == (2, 0)
     # A consumer that promised to settle in order needs another connection for that, and gets it once more.
-    assert site.got.count("bad") in {3, 4}
+    assert site.got.count("bad") in {2, 3}
     assert site.bodies("orders") == ["bad"]
 
 
