@@ -10,6 +10,7 @@ import pytest
 from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from tests.unit.engine.listening import MODES, QUICK, Site, every_mode, refusing_at_commit
 
+LONG = timedelta(seconds=20)
 LEFT_OUT = "JMS_Sun_JMSJCA_LeftOut"
 # A message that is lost with the connection of another comes again, and is no dead letter for that.
 ONLY_POISON: dict[str, object] = {
@@ -45,7 +46,7 @@ def test_a_dead_letter_refused_at_the_commit_goes_with_a_part(
         **ONLY_POISON,
         **mode,
     )
-    counts = listener.run(idle_for=QUICK, run_for=timedelta(seconds=15))
+    counts = listener.run(idle_for=QUICK, failing_for=LONG, run_for=LONG)
     assert (counts.committed, counts.moved, counts.failed) == (2, 1, 0)
     assert (counts.in_doubt > 0) is closing
     (letter,) = site.broker.messages("dlq")
@@ -74,10 +75,11 @@ def test_what_is_refused_in_every_way_stays_and_those_behind_it_go_on(
         **ONLY_POISON,
         **mode,
     )
-    counts = listener.run(idle_for=QUICK, run_for=timedelta(seconds=20))
+    counts = listener.run(idle_for=QUICK, failing_for=LONG, run_for=LONG)
     assert (counts.committed, counts.moved) == (2, 0)
-    # A consumer that promised to settle in order needs another connection for that, and gets it once more.
-    assert site.got.count("bad") in {2, 3}
+    # Poison is known as such only while it is in hand, and a consumer that promised to settle in order needs
+    # another connection to leave a message, and so gets it once more.
+    assert 2 <= site.got.count("bad") <= (14 if closing else 4)
     assert site.bodies("orders") == ["bad"]
 
 
