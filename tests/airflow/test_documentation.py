@@ -1,40 +1,365 @@
-"""Every Python block of the README and the how-to pages that builds a DAG can be run as it stands."""
+"""Every block of README, CONTRIBUTING and the pages is run or parsed, by what a reader would hand it to."""
 
 from __future__ import annotations
 
+import configparser
+import contextlib
+import json
 import re
-import textwrap
+import shlex
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.cli import cli_parser
+from airflow.configuration import conf
+from airflow.dag_processing.dagbag import DagBag
+from airflow.models.connection import Connection
+
+from airflow_provider_jmsjca.assets.batch_facet import JmsBatchRunFacet
+from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
+from airflow_provider_jmsjca.core.selector import Selector
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.notifications.jms import JmsNotifier
+from airflow_provider_jmsjca.spool.manifest import Manifest, path_to_uri
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Subscription
+from airflow_provider_jmsjca.transports.memory import Broker, broker
+from tests.airflow.conftest import Publish
+from tests.docs.blocks import Block, blocks, inline_code
+from tests.docs.conformance import catalogue
+from tests.servers.__main__ import _parser as servers_parser
 
 ROOT = Path(__file__).parents[2]
-PAGES = [
-    ROOT / "README.md",
-    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
-    ROOT / "docs" / "quickstart.md",
-    ROOT / "docs" / "tutorial.md",
+BLOCKS = blocks(ROOT)
+PYTHON = [block for block in BLOCKS if block.language == "python"]
+
+NOT_RUN = {
+    ("docs/tutorial.md", "sh"): "tests/spark/test_tutorial.py runs it",
+    ("docs/tutorial.md", "python"): "tests/spark/test_tutorial.py runs it, on a real broker and Airflow",
+    ("docs/library.md", "python"): "tests/unit/docs/test_library_page.py runs it, and checks what it prints",
+    (
+        "docs/how-to/own-triggers.md",
+        "python",
+    ): "tests/airflow/hooks/test_async_jms.py runs it on real brokers",
+    ("docs/how-to/spark-jobs.md", "python"): "tests/spark/test_documentation.py runs its jobs in Spark",
+    ("docs/reference/redelivery.md", "text"): "a grammar",
+}
+"""Kinds of blocks of a page that aren't run here, and where they are run or why they can't be. DAGs are read
+by Airflow all the same."""
+RUN = {"python", "console", "xml", "json", "yaml", "ini", "properties", ""}
+"""Languages that a test below takes."""
+
+
+def of(language: str) -> list[Any]:
+    return [
+        pytest.param(block, id=str(block))
+        for block in BLOCKS
+        if block.language == language and (block.page, language) not in NOT_RUN
+    ]
+
+
+def test_no_block_is_left_out() -> None:
+    kinds = {(block.page, block.language) for block in BLOCKS}
+    assert {kind for kind in kinds if kind[1] not in RUN} <= {*NOT_RUN}
+    assert {*NOT_RUN} <= kinds
+    elsewhere = [word for why in NOT_RUN.values() for word in why.replace(",", " ").split() if "/" in word]
+    assert [path for path in elsewhere if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "block", [pytest.param(block, id=str(block)) for block in PYTHON if "DAG(" in block.text]
+)
+def test_airflow_reads_the_dags(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "documented.py").write_text(block.text, encoding="utf-8")
+
+    bag = DagBag(tmp_path, safe_mode=False, bundle_path=tmp_path, bundle_name="documentation")
+
+    assert bag.import_errors == {}
+    assert bag.dags
+    assert all(dag.tasks for dag in bag.dags.values())
+
+
+PREPARED: dict[str, Callable[[], None]] = {}
+FINISHED: dict[str, Callable[[dict[str, Any]], None]] = {}
+
+
+@pytest.mark.usefixtures("metadata")
+@pytest.mark.parametrize("page", sorted({block.page for block in PYTHON} - {page for page, _ in NOT_RUN}))
+def test_the_python_of_a_page_runs_from_top_to_bottom(
+    page: str, server: Broker, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_JMS_DEFAULT", json.dumps({"conn_type": "jms", "host": f"vm://{server.name}"})
+    )
+    monkeypatch.setenv("AIRFLOW__JMSJCA__SPOOL_PATH", str(tmp_path / "spool"))
+    monkeypatch.setattr("airflow.settings.DAGS_FOLDER", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    publish("one", "two")
+    names: dict[str, Any] = {"store_order": print, "__name__": "documented"}
+    PREPARED.get(page, lambda: None)()
+    for block in PYTHON:
+        if block.page == page:
+            saved = tmp_path / f"{Path(page).stem}_{block.line}.py"  # Airflow reads a DAG's file again
+            saved.write_text(block.text, encoding="utf-8")
+            # A name that a page hasn't defined by then is an error, as it would be for the reader.
+            exec(compile(block.text, saved, "exec"), names)  # noqa: S102 - our own pages
+    FINISHED.get(page, lambda _: None)(names)
+
+
+def test_the_library_page_moves_a_message_with_the_hook(
+    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_JMS_DEFAULT", json.dumps({"conn_type": "jms", "host": f"vm://{server.name}"})
+    )
+    publish("one")
+    (block,) = (each for each in PYTHON if each.page == "docs/library.md" and "JmsHook" in each.text)
+    names: dict[str, Any] = {"JmsMessage": JmsMessage}  # imported further up on the page
+    exec(compile(block.text, str(block), "exec"), names)  # noqa: S102 - our own pages
+    a_message_is_moved(names)
+
+
+def page_is(page: str, table: dict[str, Any]) -> Callable[[Any], Any]:
+    return lambda function: table.setdefault(page, function)
+
+
+@page_is("docs/how-to/migrate.md", PREPARED)
+def the_imported_spec_is_saved() -> None:
+    (shown,) = (block for block in BLOCKS if block.text.startswith("$ airflow jms import ejb-jar.xml"))
+    text = "".join(line for line in shown.printed.splitlines(keepends=True) if not line.startswith("note: "))
+    Path("orders.yaml").write_text(text, encoding="utf-8")
+
+
+@page_is("docs/how-to/topics.md", PREPARED)
+def somebody_has_subscribed() -> None:
+    settings: ConnectionSettings = JmsHook("jms_default").settings()
+    connection = connect(replace(settings, client_id="risk-desk"))
+    prices = Subscription(destination=Destination.topic("prices"), durable_name="risk")
+    connection.consume(prices, lambda _: None)
+    connection.close()
+
+
+@page_is("docs/quickstart.md", FINISHED)
+def a_message_is_moved(names: dict[str, Any]) -> None:
+    names["move_one"]()
+    (server,) = (host for host, _ in JmsHook("jms_default").settings().hosts)
+    assert [message.body for message in broker(server).messages("archive")] == ["one"]
+
+
+@page_is("docs/how-to/test.md", FINISHED)
+def the_test_passes(names: dict[str, Any]) -> None:
+    names["test_it_sends_an_order"]()
+
+
+@pytest.mark.parametrize(
+    ("block", "command"),
+    [
+        pytest.param(block, command, id=f"{block}-{number}")
+        for block in BLOCKS
+        if block.language == "console"
+        for number, command in enumerate(block.commands)
+    ],
+)
+def test_a_command_is_understood(block: Block, command: str) -> None:
+    understood(command, block)
+
+
+INLINE = [
+    (page, code)
+    for page, code in sorted(inline_code(ROOT))
+    if re.match(r"(airflow|make|pip|python -m tests\S*) \S|python -m tests\S*$", code)
 ]
-BLOCKS = [
-    pytest.param(textwrap.dedent(block), id=f"{page.stem}-{number}")
-    for page in PAGES
-    for number, block in enumerate(re.findall(r"```python\n(.*?) *```", page.read_text("utf-8"), re.DOTALL))
-    if "DAG(" in block
-]
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_the_block_builds_a_dag_with_tasks(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[DAG] = []
-    enter = DAG.__enter__
+@pytest.mark.parametrize(("page", "command"), INLINE)
+def test_a_command_within_a_sentence_is_understood(page: str, command: str) -> None:
+    block = Block(page=page, line=0, language="console", text="", saved_as=None)
+    understood(command, block, named_only=True)
 
-    def noted(dag: DAG) -> DAG:
-        opened.append(dag)
-        return enter(dag)
 
-    monkeypatch.setattr(DAG, "__enter__", noted)
-    exec(compile(block, "documentation", "exec"), {})  # noqa: S102 - our own pages
+def understood(command: str, block: Block, *, named_only: bool = False) -> None:
+    """Parse a command as the program does that it is for.
 
-    assert opened
-    assert all(dag.tasks for dag in opened)
+    Args:
+        named_only: The command may lack its arguments.
+    """
+    match shlex.split(command):
+        case ["airflow", *arguments]:
+            with contextlib.suppress(SystemExit):
+                cli_parser.get_parser().parse_args(arguments)
+                return
+            assert named_only, f"{block}: airflow doesn't take {command!r}"
+            with pytest.raises(SystemExit, match=r"^0$"):
+                cli_parser.get_parser().parse_args([*arguments, "--help"])
+        case ["make", target, *_]:
+            assert f"\n{target}:" in (ROOT / "Makefile").read_text(encoding="utf-8")
+        case ["pip", "install", package]:
+            extra = package.partition("[")[2].removesuffix("]")
+            project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+            assert extra in project["optional-dependencies"]
+            assert package.startswith((".", project["name"]))
+        case ["export", setting]:
+            is_a_setting(*setting.split("=", 1))
+        case ["python", "-m", "tests.servers", *arguments]:
+            servers_parser().parse_args(arguments)
+        case ["python", "-m", module] if module.startswith("tests."):
+            path = ROOT / Path(*module.split("."))
+            assert path.exists() or path.with_suffix(".py").exists()
+        case ["python", "-m", "tests.docs", number]:
+            assert number in catalogue(ROOT)
+        case ["python", "-m", "pytest", file] | ["python" | "source", file]:
+            assert file in {each.saved_as for each in blocks(ROOT, block.page)} | {".venv/bin/activate"}
+        case _:
+            pytest.fail(f"{block}: nothing checks {command!r}")
+
+
+def is_a_setting(name: str, value: str) -> None:
+    """Check what an environment variable of Airflow holds."""
+    if name.startswith("AIRFLOW_CONN_"):
+        is_a_connection(value)
+    elif option := re.fullmatch("AIRFLOW__([A-Z_]+?)__([A-Z_]+)", name):
+        assert conf.has_option(option[1].lower(), option[2].lower()), name
+    else:
+        assert name == "AIRFLOW_HOME"
+
+
+def is_a_connection(value: str) -> None:
+    connection = Connection.from_json(value, conn_id="documented")
+    if connection.conn_type == "spark":
+        assert connection.host
+        return
+    assert connection.conn_type == "jms"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW_CONN_DOCUMENTED", value)
+        settings = JmsHook("documented").settings()
+    assert settings.username == connection.login
+    assert all(port for _, port in settings.hosts)
+
+
+def test_descriptors_become_what_the_page_prints_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")
+    descriptors = [block.text for block in BLOCKS if block.language == "xml"]
+    commands = [block for block in BLOCKS if block.text.startswith("$ airflow jms import ")]
+    for command in commands:
+        arguments = command.commands[0].split()[1:]
+        for name in arguments[2:]:
+            Path(name).write_text(descriptors.pop(0), encoding="utf-8")
+        parsed = cli_parser.get_parser().parse_args(arguments)
+        parsed.func(parsed)
+        said = capsys.readouterr()
+        notes = [line for line in said.err.splitlines(keepends=True) if line.startswith("note: ")]
+        assert said.out + "".join(notes) == command.printed
+    assert descriptors == []
+
+
+@pytest.mark.usefixtures("metadata")
+def test_explain_prints_what_the_page_on_levels_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("AIRFLOW__JMSJCA__PREFETCH", "100")
+    monkeypatch.setenv("AIRFLOW__JMSJCA__CONNECT_TIMEOUT", "10")
+    connection = {
+        "host": "stomp://broker:61613",
+        "login": "app",
+        "password": "secret",
+        "extra": {"prefetch": 500},
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_DEFAULT", json.dumps({"conn_type": "jms", **connection}))
+    Path("orders.yaml").write_text("destination: queue://orders\nprefetch: 50\n", encoding="utf-8")
+    (shown,) = blocks(ROOT, "docs/concepts/configuration.md")
+    parsed = cli_parser.get_parser().parse_args(shown.commands[0].split()[1:])
+
+    parsed.func(parsed)
+
+    assert rows_of(capsys.readouterr().out) == rows_of(shown.printed)
+
+
+def rows_of(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("|")] for line in table.splitlines() if "|" in line]
+
+
+@pytest.mark.parametrize("block", of("yaml"))
+def test_a_spec_in_yaml_is_a_spec(block: Block) -> None:
+    assert ActivationSpec.from_yaml(block.text).destination
+
+
+@pytest.mark.parametrize("block", of("ini"))
+def test_lines_for_the_section_are_looked_up(block: Block) -> None:
+    parser = configparser.ConfigParser(delimiters=("=",))
+    parser.read_string(f"[jmsjca]\n{block.text}")
+    for option, value in parser["jmsjca"].items():
+        assert option.startswith("destination.")
+        assert str(Destination.parse(value)) == value
+
+
+@pytest.mark.parametrize("block", of("properties"))
+def test_properties_of_java_mean_what_the_spec_after_them_says(block: Block) -> None:
+    after = next(each for each in PYTHON if each.page == block.page and each.line > block.line)
+    names: dict[str, Any] = {}
+    exec(compile(after.text, str(after), "exec"), names)  # noqa: S102 - our own pages
+    parser = configparser.ConfigParser(delimiters=("=",), interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(f"[all]\n{block.text}")
+    given = dict(parser["all"])
+    # A message server's name of a queue says no kind: "only the kind of each destination is said besides".
+    given = {
+        name: ";".join(f"queue://{each}" for each in value.split(";")) if "Destination" in name else value
+        for name, value in given.items()
+    }
+    given.setdefault("destination", names["spec"].destination) if "InputDestination" not in given else None
+    assert ActivationSpec(**given) == names["spec"]
+
+
+@pytest.mark.parametrize("block", of(""))
+def test_a_redelivery_handling_is_one_and_an_error_is_what_is_said(block: Block) -> None:
+    wrong: dict[str, Callable[[], object]] = {
+        "redelivery handling": lambda: RedeliveryHandling.parse("5:10; 5:20; 7:destroy"),
+        "message selector": lambda: Selector.parse("amount == 100"),
+    }
+    if (source := wrong.get(block.text.partition(",")[0])) is None:
+        assert RedeliveryHandling.parse(block.text.strip())
+        return
+    with pytest.raises(ConfigurationError) as found:
+        source()
+    shown = " ".join(block.text.split())  # the page breaks lines, and leaves out the end where it says "..."
+    assert " ".join(str(found.value).split()).startswith(shown.removesuffix(" ..."))
+
+
+def is_a_manifest(text: str, folder: Path) -> None:
+    shown = json.loads(text)
+    file = folder / shown["batch_id"] / "manifest.json"
+    file.parent.mkdir()
+    file.write_text(text.replace("…64 hexadecimal digits…", "0" * 64), encoding="utf-8")
+    assert Manifest.read(path_to_uri(file)).rows == shown["rows"]
+
+
+def is_what_a_notifier_says(text: str, _: Path) -> None:
+    shown = json.loads(text)
+    assert JmsNotifier.__doc__ is not None
+    assert {*shown} <= {*re.findall(r"`(\w+)`", JmsNotifier.__doc__)}
+
+
+JSON: dict[str, Callable[[str, Path], Any]] = {
+    "docs/reference/spool.md": is_a_manifest,
+    "docs/how-to/notifications.md": is_what_a_notifier_says,
+    "docs/how-to/lineage.md": lambda text, _: JmsBatchRunFacet(**json.loads(text)),
+}
+
+
+@pytest.mark.parametrize("block", of("json"))
+def test_json_is_what_it_is_said_to_be(block: Block, tmp_path: Path) -> None:
+    JSON[block.page](block.text, tmp_path)

@@ -7,7 +7,9 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-_BLOCK = re.compile(r"^ *```(?P<language>[\w{}-]+)\n(?P<text>.*?)^ *```$", re.DOTALL | re.MULTILINE)
+from markdown_it import MarkdownIt
+
+_BLOCK = re.compile(r"^ *```(?P<language>[\w{}-]*)\n(?P<text>.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _SAVED = re.compile(r"Save this as `([^`]+)`[^\n]*\n\n$")
 
 
@@ -63,3 +65,14 @@ def blocks(root: Path, page: str | None = None) -> list[Block]:
         for found in _BLOCK.finditer(text)
         if not found["language"].startswith("{")
     ]
+
+
+def inline_code(root: Path) -> set[tuple[str, str]]:
+    """Return the code within the sentences of every page, each with its page."""
+    return {
+        (path.relative_to(root).as_posix(), child.content)
+        for path in pages(root)
+        for token in MarkdownIt("commonmark").enable("table").parse(path.read_text(encoding="utf-8"))
+        for child in token.children or ()
+        if child.type == "code_inline"
+    }

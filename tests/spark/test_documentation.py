@@ -1,0 +1,104 @@
+"""The Spark jobs of the pages do what their pages say, in a real Spark."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.spark.job import Batch
+from airflow_provider_jmsjca.spark.rejects import rejected_messages
+from airflow_provider_jmsjca.spool.attempts import take_fence
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from tests.docs.blocks import Block, blocks
+from tests.spark.conftest import ORDERS, MakeBatch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+JOBS = [
+    block
+    for block in blocks(ROOT, "docs/how-to/spark-jobs.md")
+    if block.language == "python" and "DAG(" not in block.text
+]
+
+
+def order(number: int, body: str, **properties: object) -> JmsMessage:
+    return JmsMessage.text(
+        body,
+        message_id=f"ID:{number}",
+        destination=ORDERS,
+        timestamp=1_600_000_000_000,
+        properties=properties,
+    )
+
+
+def run(block: Block, table: Path) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "documented"}
+    # The path that the page writes to stands for one of the reader's.
+    exec(compile(block.text.replace("/data/orders", str(table)), str(block), "exec"), names)  # noqa: S102
+    return names
+
+
+def rows(spark: SparkSession, table: Path, *columns: str) -> list[tuple[object, ...]]:
+    return sorted(tuple(row) for row in spark.read.parquet(str(table)).select(*columns).collect())
+
+
+def rejected(manifest: Manifest) -> list[tuple[str | None, str]]:
+    return [(item.message.message_id, item.exception_message) for item in rejected_messages(manifest)]
+
+
+def test_every_job_of_the_page_is_run_here() -> None:
+    assert len(JOBS) == 3
+
+
+def test_a_job_of_ones_own(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = make_batch(
+        [
+            order(1, '{"id": 1, "amount": 9.5}'),
+            order(2, '{"id": 2, "amount": -1.0}'),
+            order(3, '{"amount": 3.0}'),
+        ]
+    )
+    table = tmp_path / "table"
+    fence = str(take_fence(manifest.folder))
+    command = ["orders_job.py", "--manifest", manifest.uri, "--batch-id", manifest.batch_id, "--fence", fence]
+    monkeypatch.setattr(sys, "argv", [*command, str(table)])
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)  # other tests go on with it
+
+    run(JOBS[0], table)["main"]()
+
+    assert rows(spark, table, "id", "amount") == [(1, 9.5)]
+    assert rejected(manifest) == [("ID:2", "the amount is negative"), ("ID:3", "required but missing: 'id'")]
+
+
+def test_headers_and_properties_as_columns(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    manifest = make_batch([order(1, '{"id": 1}', region="eu"), order(2, '{"id": "x"}')])
+    table = tmp_path / "table"
+
+    with Batch(manifest, take_fence(manifest.folder)) as batch:
+        run(JOBS[1], table)["orders"](batch, spark)
+
+    assert rows(spark, table, "id", "message_id", "region") == [(1, "ID:1", "eu")]
+    assert [name for name, _ in rejected(manifest)] == ["ID:2"]
+
+
+def test_xml_bodies(spark: SparkSession, make_batch: MakeBatch, tmp_path: Path) -> None:
+    good, bad = "<o><id>1</id><amount>9.50</amount></o>", "<o><id>one</id></o>"
+    manifest = make_batch([order(1, good, weight="1.5"), order(2, bad)])
+    table = tmp_path / "table"
+
+    with Batch(manifest, take_fence(manifest.folder)) as batch:
+        run(JOBS[2], table)["orders"](batch, spark)
+
+    ((number, amount, weight),) = rows(spark, table, "id", "amount", "weight")
+    assert (number, str(amount), weight) == (1, "9.50", 1.5)
+    assert [name for name, _ in rejected(manifest)] == ["ID:2"]
