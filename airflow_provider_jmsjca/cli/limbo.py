@@ -16,7 +16,7 @@ from airflow.cli.simple_table import AirflowConsole
 from rich.markup import escape
 
 from airflow_provider_jmsjca.cli.commands import one_line_errors
-from airflow_provider_jmsjca.engine.limbo import LimboSender
+from airflow_provider_jmsjca.engine.limbo import EVERY, StoreUpkeep
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.store import installed_store
@@ -26,8 +26,6 @@ from airflow_provider_jmsjca.store.base import (
     LimboSelection,
     LimboState,
 )
-
-_EVERY_SECONDS = 1
 
 
 @one_line_errors
@@ -79,10 +77,10 @@ def run_command(args: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     with contextlib.closing(installed_store()) as store:
-        sender = LimboSender(store.limbo, lambda name: JmsHook(name).get_conn())
+        upkeep = StoreUpkeep(store, lambda name: JmsHook(name).get_conn())
         while not stopped.is_set():
             try:
-                done = sender.send_due()
+                done = upkeep.round()
             except TransientStoreError as error:
                 if args.once:
                     raise
@@ -93,7 +91,7 @@ def run_command(args: argparse.Namespace) -> None:
                     sys.stdout.flush()
             if args.once:
                 break
-            stopped.wait(_EVERY_SECONDS)
+            stopped.wait(EVERY.total_seconds())
 
 
 def _selection(args: argparse.Namespace) -> LimboSelection:

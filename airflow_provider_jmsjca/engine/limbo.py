@@ -31,11 +31,16 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     TransientStoreError,
 )
-from airflow_provider_jmsjca.store.base import Limbo, LimboMessage
+from airflow_provider_jmsjca.store.base import Limbo, LimboMessage, Store
 from airflow_provider_jmsjca.transports.base import Outgoing
 
 LEASE: Final = timedelta(seconds=60)
 """How long messages belong to whoever is sending them."""
+
+EVERY: Final = timedelta(seconds=1)
+"""How often to look for what is due."""
+
+_SWEEP_EVERY = timedelta(minutes=10)
 
 _AT_ONCE = 100
 _RETRY = timedelta(seconds=1)
@@ -208,6 +213,42 @@ class LimboSender:
             message.destination,
             error,
         )
+
+
+class StoreUpkeep:
+    """What has to be done for a store, by whoever runs all the time; for one thread.
+
+    Args:
+        store: It.
+        connect: As of `LimboSender`.
+        clock: Says what time it is.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        connect: Callable[[str], AbstractContextManager[JmsConnection]],
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._sender = LimboSender(store.limbo, connect, clock=clock)
+        self._next_sweep = clock()
+
+    def round(self) -> Released:
+        """Send all that is due in limbo, and now and then drop attempts and ids that are too many or too old.
+
+        Raises:
+            TransientStoreError: As of `LimboSender.send_due`.
+        """
+        done = self._sender.send_due()
+        now = self._clock()
+        if now >= self._next_sweep:
+            self._next_sweep = now + _SWEEP_EVERY
+            self._store.attempts.sweep(now)
+            self._store.handled.sweep(now)
+        return done
 
 
 def _refusal(connection: JmsConnection, group: _Group) -> JmsError | None:

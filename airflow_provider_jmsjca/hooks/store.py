@@ -29,6 +29,12 @@ def store_url() -> str | URL:
     return URL.create("sqlite", database=str(home / _DEFAULT))
 
 
+def store_in_use() -> bool:
+    """Say whether there is a store: its URL is configured, or somebody has made the default one."""
+    url = store_url()
+    return not isinstance(url, URL) or Path(url.database or "").exists()
+
+
 def store_database() -> Database:
     """Return the database of the store, whatever its schema.
 

@@ -48,7 +48,7 @@ class JmsPublishOperator(BaseOperator):
             atomic commits (Artemis, RabbitMQ).
         delay: Seconds before they can be received; `None`: none. A broker that can't delay (RabbitMQ) gets
             them when they are due: until then they are in the store of this installation, encrypted with
-            Airflow's Fernet key, and `airflow jms store run` sends them. Templated.
+            Airflow's Fernet key; the triggerer or `airflow jms store run` sends them. Templated.
         deliver_at: The moment before which they can't be received, in place of `delay`: a `datetime` with a
             time zone, or ISO 8601 text. Templated.
         deduplicate: Give each message an id that is the same when the task is tried again.
@@ -123,7 +123,8 @@ class JmsPublishOperator(BaseOperator):
         sent = {"destination": str(sending.destination), "count": len(outgoing)}
         if limbo:
             self.log.info(
-                "%s can't delay: %d messages for %s wait in limbo; airflow jms store run sends them",
+                "%s can't delay: %d messages for %s wait in limbo, until the triggerer or "
+                "airflow jms store run sends them",
                 broker,
                 len(limbo),
                 self.destination,

@@ -15,6 +15,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerEr
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.triggers.payload import ready_event
 from airflow_provider_jmsjca.triggers.ready import JmsReadyTrigger
+from airflow_provider_jmsjca.triggers.releasing import releasing
 
 _log = logging.getLogger(__name__)
 
@@ -70,8 +71,9 @@ class JmsListenTrigger(JmsReadyTrigger):
         """Yield one event."""
         payload: dict[str, Any] = {"event": "deadline"}
         try:
-            async with asyncio.timeout(self._left):
-                payload = await self._first()
+            with releasing():
+                async with asyncio.timeout(self._left):
+                    payload = await self._first()
         except TimeoutError:
             pass
         yield TriggerEvent(payload | {"state": self.state})

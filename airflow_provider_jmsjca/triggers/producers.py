@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -36,6 +36,7 @@ from airflow_provider_jmsjca.triggers.activation_options import ActivationOption
 from airflow_provider_jmsjca.triggers.holding import Hold, Holder
 from airflow_provider_jmsjca.triggers.payload import weight
 from airflow_provider_jmsjca.triggers.references import sweep_sometimes
+from airflow_provider_jmsjca.triggers.releasing import releasing
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,12 @@ class _Producer(SharedStreamProducer):
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
         """Yield events and what is needed to settle them, for ever."""
+        with releasing():
+            async with contextlib.aclosing(self._open()) as events:
+                async for event in events:
+                    yield event
+
+    async def _open(self) -> AsyncGenerator[tuple[Any, Any]]:
         faults = 0
         reported = ""
         while True:

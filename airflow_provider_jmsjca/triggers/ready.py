@@ -25,6 +25,7 @@ from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.payload import ready_event
+from airflow_provider_jmsjca.triggers.releasing import releasing
 
 _log = logging.getLogger(__name__)
 _ASK_AGAIN_SECONDS = 5.0
@@ -79,8 +80,9 @@ class JmsReadyTrigger(BaseTrigger):
         """Yield one event."""
         try:
             queue = find_destination(self.destination, variables=False)
-            async with asyncio.timeout(self._left):
-                ready = await self._until_ready(queue, self.member)
+            with releasing():
+                async with asyncio.timeout(self._left):
+                    ready = await self._until_ready(queue, self.member)
         except TimeoutError:
             yield TriggerEvent({"event": "deadline"})
             return

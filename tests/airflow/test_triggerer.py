@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.store.base import LimboEntry
+from airflow_provider_jmsjca.store.sql.store import open_store
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing
 from tests.airflow.triggerer import TriggererProcess
@@ -31,6 +34,14 @@ def airflow_connection(broker: Broker) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def put_in_limbo(home: Path, queue: Destination, message: JmsMessage) -> None:
+    """Put a message in the limbo of an installation, due now: the triggerer sends it."""
+    store, now = open_store(f"sqlite:///{home / 'jms-store.db'}"), datetime.now(UTC)
+    entry = LimboEntry(jms_conn_id="jms_test", destination=str(queue), message=message, due_at=now)
+    store.limbo.put([entry], now)
+    store.close()
+
+
 def test_messages_become_asset_events_and_are_acknowledged_then(
     activemq: Broker, connection: Connection, tmp_path: Path, migrated_database: Path
 ) -> None:
@@ -41,9 +52,9 @@ def test_messages_become_asset_events_and_are_acknowledged_then(
         {"jms_conn_id": "jms_test", "destination": str(queue)},
     )
     home.prepare(migrated_database)
+    put_in_limbo(home.home, queue, JmsMessage.text("hello", {"n": 1}))
     home.start()
     try:
-        connection.send([Outgoing(destination=queue, message=JmsMessage.text("hello", {"n": 1}))])
         home.until(lambda: len(home.payloads()) == 1, 90, "one asset event")
         (payload,) = home.payloads()
         assert payload["destination"] == str(queue)

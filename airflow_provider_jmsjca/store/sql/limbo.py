@@ -95,6 +95,9 @@ class SqlLimbo:
             .limit(limit)
             .with_for_update(skip_locked=True)  # SQLite has one writer at a time, and doesn't know this
         )
+        with self._database.read() as connection:
+            if connection.execute(due.with_only_columns(LIMBO.c.number).limit(1)).first() is None:
+                return []  # whoever looks every second keeps no writer waiting
         with self._database.write() as connection:
             rows = connection.execute(due).all()
             for some in chunks([row.number for row in rows]):

@@ -1,0 +1,105 @@
+"""The triggerer sends what is due in limbo, and drops what is too old: one task for all its triggers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from contextlib import AbstractContextManager
+from datetime import timedelta
+
+from airflow_provider_jmsjca.core.backoff import Backoff
+from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread, leave_to_thread
+from airflow_provider_jmsjca.engine.limbo import EVERY, StoreUpkeep
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.errors import JmsError, TransientBrokerError
+from airflow_provider_jmsjca.hooks.destinations import find_destination
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.store import installed_store, store_in_use
+from airflow_provider_jmsjca.store.sql.store import SqlStore
+
+_log = logging.getLogger(__name__)
+_CREW = Crew(1)
+_LOOK_UP_SECONDS = 30.0
+# After a fault of the store, which a database that is away or a missing upgrade is.
+_MENDING = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 2, 5, 10)), jitter=0)
+
+
+class _Task:
+    """The task of one event loop, and how many triggers keep it."""
+
+    def __init__(self) -> None:
+        self.users = 1
+        self.task = asyncio.get_running_loop().create_task(_release())
+
+
+_tasks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Task] = weakref.WeakKeyDictionary()
+
+
+@contextlib.contextmanager
+def releasing() -> Iterator[None]:
+    """Have what is due in limbo sent meanwhile, if this installation uses its store; for an event loop.
+
+    Guarantee: as of `LimboSender`. All triggers of a process share one task, and leases keep processes apart.
+    """
+    loop = asyncio.get_running_loop()
+    found = _tasks.get(loop)
+    if found is None:
+        found = _tasks[loop] = _Task()
+    else:
+        found.users += 1
+    try:
+        yield
+    finally:
+        found.users -= 1
+        if not found.users:
+            if _tasks.get(loop) is found:
+                del _tasks[loop]
+            if not loop.is_closed():
+                found.task.cancel()
+
+
+async def _release() -> None:
+    loop = asyncio.get_running_loop()
+    store: SqlStore | None = None
+    upkeep: StoreUpkeep | None = None
+    faults, reported = 0, ""
+    try:
+        while True:
+            wait = EVERY
+            try:
+                if upkeep is None and store_in_use():
+                    store = await in_thread(installed_store, undo=SqlStore.close)
+                    upkeep = StoreUpkeep(store, functools.partial(_connect, loop))
+                if upkeep is not None:
+                    await in_thread(upkeep.round, start=_CREW.submit)
+                faults, reported = 0, ""
+            except JmsError as error:
+                faults += 1
+                wait = _MENDING.wait(faults, 0)
+                if str(error) != reported:
+                    reported = str(error)
+                    _log.error("Nothing is sent from limbo until this is mended: %s", error)
+            except Exception:  # noqa: BLE001 - the outermost edge of this task: nobody else would see it
+                wait = _MENDING.wait(faults := faults + 1, 0)
+                _log.exception("Sending what is due in limbo failed; it is tried again")
+            await asyncio.sleep(wait.total_seconds())
+    finally:
+        if store is not None:
+            leave_to_thread(store.close)
+
+
+def _connect(loop: asyncio.AbstractEventLoop, conn_id: str) -> AbstractContextManager[JmsConnection]:
+    """Connect, in a thread; Airflow is asked in the triggerer's event loop."""
+    hook = JmsHook(conn_id)
+    question = hook.aoptions()
+    try:
+        options = asyncio.run_coroutine_threadsafe(question, loop).result(_LOOK_UP_SECONDS)
+    except (TimeoutError, RuntimeError, CancelledError) as error:
+        question.close()  # the loop has ended
+        raise TransientBrokerError(f"connection {conn_id!r} can't be looked up now") from error
+    return hook.connect(options, functools.partial(find_destination, variables=False))

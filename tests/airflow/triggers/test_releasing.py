@@ -1,0 +1,100 @@
+"""What is due in limbo is sent by the triggerer, whichever triggers run there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.hooks.store import installed_store
+from airflow_provider_jmsjca.store.base import LimboEntry
+from airflow_provider_jmsjca.store.sql.store import SqlStore
+from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.triggers import releasing as module
+from tests.airflow.triggers.test_activation import triggerer
+from tests.airflow.triggers.waiting import run, until
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlStore]:
+    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    opened = installed_store()
+    yield opened
+    opened.close()
+
+
+def put(store: SqlStore, body: str, queue: str = "queue://orders", **delay: float) -> None:
+    now = datetime.now(UTC)
+    entry = LimboEntry(
+        jms_conn_id="jms_test",
+        destination=queue,
+        message=JmsMessage.text(body),
+        due_at=now + timedelta(**delay),
+    )
+    store.limbo.put([entry], now)
+
+
+def test_all_triggers_share_one_task_which_sends_what_is_due(server: Broker, store: SqlStore) -> None:
+    async def work() -> None:
+        put(store, "later", seconds=0.5)
+        put(store, "for others", "queue://others")
+        async with triggerer() as running:
+            orders = running.watch()
+            running.watch(destination="queue://prices")
+            await until(lambda: orders.bodies == ["later"])
+            assert [each.body for each in server.messages("others")] == ["for others"]
+            assert [found.users for found in module._tasks.values()] == [2]
+            task = next(iter(module._tasks.values())).task
+        await until(task.done)
+        assert not module._tasks
+        assert store.limbo.page() == []
+
+    run(work())
+
+
+def test_a_store_that_nobody_uses_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AIRFLOW__JMSJCA__STORE_URL", raising=False)
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    looked: list[bool] = []
+    monkeypatch.setattr(module, "store_in_use", lambda: bool(looked.append(True)))
+
+    async def work() -> None:
+        with module.releasing():
+            await until(lambda: looked)
+
+    run(work())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_is_away_is_said_once_and_tried_again(
+    server: Broker,
+    store: SqlStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.ERROR)
+    put(store, "a", "queue://others")
+    monkeypatch.setattr(module, "_MENDING", module.Backoff(steps=(timedelta(milliseconds=10),)))
+    tries: list[Any] = []
+
+    def away() -> SqlStore:
+        tries.append(None)
+        if len(tries) < 4:
+            raise module.TransientBrokerError("no answer")
+        return store
+
+    monkeypatch.setattr(module, "installed_store", away)
+
+    async def work() -> None:
+        with module.releasing():
+            await until(lambda: server.depth("others") == 1)
+
+    run(work())
+    assert [record.getMessage() for record in caplog.records if "limbo" in record.getMessage()] == [
+        "Nothing is sent from limbo until this is mended: no answer"
+    ]
