@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TypeVar
 
 from airflow_provider_jmsjca.core.precedence import Resolved
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.transports import SCHEMES
+from airflow_provider_jmsjca.transports import check_scheme
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
 
 _T = TypeVar("_T")
@@ -34,13 +33,7 @@ def to_connection_settings(resolved: Resolved) -> ConnectionSettings:
         raise ConfigurationError(
             "connection_url: missing at every level, expected for example stomp://broker:61613"
         )
-    if url.scheme not in SCHEMES:
-        close = difflib.get_close_matches(url.scheme, SCHEMES, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ConfigurationError(
-            f"connection_url: no transport for scheme {url.scheme!r}{hint}; "
-            f"expected one of: {', '.join(sorted(SCHEMES))}"
-        )
+    check_scheme(url.scheme)
     if url.path.strip("/") and url.scheme.startswith(_PATHLESS):
         raise ConfigurationError(
             f"connection_url: the path {url.path!r} has no meaning for {url.scheme}://, "
