@@ -233,13 +233,18 @@ class JmsCollectOperator(BaseOperator):
             self._warn_of(each)
         if result.reason is EndReason.STOPPED:
             raise AirflowException(f"told to stop; batch {batch_id} has {result.rows} messages and goes on")
-        self.log.info("Batch %s: %s", batch_id, result)
+        self.log.info("Batch %s: %s", batch_id, result.summary())
         if result.rows == 0:
             if not adopted:
                 # Nothing is in it; cleared later, the task shall look again.
                 batch.discard()
             result = CollectResult(reason=result.reason, manifest=None, rows=0, segments=0, left=result.left)
             if if_empty is IfEmpty.SKIP and not adopted:
+                self.log.info(
+                    "Nothing came from %s within %g s: the task is skipped (`if_empty` is 'skip')",
+                    destination,
+                    self.idle_time if result.reason is EndReason.IDLE else self.max_time,
+                )
                 raise AirflowSkipException(f"no message on {destination}")
         names = tuple(each.batch_id for each in unfinished)
         return Collected(batch_id=batch_id, result=result, unfinished=names, adopted=adopted)

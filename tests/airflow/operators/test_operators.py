@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -255,12 +256,23 @@ def test_collect_stops_at_the_count_and_leaves_the_rest(
 @pytest.mark.parametrize(
     ("if_empty", "state"), [("skip", TaskInstanceState.SKIPPED), ("succeed", TaskInstanceState.SUCCESS)]
 )
-def test_an_empty_queue(tmp_path: Path, if_empty: str, state: TaskInstanceState) -> None:
+def test_an_empty_queue(
+    tmp_path: Path,
+    if_empty: str,
+    state: TaskInstanceState,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(JmsCollectOperator, "log", logging.getLogger("collect"))
+    caplog.set_level(logging.INFO, "collect")
     outcome = run_task(collect(tmp_path, if_empty=if_empty))
     assert outcome.state == state
     assert list(tmp_path.glob("[!.]*")) == []  # but for the index of known ids
     if state == TaskInstanceState.SUCCESS:
         assert (outcome.value["rows"], outcome.value["manifest"]) == (0, None)
+    assert "0 messages in 0 files; ended by idle after" in caplog.text
+    said = "Nothing came from queue://orders within 1 s: the task is skipped (`if_empty` is 'skip')"
+    assert (said in caplog.messages) == (if_empty == "skip")
 
 
 def test_the_same_task_instance_finds_its_batch_finished_and_receives_nothing(
