@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.quantities import seconds_faults
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
-from airflow_provider_jmsjca.spool.files import exists
+from airflow_provider_jmsjca.spool.files import is_folder
 from airflow_provider_jmsjca.spool.upkeep import NEEDS_CARE, batches, prune, verify
 
 _DAY = 24 * 3600.0
@@ -90,7 +90,7 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
 
     def _keep_in_order(self) -> dict[str, Any]:
         spool = spool_path(self.spool_path)
-        if not exists(spool):
+        if not is_folder(spool):
             return {
                 "batches": 0,
                 "states": {},

@@ -35,6 +35,7 @@ from airflow_provider_jmsjca.spool.files import (
     entry_of,
     exists,
     is_folder,
+    is_held,
     names_in,
     numbered,
     open_file,
@@ -50,7 +51,7 @@ from airflow_provider_jmsjca.spool.files import (
 from airflow_provider_jmsjca.spool.known_ids import BATCH, SEGMENT_STEM, Horizon, count_rows, read_identities
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest
 from airflow_provider_jmsjca.spool.splits import parts
-from airflow_provider_jmsjca.spool.spool import LOCK, SpoolBatch, is_locked
+from airflow_provider_jmsjca.spool.spool import LOCK, SpoolBatch
 
 _ASIDE: Final = ".pruned-"
 _NANOSECONDS: Final = 1_000_000_000
@@ -198,7 +199,7 @@ def _unfinished(found: BatchState) -> BatchState:
     state = State.UNFINISHED if rows else State.EMPTY
     return replace(
         found,
-        state=State.COLLECTING if is_locked(found.folder / LOCK) else state,
+        state=State.COLLECTING if is_held(found.folder / LOCK) else state,
         rows=rows,
         segments=len(segments),
         source=header.get("source"),
@@ -400,7 +401,10 @@ def _reduce(folder: Place, now: float) -> bool:
 def _remove(folder: Place) -> bool:
     """Remove a folder whole; tell whether it was done, which it isn't while a writer holds it."""
     return take_away(
-        folder, _ASIDE, may_go=lambda aside: describe(aside).state in {State.EMPTY, State.PRUNED}
+        folder,
+        _ASIDE,
+        may_go=lambda aside: describe(aside).state in {State.EMPTY, State.PRUNED},
+        taken=SEGMENT_STEM,
     )
 
 
