@@ -149,6 +149,15 @@ def test_two_addresses_or_none_are_refused(site: Site) -> None:
         Activation(spec, print)
 
 
+def test_an_option_of_the_address_without_effect_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        Activation(
+            {"destination": "queue://orders"}, print, connection="vm://said?JMSJCA.producerpooling=true"
+        )
+    (said,) = [text for text in caplog.messages if "producerpooling" in text]
+    assert "accepted, no meaning here: a session sends" in said
+
+
 @pytest.mark.parametrize(
     ("fields", "connection", "client_id"),
     [
