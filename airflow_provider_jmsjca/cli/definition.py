@@ -15,6 +15,7 @@ from airflow.cli.cli_config import (
 _COMMANDS = "airflow_provider_jmsjca.cli.commands"
 _STORE = "airflow_provider_jmsjca.cli.store"
 _LIMBO = "airflow_provider_jmsjca.cli.limbo"
+_ATTEMPTS = "airflow_provider_jmsjca.cli.attempts"
 _SPOOL = "airflow_provider_jmsjca.cli.spool"
 _SPOOL_PATH = Arg(
     ("--spool-path",), metavar="FOLDER", help="the folder of the batches; without, that of \\[jmsjca]"
@@ -114,6 +115,79 @@ def _limbo_commands() -> GroupCommand:
     )
 
 
+_OF_ACTIVATION = Arg(("--activation",), help="messages of this activation, as it is listed")
+_LIMIT = Arg(("--limit",), type=int, default=100, help="no more than so many")
+_SKIP = Arg(("--after",), type=int, default=0, help="leave out so many")
+_ONE_MESSAGE = (
+    Arg(("activation",), help="the activation, as it is listed"),
+    Arg(("message",), help="the id of the message, as it is listed"),
+)
+_AT_LEAST = Arg(("--at-least",), type=int, default=1, metavar="NUMBER", help="with so many attempts")
+_ALL = Arg(("--all",), action="store_true", help="all messages; without a filter it has to be said")
+_MESSAGE = Arg(("--message",), help="the message with this id, as it is listed")
+
+
+def _history_command() -> ActionCommand:
+    return ActionCommand(
+        name="show",
+        help="Show the attempts at a message: when, where, and the exception",
+        func=lazy_load_command(f"{_ATTEMPTS}.show_command"),
+        args=(*_ONE_MESSAGE, ARG_OUTPUT, ARG_VERBOSE),
+    )
+
+
+def _attempts_commands() -> GroupCommand:
+    return GroupCommand(
+        name="attempts",
+        help="How often messages were handed over that aren't settled",
+        subcommands=(
+            ActionCommand(
+                name="list",
+                help="List messages, those with most attempts first",
+                func=lazy_load_command(f"{_ATTEMPTS}.list_command"),
+                args=(_OF_ACTIVATION, _AT_LEAST, _LIMIT, _SKIP, ARG_OUTPUT, ARG_VERBOSE),
+            ),
+            _history_command(),
+            ActionCommand(
+                name="reset",
+                help="Count messages anew",
+                func=lazy_load_command(f"{_ATTEMPTS}.reset_command"),
+                args=(_OF_ACTIVATION, _MESSAGE, _AT_LEAST, _ALL, ARG_VERBOSE),
+            ),
+        ),
+    )
+
+
+def _in_doubt_commands() -> GroupCommand:
+    return GroupCommand(
+        name="indoubt",
+        help="Messages that were received and aren't settled, and those whose process has died",
+        subcommands=(
+            ActionCommand(
+                name="list",
+                help="List them, and who has them",
+                func=lazy_load_command(f"{_ATTEMPTS}.in_doubt_list_command"),
+                args=(
+                    _OF_ACTIVATION,
+                    Arg(("--state",), choices=("in doubt", "in hand"), help="messages in this state"),
+                    _LIMIT,
+                    _SKIP,
+                    ARG_OUTPUT,
+                    ARG_VERBOSE,
+                ),
+            ),
+            _history_command(),
+            ActionCommand(
+                name="reset",
+                help="Let messages in doubt be delivered again as any others",
+                description="What a living process has in hand is left alone.",
+                func=lazy_load_command(f"{_ATTEMPTS}.in_doubt_reset_command"),
+                args=(_OF_ACTIVATION, _MESSAGE, _ALL, ARG_VERBOSE),
+            ),
+        ),
+    )
+
+
 def _spool_commands() -> GroupCommand:
     return GroupCommand(
         name="spool",
@@ -200,7 +274,7 @@ def get_jms_cli_commands() -> list[CLICommand]:
     return [
         GroupCommand(
             name="jms",
-            help="JMS connections, activation specs, the store, the spool, limbo",
+            help="JMS connections, activation specs, the store and what is in it, the spool",
             subcommands=(
                 ActionCommand(
                     name="explain",
@@ -247,6 +321,8 @@ def get_jms_cli_commands() -> list[CLICommand]:
                     ),
                 ),
                 _limbo_commands(),
+                _attempts_commands(),
+                _in_doubt_commands(),
                 _store_commands(),
                 _spool_commands(),
             ),

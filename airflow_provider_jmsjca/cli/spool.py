@@ -67,11 +67,8 @@ def verify_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def prune_command(args: argparse.Namespace) -> None:
-    """Remove the messages of batches that nobody needs, and print which; with `--dry-run` only print.
-
-    Why other batches stay goes to standard error.
-    """
-    outcome = prune(
+    """Remove the messages of batches that nobody needs, and print which; with `--dry-run` only print."""
+    removed = prune(
         spool_path(args.spool_path),
         older_than=timedelta(days=args.older_than),
         collected=args.collected,
@@ -87,11 +84,9 @@ def prune_command(args: argparse.Namespace) -> None:
                 "bytes": str(each.bytes),
                 "done": "no, a dry run" if args.dry_run else "yes",
             }
-            for each in outcome.removed
+            for each in removed
         ),
     )
-    for line in outcome.kept_summary():
-        sys.stderr.write(f"{line}\n")
 
 
 @one_line_errors

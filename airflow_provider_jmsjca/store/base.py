@@ -10,6 +10,7 @@ acknowledge the message before the call has returned.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -35,8 +36,15 @@ KEPT_HISTORY: Final = 50
 LIMBO_TRIES: Final = 5
 """How often it is tried to send a message that its broker refuses. Source: P16, limboDeliveryRetry."""
 
+BEAT_EVERY: Final = timedelta(seconds=10)
+"""How often a process that holds messages says that it lives."""
+
+SILENT_FOR: Final = timedelta(seconds=60)
+"""How long nothing is heard of a process before it counts as dead."""
+
 _LONGEST_NAME = 200
 _DIGESTED = "sha256:"
+_IS_DIGEST = re.compile(_DIGESTED + "[0-9a-f]{64}")
 _LONGEST_TEXT = 2_000
 
 
@@ -70,6 +78,7 @@ class MessageAttempts:
         first_at: When it was first.
         last_at: When it was last.
         where: Host and process of the last attempt.
+        open: Nobody has said how the last attempt ended.
     """
 
     activation: str
@@ -78,6 +87,24 @@ class MessageAttempts:
     first_at: datetime
     last_at: datetime
     where: str
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptSelection:
+    """Messages whose attempts are counted; what is left out leaves none out.
+
+    Attributes:
+        activation: Of this one, as stored.
+        message: This one, as stored.
+        at_least: Those with so many attempts.
+        open_at: Those whose last attempt has no known end, and was made at one of these (`where`).
+    """
+
+    activation: str | None = None
+    message: str | None = None
+    at_least: int = 1
+    open_at: frozenset[str] | None = None
 
 
 class Attempts(Protocol):
@@ -102,20 +129,45 @@ class Attempts(Protocol):
     def forget(self, activation: str, messages: Collection[str]) -> None:
         """Drop all about these messages: they are settled, or are to be counted anew."""
 
+    def doubtful(self, activation: str, messages: Collection[str]) -> frozenset[str]:
+        """Return those of the messages whose attempt before this one has an unknown outcome.
+
+        It was another process's, and that one has neither settled the message nor said how the attempt ended.
+        """
+
+    def ended(self, activation: str) -> None:
+        """Note that this process has ended its attempts in good order: their outcome isn't in doubt."""
+
     def page(
-        self, activation: str | None = None, *, at_least: int = 1, limit: int = 100, after: int = 0
+        self,
+        activation: str | None = None,
+        *,
+        at_least: int = 1,
+        limit: int = 100,
+        after: int = 0,
+        open_only: bool = False,
     ) -> list[MessageAttempts]:
         """Return the messages with most attempts, those seen last first among equals.
 
         Args:
-            activation: Of this one; `None`: of all.
+            activation: Of this one, also by its name in a list of what is stored; `None`: of all.
             at_least: Those with so many attempts.
             limit: No more than this.
             after: Leave out so many.
+            open_only: Those whose last attempt has no known end.
         """
+
+    def open_at(self) -> frozenset[str]:
+        """Return the processes whose attempts have no known end (`MessageAttempts.where`)."""
 
     def history(self, activation: str, message: str) -> list[AttemptEntry]:
         """Return the attempts at a message, the first one and the latest `KEPT_HISTORY`, in order."""
+
+    def reset(self, selection: AttemptSelection) -> int:
+        """Drop all about these messages, which are counted anew; return how many there were."""
+
+    def resolve(self, selection: AttemptSelection) -> int:
+        """Note that the last attempts at these messages have ended; return how many had no known end."""
 
     def sweep(self, now: datetime, *, keep: int = KEPT_ATTEMPTS, max_age: timedelta = KEPT_FOR) -> int:
         """Drop what is too much, the least recently seen first, and what is too old.
@@ -128,6 +180,22 @@ class Attempts(Protocol):
         Returns:
             How many messages were dropped.
         """
+
+
+class Owners(Protocol):
+    """The processes that hold messages now, and whether they live.
+
+    One that was not heard of for `SILENT_FOR` is dead, and so is one of this host whose process has ended.
+    """
+
+    def beat(self, now: datetime) -> None:
+        """Say that this process lives."""
+
+    def leave(self) -> None:
+        """Say that this process holds nothing any more."""
+
+    def living(self, owners: Collection[str], now: datetime) -> frozenset[str]:
+        """Return those that live (`MessageAttempts.where`)."""
 
 
 class HandledIds(Protocol):
@@ -309,6 +377,10 @@ class Store(Protocol):
         """How often messages were handed over."""
 
     @property
+    def owners(self) -> Owners:
+        """The processes that hold messages."""
+
+    @property
     def handled(self) -> HandledIds:
         """Ids of messages that were handled."""
 
@@ -329,6 +401,11 @@ def stored_name(text: str) -> str:
     if len(text) <= _LONGEST_NAME and text.isascii() and text.isprintable() and text[:7] != _DIGESTED:
         return text
     return _DIGESTED + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def listed_name(text: str) -> str:
+    """Return what is stored for a name that somebody has typed, or copied from a list of what is stored."""
+    return text if _IS_DIGEST.fullmatch(text) else stored_name(text)
 
 
 def stored_text(text: str) -> str:

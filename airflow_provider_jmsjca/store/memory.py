@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -18,13 +19,16 @@ from airflow_provider_jmsjca.store.base import (
     KEPT_FOR,
     KEPT_HISTORY,
     KEPT_IDS,
+    SILENT_FOR,
     AttemptEntry,
+    AttemptSelection,
     LimboEntry,
     LimboMessage,
     LimboSelection,
     LimboState,
     MessageAttempts,
     from_milliseconds,
+    listed_name,
     stored_name,
     stored_text,
     to_milliseconds,
@@ -43,6 +47,13 @@ class MemoryAttempts:
         self._lock = threading.Lock()
         self._known: dict[tuple[str, str], MessageAttempts] = {}
         self._history: dict[tuple[str, str], dict[int, AttemptEntry]] = {}
+        self._doubtful: set[tuple[str, str]] = set()
+
+    def seen_from(self, where: str) -> Self:
+        """Return the same as another process sees it."""
+        other = copy.copy(self)
+        other._where = where  # noqa: SLF001  # of the same class
+        return other
 
     def begin(self, activation: str, messages: Collection[str], now: datetime) -> dict[str, int]:
         """Count an attempt at each of these messages."""
@@ -53,6 +64,9 @@ class MemoryAttempts:
         key = stored_name(activation), stored_name(message)
         before = self._known.get(key)
         number = 1 if before is None else before.attempts + 1
+        self._doubtful.discard(key)
+        if before is not None and before.open and before.where != self._where:
+            self._doubtful.add(key)
         self._known[key] = MessageAttempts(
             activation=key[0],
             message=key[1],
@@ -60,6 +74,7 @@ class MemoryAttempts:
             first_at=now if before is None else before.first_at,
             last_at=now,
             where=self._where,
+            open=True,
         )
         history = self._history.setdefault(key, {})
         history[number] = AttemptEntry(attempt=number, at=now, where=self._where)
@@ -77,7 +92,12 @@ class MemoryAttempts:
                     continue
                 self._history[key].pop(before.attempts, None)
                 if before.attempts > 1:
-                    self._known[key] = replace(before, attempts=before.attempts - 1)
+                    doubtful = key in self._doubtful  # what was in doubt before is in doubt again
+                    self._doubtful.discard(key)
+                    where = "" if doubtful else before.where
+                    self._known[key] = replace(
+                        before, attempts=before.attempts - 1, open=doubtful, where=where
+                    )
 
     def failed(self, activation: str, failures: Mapping[str, Failure], now: datetime) -> None:
         """Note how the last attempt at each of these messages ended."""
@@ -86,6 +106,7 @@ class MemoryAttempts:
             for message, failure in failures.items():
                 key = stored_name(activation), stored_name(message)
                 if (known := self._known.get(key)) is not None:
+                    self._known[key] = replace(known, open=False)
                     entry = AttemptEntry(attempt=known.attempts, at=known.last_at, where=known.where)
                     self._history[key][known.attempts] = replace(
                         self._history[key].get(known.attempts, entry),
@@ -102,24 +123,69 @@ class MemoryAttempts:
     def _drop(self, key: tuple[str, str]) -> None:
         self._known.pop(key, None)
         self._history.pop(key, None)
+        self._doubtful.discard(key)
+
+    def doubtful(self, activation: str, messages: Collection[str]) -> frozenset[str]:
+        """Return those of the messages whose attempt before this one has an unknown outcome."""
+        owner = stored_name(activation)
+        with self._lock:
+            return frozenset(each for each in messages if (owner, stored_name(each)) in self._doubtful)
+
+    def ended(self, activation: str) -> None:
+        """Note that this process has ended its attempts in good order."""
+        self.resolve(AttemptSelection(activation=stored_name(activation), open_at=frozenset({self._where})))
 
     def page(
-        self, activation: str | None = None, *, at_least: int = 1, limit: int = 100, after: int = 0
+        self,
+        activation: str | None = None,
+        *,
+        at_least: int = 1,
+        limit: int = 100,
+        after: int = 0,
+        open_only: bool = False,
     ) -> list[MessageAttempts]:
         """Return the messages with most attempts."""
+        owner = None if activation is None else listed_name(activation)
         with self._lock:
-            found = [
-                each
-                for each in self._known.values()
-                if each.attempts >= at_least
-                and (activation is None or each.activation == stored_name(activation))
-            ]
+            found = self._chosen(AttemptSelection(activation=owner, at_least=at_least))
+        found = [each for each in found if each.open or not open_only]
         found.sort(key=lambda each: (-each.attempts, -each.last_at.timestamp(), each.message))
         return found[after : after + limit]
 
+    def _chosen(self, selection: AttemptSelection) -> list[MessageAttempts]:
+        return [
+            each
+            for each in self._known.values()
+            if selection.activation in {None, each.activation}
+            and selection.message in {None, each.message}
+            and each.attempts >= selection.at_least
+            and (selection.open_at is None or (each.open and each.where in selection.open_at))
+        ]
+
+    def open_at(self) -> frozenset[str]:
+        """Return the processes whose attempts have no known end."""
+        with self._lock:
+            return frozenset(each.where for each in self._known.values() if each.open)
+
+    def reset(self, selection: AttemptSelection) -> int:
+        """Drop all about these messages."""
+        with self._lock:
+            chosen = self._chosen(selection)
+            for each in chosen:
+                self._drop((each.activation, each.message))
+        return len(chosen)
+
+    def resolve(self, selection: AttemptSelection) -> int:
+        """Note that the last attempts at these messages have ended."""
+        with self._lock:
+            chosen = [each for each in self._chosen(selection) if each.open]
+            for each in chosen:
+                self._known[each.activation, each.message] = replace(each, open=False)
+        return len(chosen)
+
     def history(self, activation: str, message: str) -> list[AttemptEntry]:
         """Return the attempts at a message."""
-        key = stored_name(activation), stored_name(message)
+        key = listed_name(activation), listed_name(message)
         with self._lock:
             return [entry for _, entry in sorted(self._history.get(key, {}).items())]
 
@@ -131,6 +197,33 @@ class MemoryAttempts:
             for key in gone:
                 self._drop(key)
         return len(gone)
+
+
+class MemoryOwners:
+    """`base.Owners` of one process."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._seen: dict[str, datetime] = {}
+
+    def seen_from(self, where: str) -> Self:
+        """Return the same as another process sees it."""
+        other = copy.copy(self)
+        other._where = where  # noqa: SLF001  # of the same class
+        return other
+
+    def beat(self, now: datetime) -> None:
+        """Say that this process lives."""
+        self._seen[self._where] = _stored(now)
+
+    def leave(self) -> None:
+        """Say that this process holds nothing any more."""
+        self._seen.pop(self._where, None)
+
+    def living(self, owners: Collection[str], now: datetime) -> frozenset[str]:
+        """Return those that live."""
+        oldest = _stored(now - SILENT_FOR)
+        return frozenset(each for each in owners if each in self._seen and self._seen[each] >= oldest)
 
 
 class MemoryHandledIds:
@@ -338,8 +431,15 @@ class MemoryStore:
 
     def __init__(self, where: str = "memory") -> None:
         self.attempts = MemoryAttempts(where)
+        self.owners = MemoryOwners(where)
         self.handled = MemoryHandledIds()
         self.limbo = MemoryLimbo()
+
+    def seen_from(self, where: str) -> Self:
+        """Return the same store as another process sees it."""
+        other = copy.copy(self)
+        other.attempts, other.owners = self.attempts.seen_from(where), self.owners.seen_from(where)
+        return other
 
     def close(self) -> None:
         """Do nothing."""

@@ -8,6 +8,7 @@ import pytest
 from airflow.cli import cli_parser
 
 from airflow_provider_jmsjca.hooks.store import installed_store
+from airflow_provider_jmsjca.store.sql.tables import REVISIONS
 from tests.contract.store.conftest import url_of
 from tests.servers.postgres import Postgres
 
@@ -24,9 +25,9 @@ def test_without_a_url_it_is_a_file_in_airflows_home(
     monkeypatch.setenv("AIRFLOW_HOME", str(home))
     run("check")
     assert (home / "jms-store.db").exists()
-    assert "can be used: schema 0001" in capsys.readouterr().out
+    assert f"can be used: schema {REVISIONS[-1]}" in capsys.readouterr().out
     run("upgrade")
-    assert "is up to date: schema 0001" in capsys.readouterr().out
+    assert f"is up to date: schema {REVISIONS[-1]}" in capsys.readouterr().out
 
 
 def test_postgresql_is_upgraded_by_the_command_alone(
@@ -43,7 +44,7 @@ def test_postgresql_is_upgraded_by_the_command_alone(
     assert "no tables yet; run: airflow jms store upgrade" in said
     assert postgres.password not in said
     run("upgrade")
-    assert "was empty, and is upgraded: schema 0001" in capsys.readouterr().out
+    assert f"was empty, and is upgraded: schema {REVISIONS[-1]}" in capsys.readouterr().out
     run("check")
     installed_store().close()
 

@@ -45,7 +45,8 @@ def main() -> None:
 
     store = open_store(asked["store"])
     spec = ActivationSpec(destination=f"queue://{asked['queue']}", use_store=True, **asked["spec"])
-    PlainActivation(listener_settings(spec, store=store), functools.partial(connect, settings), handle).run(
+    made = listener_settings(spec, store=store, jms_conn_id="broker")
+    PlainActivation(made, functools.partial(connect, settings), handle).run(
         idle_for=timedelta(seconds=asked["idle_for"])
     )
     store.close()

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,28 @@ def test_a_message_that_kills_its_process_is_dead_lettered_at_its_limit(
     assert left(activemq, f"{queue_name}.dlq") == [POISON]
     assert left(activemq, queue_name) == []
     report(f"poison: {LIMIT} crashes, {sum(handled.values()) - MESSAGES - LIMIT + 1} others handled again")
+
+
+def test_what_a_process_was_handling_when_it_died_is_set_aside_i13(
+    activemq: Broker, queue_name: str, tmp_path: Path
+) -> None:
+    """I9, I13: it is in doubt at once on the same host, and the others are handled."""
+    fill(activemq, queue_name, ["1", POISON, "2"])
+    done, url = tmp_path / "done", f"sqlite:///{tmp_path / 'store.db'}"
+    store = new_store(url)
+    spec = {"in_doubt_events": "ignore", "name": "orders"}
+    assert Process(activemq, queue_name, url, done, spec).wait() == EXIT_OF_POISON
+    assert store.owners.living(store.attempts.open_at(), datetime.now(UTC)) == frozenset()
+    assert len(store.attempts.page(open_only=True)) >= 1
+    assert Process(activemq, queue_name, url, done, spec, LAST_IDLE).wait() == 0
+    contents = store.limbo.contents([each.number for each in store.limbo.page()]).values()
+    set_aside = {each.body for each in contents if isinstance(each, JmsMessage)}
+    # The acknowledgement of the first may have been under way.
+    assert POISON in set_aside <= {"1", POISON}
+    assert {*done.read_text().split(), *set_aside} == {"1", POISON, "2"}
+    assert done.read_text().split().count(POISON) == 1
+    assert left(activemq, queue_name) == []
+    store.close()
 
 
 def test_ids_that_were_handled_are_known_after_a_kill_i17(

@@ -46,6 +46,9 @@ from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker, slices
 TRY_AGAIN = timedelta(seconds=1)
 _SECOND = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
+IN_DOUBT = Failure(
+    class_names=("InDoubt",), message="an earlier run was handling it, and has not said how that ended"
+)
 
 
 class Deliveries:
@@ -196,11 +199,25 @@ class Deliveries:
             self._sightings.count(message)
         self._act(unit, message)
 
-    def recorded(self, delivery: int, attempt: int) -> None:
-        """Go on with a message whose attempt is stored, if it is still to be handed over."""
+    def recorded(
+        self, delivery: int, attempt: int, *, in_doubt: bool = False, set_aside: bool = False
+    ) -> None:
+        """Go on with a message whose attempt is stored, if it is still to be handed over.
+
+        Args:
+            delivery: Its number.
+            attempt: Which attempt it is.
+            in_doubt: The one before has an unknown outcome.
+            set_aside: The same, and so the message is put in limbo.
+        """
         asked = self._recording.pop(delivery, None)
         if (unit := self._units.recording(delivery)) is not None and (message := unit.current) is not None:
             self._sightings.recorded(message, attempt)
+            if in_doubt:
+                self._sightings.doubt([message])
+            if set_aside:
+                message.set_aside = True
+                self._sightings.failed([message], IN_DOUBT)
             self._act(unit, message)
         elif asked is not None:
             asked.stored = True
@@ -307,7 +324,6 @@ class Deliveries:
                 self._sightings.not_attempted(message)
             else:
                 self._settled += not (isinstance(decision, DeleteMessage) and decision.repeated)
-                self._say_where(message, decision)
                 self._sightings.forget([message])
             self._completion.leave(unit)
         elif (found := self._units.committing(number)) is not None:
@@ -350,23 +366,6 @@ class Deliveries:
             self._completion.end(unit)
         else:
             self._completion.leave(unit)
-
-    def _say_where(self, message: InHand, decision: MoveMessage | DeleteMessage) -> None:
-        if isinstance(decision, MoveMessage):
-            targets = ", ".join(map(str, decision.targets))
-            if decision.to_limbo:
-                targets = f"limbo, from where it goes to {targets}," if targets else "limbo"
-            what = f"was moved to {targets}"
-        elif not decision.repeated:
-            what = "was deleted, as the redelivery handling says,"
-        else:
-            return
-        # Those that nobody subscribes to may be nearly all.
-        level = LogLevel.DEBUG if message.unsubscribed else LogLevel.INFO
-        times = max(message.seen, message.calls)
-        self._log(
-            level, f"message {message.name} {what} after {times} {'delivery' if times == 1 else 'deliveries'}"
-        )
 
     def _goes_back(self, message: InHand, decision: TakeOut) -> None:
         """A message goes back to the broker that was to be taken out; a move or a deletion counts."""

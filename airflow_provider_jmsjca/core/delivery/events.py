@@ -103,7 +103,23 @@ class MessageArrived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecorded:
-    """`RecordAttempt` is done: this is the message's attempt number `attempt`, counted from 1."""
+    """`RecordAttempt` is done: this is the message's attempt number `attempt`, counted from 1.
+
+    Attributes:
+        in_doubt: The attempt before has an unknown outcome.
+    """
+
+    delivery: int
+    attempt: int
+    in_doubt: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundInDoubt:
+    """`RecordAttempt` found that the attempt before has an unknown outcome: the message is put in limbo.
+
+    Source: I12, I13.
+    """
 
     delivery: int
     attempt: int
@@ -223,12 +239,10 @@ class StopAsked:
     Attributes:
         reason: Logged, and repeated in `Stopped`.
         within: How long running handlers may take; after it they are left alone and rolled back.
-        by_handler: A handler asks, and whoever started the activation may not know.
     """
 
     reason: str
     within: timedelta = timedelta(seconds=30)
-    by_handler: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +261,7 @@ Event: TypeAlias = (
     | AttemptRecorded
     | AttemptNotRecorded
     | FoundHandled
+    | FoundInDoubt
     | HandlerReturned
     | HandlerRaised
     | HandlerNotCalled

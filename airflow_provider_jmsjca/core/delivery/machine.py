@@ -27,6 +27,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     ConsumerOpened,
     Event,
     FoundHandled,
+    FoundInDoubt,
     HandlerNotCalled,
     HandlerRaised,
     HandlerReturned,
@@ -206,8 +207,10 @@ class DeliveryMachine:
                 self._calls.returned(call)
             case UnitCommitted(unit=unit):
                 deliveries.committed(unit)
-            case AttemptRecorded(delivery=delivery, attempt=attempt):
-                deliveries.recorded(delivery, attempt)
+            case AttemptRecorded(delivery=delivery, attempt=attempt, in_doubt=in_doubt):
+                deliveries.recorded(delivery, attempt, in_doubt=in_doubt)
+            case FoundInDoubt(delivery=delivery, attempt=attempt):
+                deliveries.recorded(delivery, attempt, set_aside=True)
             case FoundHandled(delivery=delivery):
                 deliveries.handled_before(delivery)
             case Acknowledged(call=call):
@@ -249,7 +252,7 @@ class DeliveryMachine:
             case ResumeAsked():
                 self._resume()
             case StopAsked():
-                self._stop_asked(event, level=LogLevel.WARNING if event.by_handler else LogLevel.INFO)
+                self._stop_asked(event)
             case _:
                 assert_never(event)
 
@@ -307,9 +310,7 @@ class DeliveryMachine:
         if not self._running or self._stop is not None:
             return
         if event.permanent:
-            self._stop_asked(
-                StopAsked(reason=f"the broker refuses: {event.failure.message}"), level=LogLevel.ERROR
-            )
+            self._stop_asked(StopAsked(reason=f"the broker refuses: {event.failure.message}"))
             return
         if self._connected:
             self._decide(CloseConnection())
@@ -354,14 +355,14 @@ class DeliveryMachine:
         self.suspended = False
         self._consume()
 
-    def _stop_asked(self, event: StopAsked, *, level: LogLevel) -> None:
+    def _stop_asked(self, event: StopAsked) -> None:
         if not self._running:
             return
         if self._stop is not None:
             self._timers.hasten(TimerKind.STOP, 0, event.within)
             return
         self._stop = event
-        self._log(level, f"message delivery stops: {event.reason}")
+        self._log(LogLevel.INFO, f"message delivery stops: {event.reason}")
         self.state = ActivationState.DISCONNECTING
         self._timers.clear(TimerKind.CONNECT, 0)
         self._timers.set(TimerKind.STOP, 0, event.within)

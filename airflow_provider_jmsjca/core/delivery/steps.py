@@ -23,11 +23,6 @@ from airflow_provider_jmsjca.core.redelivery.actions import SLICE
 _BY_CHANCE = 1
 _MOVES = _BY_CHANCE + WAYS
 
-_NO_EXCEPTION = Failure(
-    class_names=(),
-    message="no exception is known: the handler's process or connection ended, or it asked for a rollback",
-)
-
 _NAMES = {
     decisions.MoveMessage: "move",
     decisions.DeleteMessage: "delete",
@@ -84,7 +79,7 @@ SHELVE = Transfer((), to_limbo=True)
 AGAIN = Again()
 
 
-def next_step(  # noqa: C901 - the table of what comes before what
+def next_step(  # noqa: C901, PLR0912 - the table of what comes before what
     message: InHand, state: MessageState, settings: DeliverySettings, chance: Callable[[], float]
 ) -> Step:
     """Return what to do with a message whose turn it is.
@@ -92,6 +87,8 @@ def next_step(  # noqa: C901 - the table of what comes before what
     Source: J129, J134, J137, J171; I30; poison first.
     """
     origin = settings.sources[message.source]
+    if message.set_aside:
+        return SHELVE
     if message.unsubscribed:
         if settings.unsubscribed is not None:
             return Transfer((settings.unsubscribed,))
@@ -168,8 +165,6 @@ def settling(
         case Pause(pause=pause):
             return decisions.Park(unit=unit, delivery=message.delivery, pause=pause, seen=message.seen)
         case Transfer(targets=targets, to_limbo=to_limbo):
-            if state.failure is None and message.seen > 0 and not message.unsubscribed:
-                state = replace(state, failure=_NO_EXCEPTION)
             return decisions.MoveMessage(
                 unit=unit,
                 delivery=message.delivery,
@@ -214,7 +209,7 @@ class TakingOut:
         self._begin(unit, message, decisions.Stage(unit=self.units.next_number(), delivery=message.delivery))
 
     def begin(self, unit: Unit, message: InHand, step: Pause | Transfer | Discard) -> None:
-        """Park, move or delete a message."""
+        """decisions.Park, move or delete a message."""
         state = self.sightings.state(message)
         decision = settling(step, self.units.next_number(), message, state, self.settings)
         if (

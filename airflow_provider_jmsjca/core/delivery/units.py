@@ -46,6 +46,7 @@ class InHand:
         unsubscribed: It is not to be delivered.
         in_progress: It stands in the in-progress queue.
         moves_failed: How often it could not be moved, where that is tried again.
+        set_aside: It goes to limbo, for its outcome is in doubt.
     """
 
     delivery: int
@@ -68,6 +69,7 @@ class InHand:
     calls: int = 0
     uncalled: bool = False
     moves_failed: int = 0
+    set_aside: bool = False
 
     @property
     def name(self) -> str:

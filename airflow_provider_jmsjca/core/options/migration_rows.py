@@ -158,7 +158,8 @@ WBIA = (
         choices=InDoubtEvents,
         default=InDoubtEvents.REPROCESS,
         wbia=("InDoubtEvents",),
-        meaning="What happens at start to messages left in the in-progress destination.",
+        meaning="What happens at start to messages left in the in-progress destination, or in doubt as "
+        "the store says.",
         source="I9-I14, I49",
         acts=_ENGINE,
     ),

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from airflow_provider_jmsjca.core.delivery.events import AttemptRecorded, FoundInDoubt
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.shelf import Shelf
 from airflow_provider_jmsjca.errors import TransientStoreError
-from airflow_provider_jmsjca.store.base import Store
+from airflow_provider_jmsjca.store.base import BEAT_EVERY, MessageAttempts, Store
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
 
@@ -25,6 +27,7 @@ _TRY_AGAIN_SECONDS = 1.0
 _SWEEP_EVERY = timedelta(minutes=10)
 _SWEEP_AFTER = 20_000
 _FLUSH_AT = 200
+_PAGE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,13 @@ class Found:
     Attributes:
         attempt: The number of the attempt that begins, from 1.
         handled: A handler is done with the message: it is not to be delivered.
+        doubtful: The attempt before has an unknown outcome: the process that made it has died, or its
+            connection.
     """
 
     attempt: int
     handled: bool = False
+    doubtful: bool = False
 
 
 class Ledger:
@@ -98,6 +104,7 @@ class Ledger:
         self._generation = 0
         self._written = 0
         self._next_sweep = clock()
+        self._next_beat = clock()
 
     def name(self, message_id: str, destination: Destination) -> str:
         """Return what a message is called in the store, by its id and where it came from."""
@@ -153,14 +160,19 @@ class Ledger:
         with self._in_order():
             self._write_what_waits()
             now = self._clock()
+            if now >= self._next_beat:  # the first; from then on it goes by itself
+                self._store.owners.beat(now)
+                self._next_beat = now + BEAT_EVERY
             numbers = self._store.attempts.begin(self._activation, names, now)
+            again = [each for each in names if numbers[each] > 1]
+            doubtful = self._store.attempts.doubtful(self._activation, again) if again else frozenset()
             handled: frozenset[str] = frozenset()
             if self.keeps_ids:
                 handled = self._store.handled.known(self._activation, names)
             self._written += len(names)
             self._sweep(now)
-        self._again.update(each for each in names if numbers[each] > 1)
-        return {each: Found(numbers[each], each in handled) for each in names}
+        self._again.update(again)
+        return {each: Found(numbers[each], each in handled, each in doubtful) for each in names}
 
     def were_attempted_before(self, messages: Iterable[str]) -> bool:
         """Say whether there was an attempt at one of these messages before the one that is under way."""
@@ -236,6 +248,30 @@ class Ledger:
             self._ahead.clear()
             self._begun.clear()
             self._again.clear()
+
+    def end(self) -> None:
+        """Write all that waits; what is unsettled goes back to the broker, and isn't in doubt."""
+        self.give_back()
+        self.flush()
+        try:
+            with self._writing:
+                self._store.attempts.ended(self._activation)
+                self._store.owners.leave()
+        except TransientStoreError as error:
+            _log.warning("%s: what is unsettled will be in doubt: %s", self._title, error)
+
+    def left_in_doubt(self) -> list[MessageAttempts]:
+        """Return the messages that processes held which have died since.
+
+        Raises:
+            TransientStoreError: The store can't be used.
+        """
+        found: list[MessageAttempts] = []
+        attempts = self._store.attempts
+        living = self._store.owners.living(attempts.open_at(), self._clock())
+        while some := attempts.page(self._activation, open_only=True, after=len(found), limit=_PAGE):
+            found += some
+        return [each for each in found if each.where not in living]
 
     def _write_what_waits(self) -> None:
         """Write how attempts ended before they are taken back, and that before messages are forgotten."""
@@ -328,6 +364,7 @@ def shelf_of(settings: ListenerSettings) -> Shelf | None:
         activation=_name(settings),
         jms_conn_id=settings.jms_conn_id,
         most_tries=settings.limbo_tries,
+        says_doubt=settings.in_doubt is not InDoubtEvents.IGNORE,
     )
 
 
@@ -338,6 +375,16 @@ def _name(settings: ListenerSettings) -> str:
         settings.subscription.durable_name,
         settings.client_id,
     )
+
+
+def recorded(settings: ListenerSettings, delivery: int, found: Found) -> AttemptRecorded | FoundInDoubt:
+    """Return what a machine is told of a message whose attempt is stored, and that no handler is done with.
+
+    Source: I10-I14.
+    """
+    if found.doubtful and settings.in_doubt is not InDoubtEvents.REPROCESS:
+        return FoundInDoubt(delivery=delivery, attempt=found.attempt)
+    return AttemptRecorded(delivery=delivery, attempt=found.attempt, in_doubt=found.doubtful)
 
 
 def take_back_in(ledger: Ledger | None, sources: Sequence[Destination]) -> Callable[[str, int], object]:

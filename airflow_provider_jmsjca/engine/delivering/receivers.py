@@ -28,6 +28,7 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     TransientBrokerError,
 )
+from airflow_provider_jmsjca.store.base import MessageAttempts
 from airflow_provider_jmsjca.transports.base import (
     ConnectFunction,
     Connection,
@@ -37,16 +38,19 @@ from airflow_provider_jmsjca.transports.base import (
 )
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
+_MOST_SAID = 100
 
 
 @dataclass(slots=True)
 class InDoubt:
-    """Whether a run has dealt with what an earlier one left in the in-progress queue (I9).
+    """Whether a run has dealt with what an earlier one left in doubt (I9).
 
     Attributes:
+        left: Returns what the store has of that; `None` without a store.
         checked: It has, on its first connection.
     """
 
+    left: Callable[[], list[MessageAttempts]] | None = None
     checked: bool = False
 
 
@@ -93,6 +97,9 @@ class Receivers:
         """
         self._connection, self._on_received = connection, on_received
         in_progress = self._settings.in_progress
+        if not self._in_doubt.checked and self._in_doubt.left is not None:
+            _check_stored(self._settings, self._in_doubt.left)
+            self._in_doubt.checked = in_progress is None
         if in_progress is not None:
             # The first, and not to be done without: what is put there must come back.
             if not self._in_doubt.checked:
@@ -210,6 +217,33 @@ def _check_in_doubt(in_progress: InProgress, connection: Connection, name: str) 
             connection.capabilities.require(connection.broker, "selector", purpose=purpose)
             if in_progress.events is InDoubtEvents.LOG_ERROR:
                 _log_each(in_progress, connection, name)
+
+
+def _check_stored(settings: ListenerSettings, left: Callable[[], list[MessageAttempts]]) -> None:
+    """Deal, before anything is consumed, with what an earlier run was handling when it died.
+
+    Raises:
+        PermanentBrokerError: There is something, and the activation is to fail then.
+        TransientStoreError: The store can't be used.
+    """
+    if settings.in_doubt not in {InDoubtEvents.FAIL_ON_STARTUP, InDoubtEvents.LOG_ERROR}:
+        return
+    found = left()
+    for each in found[:_MOST_SAID]:
+        _log.error(
+            "%s: message %s is in doubt: %s was handling it, and has died",
+            settings.name,
+            each.message,
+            each.where or "a process",
+        )
+    if len(found) > _MOST_SAID:
+        _log.error("%s: %d more messages are in doubt", settings.name, len(found) - _MOST_SAID)
+    if found and settings.in_doubt is InDoubtEvents.FAIL_ON_STARTUP:
+        raise PermanentBrokerError(
+            f"{len(found)} messages of {found[0].activation!r} are in doubt: who was handling them has "
+            "died. Examine them (airflow jms indoubt list), and let them be delivered again (airflow "
+            "jms indoubt reset)"
+        )
 
 
 def _log_each(in_progress: InProgress, connection: Connection, name: str) -> None:

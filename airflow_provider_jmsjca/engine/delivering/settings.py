@@ -153,6 +153,7 @@ class ListenerSettings:
             `None`: nothing outlives the run.
         jms_conn_id: The Airflow connection over which what this listener puts in limbo is sent on; empty:
             nothing is put there.
+        in_doubt: What becomes of messages that another process was handling when it died, as the store says.
         limbo_tries: How often it is tried to send such a message before it stays as failed (P16).
         balanced: Its queue holds copies of what was published elsewhere, which load balancing made: they
             are seen as they were published. What a copy says of its origin is believed nowhere else.
@@ -181,6 +182,7 @@ class ListenerSettings:
     drop_duplicates: bool = False
     store: Store | None = field(default=None, repr=False, compare=False)
     jms_conn_id: str = ""
+    in_doubt: InDoubtEvents = InDoubtEvents.REPROCESS
     limbo_tries: int = LIMBO_TRIES
     balanced: bool = False
     reply_to: Destination | None = None
@@ -332,6 +334,7 @@ def listener_settings(
         drop_duplicates=spec.duplicate_event_elimination,
         store=kept_in,
         jms_conn_id=jms_conn_id,
+        in_doubt=_in_doubt(spec, has_limbo=has_limbo),
         limbo_tries=max(1, spec.limbo_delivery_retry),
         reply_to=routing.reply_to,
         result_property=spec.message_response_result_property,
@@ -413,6 +416,23 @@ def bounded(settings: ListenerSettings, limit: int) -> ListenerSettings:
     return replace(settings, subscription=first, further=tuple(further))
 
 
+def _in_doubt(spec: ActivationSpec, *, has_limbo: bool) -> InDoubtEvents:
+    """Return what becomes of messages that the store knows to be in doubt.
+
+    Raises:
+        ConfigurationError: They are to be set aside, and there is no limbo.
+    """
+    events = spec.in_doubt_events
+    if spec.in_progress_destination is not None or events is InDoubtEvents.REPROCESS:
+        return InDoubtEvents.REPROCESS  # what stands in the in-progress queue is seen to there
+    if not has_limbo:
+        raise ConfigurationError(
+            f"in_doubt_events: got {events}, expected nothing but the Airflow connection to say how to "
+            "connect: messages in doubt are kept in limbo, which sends over that one"
+        )
+    return events
+
+
 def _in_progress(spec: ActivationSpec, usual: int | None) -> InProgress | None:
     """Return what a spec says about messages in progress; `None` if they stay in their own queue.
 
@@ -420,10 +440,10 @@ def _in_progress(spec: ActivationSpec, usual: int | None) -> InProgress | None:
         ConfigurationError: It says how to treat messages in doubt, and there can be none.
     """
     if spec.in_progress_destination is None:
-        if spec.in_doubt_events is not InDoubtEvents.REPROCESS:
+        if spec.in_doubt_events is not InDoubtEvents.REPROCESS and not spec.use_store:
             raise ConfigurationError(
-                f"in_doubt_events: got {spec.in_doubt_events}, expected an in_progress_destination with it:"
-                " without one no event is in doubt"
+                f"in_doubt_events: got {spec.in_doubt_events}, expected use_store or an "
+                "in_progress_destination with it: without them nobody knows which event is in doubt"
             )
         return None
     return InProgress(

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from airflow_provider_jmsjca.core.copies.dead_letter import redirect_of
 from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from airflow_provider_jmsjca.core.copies.parking import parked_copy
+from airflow_provider_jmsjca.core.delivery.deliveries import IN_DOUBT
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -46,6 +47,7 @@ class Shelf:
         activation: Its name in the store.
         jms_conn_id: The Airflow connection over which its messages are sent on.
         most_tries: How often it is tried to send one before it stays as failed.
+        says_doubt: Messages in doubt are errors in the log.
         clock: The time.
 
     Source: P12-P16.
@@ -55,6 +57,7 @@ class Shelf:
     activation: str
     jms_conn_id: str
     most_tries: int
+    says_doubt: bool = True
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC), repr=False)
 
     def park(
@@ -115,9 +118,9 @@ class Shelf:
         failure = failure or Failure(class_names=("Unsubscribed",), message="nobody subscribes to it")
         copies = [(origin, redirect_of(message))]
         numbers = self._put(message, origin, copies, again=again, failure=failure)
-        _log.error(
-            "Message %s from %s has failed for good, and no destination is set for such messages: it stays "
-            "in limbo as number %d (airflow jms limbo revive sends it back): %s",
+        _log.log(
+            logging.INFO if failure == IN_DOUBT and not self.says_doubt else logging.ERROR,
+            "Message %s from %s stays in limbo as number %d (airflow jms limbo revive sends it back): %s",
             message.message_id,
             origin,
             numbers[0],

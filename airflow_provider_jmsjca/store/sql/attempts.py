@@ -6,7 +6,20 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, delete, func, literal_column, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    literal_column,
+    select,
+    tuple_,
+    update,
+)
 
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.store.base import (
@@ -14,8 +27,10 @@ from airflow_provider_jmsjca.store.base import (
     KEPT_FOR,
     KEPT_HISTORY,
     AttemptEntry,
+    AttemptSelection,
     MessageAttempts,
     from_milliseconds,
+    listed_name,
     stored_name,
     stored_text,
     to_milliseconds,
@@ -59,6 +74,8 @@ class SqlAttempts:
                     "attempts": ATTEMPT.c.attempts + literal_column("1"),
                     "last_at": row.excluded.last_at,
                     "last_where": row.excluded.last_where,
+                    "open": row.excluded.open,
+                    "doubtful": and_(ATTEMPT.c.open, ATTEMPT.c.last_where != row.excluded.last_where),
                 },
             )
         )
@@ -92,6 +109,8 @@ class SqlAttempts:
                 "first_where": self._where,
                 "last_at": at,
                 "last_where": self._where,
+                "open": True,
+                "doubtful": False,
             }
             for name in sorted(names)
         ]
@@ -161,7 +180,15 @@ class SqlAttempts:
             for some in chunks(names):
                 these = (ATTEMPT.c.activation == owner) & ATTEMPT.c.message.in_(some)
                 connection.execute(delete(ATTEMPT).where(these, ATTEMPT.c.attempts <= 1))
-                connection.execute(update(ATTEMPT).where(these).values(attempts=ATTEMPT.c.attempts - 1))
+                # What was in doubt before is in doubt again.
+                nobody: ColumnElement[str] = literal_column("''")
+                before = {
+                    "attempts": ATTEMPT.c.attempts - 1,
+                    "open": ATTEMPT.c.doubtful,
+                    "doubtful": False,
+                    "last_where": case((ATTEMPT.c.doubtful, nobody), else_=ATTEMPT.c.last_where),
+                }
+                connection.execute(update(ATTEMPT).where(these).values(**before))
 
     def failed(self, activation: str, failures: Mapping[str, Failure], now: datetime) -> None:
         """Note how the last attempt at each ended; see `base.Attempts.failed`."""
@@ -181,6 +208,8 @@ class SqlAttempts:
                     for row in connection.execute(query)
                 ]
                 self._note(connection, rows)
+                these = (ATTEMPT.c.activation == owner) & ATTEMPT.c.message.in_(some)
+                connection.execute(update(ATTEMPT).where(these).values(open=False))
 
     def forget(self, activation: str, messages: Collection[str]) -> None:
         """Drop all about these messages; see `base.Attempts.forget`."""
@@ -194,8 +223,56 @@ class SqlAttempts:
             if self._any_history.execute(connection, [{"a": owner}]).scalar() is not None:
                 self._forget_history.execute(connection, rows)
 
+    def doubtful(self, activation: str, messages: Collection[str]) -> frozenset[str]:
+        """Return those with an attempt of unknown outcome before this one; see `base.Attempts.doubtful`."""
+        names = {stored_name(message): message for message in messages}
+        found: set[str] = set()
+        with self._database.read() as connection:
+            for some in chunks(names):
+                query = select(ATTEMPT.c.message).where(
+                    ATTEMPT.c.activation == stored_name(activation),
+                    ATTEMPT.c.message.in_(some),
+                    ATTEMPT.c.doubtful,
+                )
+                found.update(names[name] for name in connection.execute(query).scalars())
+        return frozenset(found)
+
+    def ended(self, activation: str) -> None:
+        """Note that this process has ended its attempts; see `base.Attempts.ended`."""
+        self.resolve(AttemptSelection(activation=stored_name(activation), open_at=frozenset({self._where})))
+
+    def open_at(self) -> frozenset[str]:
+        """Return the processes whose attempts have no known end; see `base.Attempts.open_at`."""
+        with self._database.read() as connection:
+            query = select(ATTEMPT.c.last_where).where(ATTEMPT.c.open).distinct()
+            return frozenset(connection.execute(query).scalars())
+
+    def reset(self, selection: AttemptSelection) -> int:
+        """Drop all about these messages; see `base.Attempts.reset`."""
+        chosen = _where(selection)
+        same = exists().where(
+            ATTEMPT.c.activation == ATTEMPT_HISTORY.c.activation,
+            ATTEMPT.c.message == ATTEMPT_HISTORY.c.message,
+            chosen,
+        )
+        with self._database.write(durable=True) as connection:
+            connection.execute(delete(ATTEMPT_HISTORY).where(same))
+            return connection.execute(delete(ATTEMPT).where(chosen)).rowcount
+
+    def resolve(self, selection: AttemptSelection) -> int:
+        """Note that the last attempts at these messages have ended; see `base.Attempts.resolve`."""
+        with self._database.write() as connection:
+            change = update(ATTEMPT).where(_where(selection), ATTEMPT.c.open).values(open=False)
+            return connection.execute(change).rowcount
+
     def page(
-        self, activation: str | None = None, *, at_least: int = 1, limit: int = 100, after: int = 0
+        self,
+        activation: str | None = None,
+        *,
+        at_least: int = 1,
+        limit: int = 100,
+        after: int = 0,
+        open_only: bool = False,
     ) -> list[MessageAttempts]:
         """Return the messages with most attempts; see `base.Attempts.page`."""
         query = (
@@ -206,7 +283,9 @@ class SqlAttempts:
             .offset(after)
         )
         if activation is not None:
-            query = query.where(ATTEMPT.c.activation == stored_name(activation))
+            query = query.where(ATTEMPT.c.activation == listed_name(activation))
+        if open_only:
+            query = query.where(ATTEMPT.c.open)
         with self._database.read() as connection:
             return [
                 MessageAttempts(
@@ -216,13 +295,14 @@ class SqlAttempts:
                     first_at=from_milliseconds(row.first_at),
                     last_at=from_milliseconds(row.last_at),
                     where=row.last_where,
+                    open=row.open,
                 )
                 for row in connection.execute(query)
             ]
 
     def history(self, activation: str, message: str) -> list[AttemptEntry]:
         """Return the attempts at a message; see `base.Attempts.history`."""
-        owner, name = stored_name(activation), stored_name(message)
+        owner, name = listed_name(activation), listed_name(message)
         columns = ATTEMPT_HISTORY.c
         query = (
             select(ATTEMPT_HISTORY)
@@ -252,3 +332,14 @@ class SqlAttempts:
         return sweep(
             self._database, ATTEMPT.c.last_at, now, keep=keep, max_age=max_age, with_it=(ATTEMPT_HISTORY,)
         )
+
+
+def _where(selection: AttemptSelection) -> ColumnElement[bool]:
+    chosen = [ATTEMPT.c.attempts >= selection.at_least]
+    if selection.activation is not None:
+        chosen.append(ATTEMPT.c.activation == selection.activation)
+    if selection.message is not None:
+        chosen.append(ATTEMPT.c.message == selection.message)
+    if selection.open_at is not None:
+        chosen += [ATTEMPT.c.open, ATTEMPT.c.last_where.in_(sorted(selection.open_at))]
+    return and_(*chosen)

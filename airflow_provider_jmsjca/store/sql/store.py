@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import uuid
 
 from sqlalchemy import URL
 
@@ -12,6 +13,7 @@ from airflow_provider_jmsjca.store.sql.attempts import SqlAttempts
 from airflow_provider_jmsjca.store.sql.database import Database
 from airflow_provider_jmsjca.store.sql.handled import SqlHandledIds
 from airflow_provider_jmsjca.store.sql.limbo import Cipher, SqlLimbo
+from airflow_provider_jmsjca.store.sql.owners import SqlOwners
 
 
 class SqlStore:
@@ -25,8 +27,11 @@ class SqlStore:
 
     def __init__(self, database: Database, *, where: str | None = None, cipher: Cipher | None = None) -> None:
         self.database = database
-        self.where = f"{socket.gethostname()}/{os.getpid()}" if where is None else where
+        # A process in a container may have the number of the one before it.
+        own = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
+        self.where = own if where is None else where
         self.attempts = SqlAttempts(database, self.where)
+        self.owners = SqlOwners(database, self.where)
         self.handled = SqlHandledIds(database)
         self.limbo = SqlLimbo(database, cipher)
 

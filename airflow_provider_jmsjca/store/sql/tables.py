@@ -19,10 +19,11 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
     text,
 )
 
-REVISIONS: Final = ("0001", "0002")
+REVISIONS: Final = ("0001", "0002", "0003")
 """Every revision of the schema, the oldest first."""
 
 VERSION_TABLE: Final = "jms_store_version"
@@ -32,7 +33,8 @@ METADATA: Final = MetaData()
 _NAME = String(250)
 _NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 
-# A message that was handed over and isn't settled. `base.Attempts`.
+# A message that was handed over and isn't settled. `open`: nobody has said how the last attempt ended;
+# `doubtful`: the same of the one before, when this one began. `base.Attempts`.
 ATTEMPT: Final = Table(
     "jms_attempt",
     METADATA,
@@ -43,6 +45,8 @@ ATTEMPT: Final = Table(
     Column("first_where", _NAME, nullable=False),
     Column("last_at", BigInteger, nullable=False),
     Column("last_where", _NAME, nullable=False),
+    Column("open", Boolean, nullable=False, server_default=false()),
+    Column("doubtful", Boolean, nullable=False, server_default=false()),
     Index("jms_attempt_seen", "activation", "last_at"),
     sqlite_with_rowid=False,
 )
@@ -73,6 +77,7 @@ HANDLED: Final = Table(
 )
 
 # A process that holds messages. One that wasn't seen for long is dead, and what it holds is in doubt.
+# `base.Owners`.
 OWNER: Final = Table(
     "jms_owner",
     METADATA,
@@ -81,23 +86,6 @@ OWNER: Final = Table(
     Column("pid", Integer, nullable=False),
     Column("started_at", BigInteger, nullable=False),
     Column("seen_at", BigInteger, nullable=False),
-)
-
-# A message received and not settled, or one batch of them (`count` above 1).
-IN_DOUBT: Final = Table(
-    "jms_in_doubt",
-    METADATA,
-    Column("activation", _NAME, primary_key=True),
-    Column("message", _NAME, primary_key=True),
-    Column("owner", _NAME, nullable=False),
-    Column("state", String(20), nullable=False),
-    Column("destination", Text, nullable=False),
-    Column("count", Integer, nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("received_at", BigInteger, nullable=False),
-    Column("changed_at", BigInteger, nullable=False),
-    Column("note", Text, nullable=False),
-    Index("jms_in_doubt_owner", "owner"),
 )
 
 # A message on the shelf: due later, or failed for good. Its content is in a table of its own, so that a

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,8 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.store.base import KEPT_HISTORY, AttemptEntry, Store, stored_name
+from airflow_provider_jmsjca.store.base import (
+    KEPT_HISTORY,
+    SILENT_FOR,
+    AttemptEntry,
+    AttemptSelection,
+    Store,
+    stored_name,
+)
 from airflow_provider_jmsjca.store.memory import MemoryStore
+from airflow_provider_jmsjca.store.sql.store import SqlStore
 from tests.contract.store.conftest import new_store, url_of
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -36,12 +46,6 @@ def test_each_hand_over_is_counted_for_its_activation(store: Store) -> None:
     assert store.attempts.begin("orders", ["m1"], NOON) == {"m1": 2}
     assert store.attempts.begin("bills", ["m1"], NOON) == {"m1": 1}
     assert store.attempts.begin("orders", [], NOON) == {}
-
-
-def test_counts_go_on_beyond_those_of_patch_bay_p20(store: Store) -> None:
-    """P20: there they end at 127."""
-    for number in range(1, 131):
-        assert store.attempts.begin("orders", ["m1"], NOON) == {"m1": number}
 
 
 def test_a_settled_message_is_forgotten_with_its_history(store: Store) -> None:
@@ -180,3 +184,105 @@ def _take(  # noqa: PLR0917 - one step of the sequence
             store.handled.add(name, messages, moment)
             return store.handled.known(name, ["m1", "m2", "m3", "m4"])
     return store.handled.sweep(moment, keep=number % 4, max_age=timedelta(minutes=number))
+
+
+# -- in doubt ---------------------------------------------------------------------------------------------
+
+
+def seen_from(store: Store, where: str) -> Store:
+    """Return the same store as another process sees it."""
+    if isinstance(store, MemoryStore):
+        return store.seen_from(where)
+    assert isinstance(store, SqlStore)
+    return SqlStore(store.database, where=where)
+
+
+def open_ones(store: Store) -> list[str]:
+    return sorted(each.message for each in store.attempts.page(open_only=True))
+
+
+def test_an_attempt_is_open_until_somebody_says_how_it_ended_i9(store: Store) -> None:
+    """I9: received, and not settled."""
+    store.attempts.begin("orders", ["settled", "failed", "vain", "again", "open"], NOON)
+    store.attempts.begin("orders", ["again"], NOON)
+    store.attempts.forget("orders", ["settled"])
+    store.attempts.failed("orders", {"failed": BROKEN}, NOON)
+    store.attempts.take_back("orders", ["vain", "again"])
+    assert open_ones(store) == ["open"]
+    assert store.attempts.open_at() == {"host/1"}
+    assert [each.open for each in store.attempts.page("orders")].count(True) == 1
+    store.attempts.begin("orders", ["failed"], NOON)
+    assert open_ones(store) == ["failed", "open"]
+
+
+def test_what_another_process_left_open_is_doubtful_i9(store: Store) -> None:
+    other = seen_from(store, "host/2")
+    store.attempts.begin("orders", ["open", "failed", "own", HOSTILE[5]], NOON)
+    store.attempts.begin("bills", ["bill"], NOON)
+    store.attempts.failed("orders", {"failed": BROKEN}, NOON)
+    assert store.attempts.begin("orders", ["own"], NOON) == {"own": 2}
+    assert store.attempts.doubtful("orders", ["own", "open"]) == frozenset()
+    later = NOON + timedelta(minutes=1)
+    other.attempts.begin("orders", ["open", "failed", "new", "bill", HOSTILE[5]], later)
+    found = other.attempts.doubtful("orders", ["open", "failed", "new", "own", "bill", HOSTILE[5]])
+    assert found == {"open", HOSTILE[5]}
+    assert other.attempts.doubtful("orders", []) == frozenset()
+    other.attempts.take_back("orders", ["open"])
+    other.attempts.ended("orders")
+    assert open_ones(store) == ["bill", "open", "own"]
+    other.attempts.begin("orders", ["open"], later)
+    assert other.attempts.doubtful("orders", ["open"]) == {"open"}
+
+
+def test_who_ends_in_good_order_leaves_nothing_in_doubt(store: Store) -> None:
+    other = seen_from(store, "host/2")
+    store.attempts.begin("orders", ["m1", "m2"], NOON)
+    store.attempts.begin("bills", ["m1"], NOON)
+    other.attempts.begin("orders", ["m3"], NOON)
+    store.attempts.ended("orders")
+    assert [(each.activation, each.message) for each in store.attempts.page(open_only=True)] == [
+        ("bills", "m1"),
+        ("orders", "m3"),
+    ]
+
+
+def test_attempts_are_reset_and_resolved_for_one_a_selection_or_all(store: Store) -> None:
+    store.attempts.begin("orders", ["m1", "m2", "m3"], NOON)
+    store.attempts.begin("orders", ["m1", "m2"], NOON)
+    store.attempts.begin("bills", ["m1"], NOON)
+    assert store.attempts.resolve(AttemptSelection(activation="orders", message="m3")) == 1
+    assert store.attempts.resolve(AttemptSelection(open_at=frozenset({"nobody"}))) == 0
+    assert open_ones(store) == ["m1", "m1", "m2"]
+    assert store.attempts.reset(AttemptSelection(activation="orders", message="m1")) == 1
+    assert store.attempts.history("orders", "m1") == []
+    assert len(store.attempts.history("orders", "m2")) == 2
+    assert store.attempts.reset(AttemptSelection(at_least=2)) == 1
+    assert store.attempts.reset(AttemptSelection()) == 2
+    assert store.attempts.page() == []
+
+
+def test_a_process_lives_as_long_as_it_is_heard_of(store: Store) -> None:
+    other = seen_from(store, "host/2")
+    store.owners.beat(NOON)
+    other.owners.beat(NOON)
+    both = {"host/1", "host/2"}
+    assert store.owners.living({*both, "host/3"}, NOON + SILENT_FOR) == both
+    store.owners.beat(NOON + timedelta(seconds=1))
+    assert store.owners.living(both, NOON + SILENT_FOR + timedelta(seconds=1)) == {"host/1"}
+    store.owners.leave()
+    other.owners.leave()
+    assert store.owners.living(both, NOON) == frozenset()
+
+
+def test_a_process_of_this_host_that_has_ended_is_dead(url: str) -> None:
+    store = new_store(url)
+    code = (
+        "import sys; from datetime import UTC, datetime; "
+        "from airflow_provider_jmsjca.store.sql.store import open_store; "
+        "open_store(sys.argv[1], where='host/2').owners.beat(datetime.now(UTC))"
+    )
+    subprocess.run([sys.executable, "-c", code, url], check=True, timeout=60)
+    store.owners.beat(datetime.now(UTC))
+    assert store.owners.living({"host/1", "host/2"}, datetime.now(UTC)) == {"host/1"}
+    store.owners.leave()
+    store.close()

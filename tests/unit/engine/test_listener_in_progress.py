@@ -254,7 +254,7 @@ def test_a_queue_that_refuses_later_holds_all_up(site: Site) -> None:
 @pytest.mark.parametrize(
     ("spec", "fault"),
     [
-        ({"in_doubt_events": "ignore"}, "in_doubt_events: got ignore, expected an in_progress_destination"),
+        ({"in_doubt_events": "ignore"}, "in_doubt_events: got ignore, expected use_store or an in_progress"),
         ({"in_progress_destination": "queue://orders"}, "in_progress_destination: got queue://orders, whi"),
     ],
 )

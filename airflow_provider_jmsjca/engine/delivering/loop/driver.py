@@ -26,7 +26,6 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
 )
 from airflow_provider_jmsjca.core.delivery.events import (
     AttemptNotRecorded,
-    AttemptRecorded,
     ConnectionUp,
     Event,
     FoundHandled,
@@ -41,7 +40,7 @@ from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConn
 from airflow_provider_jmsjca.engine.connecting.threads import Lane
 from airflow_provider_jmsjca.engine.delivering.admission import Bearer, Intake, Work
 from airflow_provider_jmsjca.engine.delivering.driver import AboutMessages, Driver, Settling
-from airflow_provider_jmsjca.engine.delivering.ledger import Found, ledger_of, take_back_in
+from airflow_provider_jmsjca.engine.delivering.ledger import Found, ledger_of, recorded, take_back_in
 from airflow_provider_jmsjca.engine.delivering.loop.admission import LoopAdmission
 from airflow_provider_jmsjca.engine.delivering.loop.handed_out import HandedOut
 from airflow_provider_jmsjca.engine.delivering.loop.link import LoopLink
@@ -105,7 +104,7 @@ class LoopDriver(Driver):
         self._source = connection
         self._once = once
         self._refusals = Refusals()
-        self._in_doubt = InDoubt()
+        self._in_doubt = InDoubt(None if ledger is None else ledger.left_in_doubt)
         self._lane = Lane(self._loop.call_later)
         self._events: deque[Event] = deque()
         self._feeding = False
@@ -286,7 +285,7 @@ class LoopDriver(Driver):
             elif answer.handled and self._is_repetition(intake, number):
                 events.append(FoundHandled(delivery=number))
             else:
-                events.append(AttemptRecorded(delivery=number, attempt=answer.attempt))
+                events.append(recorded(self.settings, number, answer))
         self.feed(*events)
         self._ask()
 
@@ -303,7 +302,7 @@ class LoopDriver(Driver):
 
     def _write_what_waits(self) -> None:
         if self.ledger is not None:
-            self._lane.submit(self.ledger.flush)
+            self._lane.submit(self.ledger.end)
 
     def _settle(self, intake: Intake, decision: Settling) -> None:
         link = self.link

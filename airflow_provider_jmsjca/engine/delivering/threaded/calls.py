@@ -14,7 +14,6 @@ from airflow_provider_jmsjca.core.delivery.decisions import Deliver, DeliverEndO
 from airflow_provider_jmsjca.core.delivery.events import (
     Acknowledged,
     AttemptNotRecorded,
-    AttemptRecorded,
     ConnectionLost,
     Event,
     FoundHandled,
@@ -27,6 +26,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
 )
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
 from airflow_provider_jmsjca.engine.delivering.admission import ArrivalReader, Intake, Work
 from airflow_provider_jmsjca.engine.delivering.delivery import (
@@ -36,7 +36,7 @@ from airflow_provider_jmsjca.engine.delivering.delivery import (
     HandlerEngine,
 )
 from airflow_provider_jmsjca.engine.delivering.driver import Driver, Settling
-from airflow_provider_jmsjca.engine.delivering.ledger import AHEAD, Found, Ledger
+from airflow_provider_jmsjca.engine.delivering.ledger import AHEAD, Found, Ledger, recorded
 from airflow_provider_jmsjca.engine.delivering.settings import refuse_unrun
 from airflow_provider_jmsjca.errors import ConnectionLostError, TransientStoreError
 from airflow_provider_jmsjca.transports.base import Outgoing, check_sendable
@@ -222,7 +222,7 @@ class Caller:
                 )
             )
         if delivery.stop_reason is not None:
-            stop = StopAsked(reason=delivery.stop_reason, within=self._stop_within, by_handler=True)
+            stop = StopAsked(reason=delivery.stop_reason, within=self._stop_within)
             self._on_stop(stop)
             events.append(stop)
         return tuple(events)
@@ -270,16 +270,18 @@ class Caller:
         driver.speak()
         return todo
 
-    @staticmethod
-    def answer(number: int, found: Found) -> Event:
+    def answer(self, number: int, found: Found) -> Event:
         """Return what the machine is told of a message whose attempt is stored."""
         if found.handled:
             return FoundHandled(delivery=number)
-        return AttemptRecorded(delivery=number, attempt=found.attempt)
+        return recorded(self._driver.settings, number, found)
 
     def _next_names(self, ledger: Ledger, intake: Intake, number: int) -> list[str]:
         """Return the names of the messages that wait behind one, and were not delivered before."""
-        if self._driver.settings.in_progress is not None:  # they are copied before they are handed over
+        settings = self._driver.settings
+        if settings.in_progress is not None:  # they are copied before they are handed over
+            return []
+        if settings.in_doubt is not InDoubtEvents.REPROCESS:  # after a crash they would be set aside too
             return []
         with self._driver.lock:
             waiting = [held[0] for each, held in intake.held.items() if each > number][:AHEAD]

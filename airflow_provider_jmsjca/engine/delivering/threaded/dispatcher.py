@@ -145,7 +145,7 @@ class Dispatcher(Driver):
         self._connect = connect
         self._receives = settings
         self._refusals = Refusals()
-        self._in_doubt = InDoubt()
+        self._in_doubt = InDoubt(None if ledger is None else ledger.left_in_doubt)
         self.stopped = threading.Event()
         self.alarm = _FAR
         self.rollbacks = Rollbacks(settings.name)
@@ -172,9 +172,9 @@ class Dispatcher(Driver):
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Why nothing is consumed, or not everything: what broker, store or network say."""
-        if self.refusal is not None or self.outage:
-            return (str(self.refusal or self.outage),)
+        """What the broker says when it refuses, of itself or of a destination, while others are consumed."""
+        if self.refusal is not None:
+            return (str(self.refusal),)
         if self.ledger is not None and self.ledger.trouble:
             return (self.ledger.trouble,)
         sources = self.settings.delivery.sources
@@ -353,8 +353,7 @@ class Dispatcher(Driver):
             super().speak()
         if self._ended:
             if self.ledger is not None and not self.stopped.is_set():
-                self.ledger.give_back()
-                self.ledger.flush()
+                self.ledger.end()
             self.stopped.set()
 
     # -- time ---------------------------------------------------------------------------------------------

@@ -1,0 +1,128 @@
+"""What the commands of `airflow jms attempts` and `airflow jms indoubt` do."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from airflow.cli.simple_table import AirflowConsole
+from rich.markup import escape
+
+from airflow_provider_jmsjca.cli.commands import one_line_errors
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.store import installed_store
+from airflow_provider_jmsjca.store.base import AttemptSelection, MessageAttempts, Store, listed_name
+
+_PAGE = 1_000
+_IN_HAND, _IN_DOUBT = "in hand", "in doubt"
+
+
+@one_line_errors
+def list_command(args: argparse.Namespace) -> None:
+    """Print the messages whose attempts are counted, those with most attempts first."""
+    with contextlib.closing(installed_store()) as store:
+        found = store.attempts.page(
+            args.activation, at_least=args.at_least, limit=args.limit, after=args.after
+        )
+    _print(args, [(each, {}) for each in found])
+
+
+@one_line_errors
+def show_command(args: argparse.Namespace) -> None:
+    """Print the attempts at one message: when, where, and the exception each ended with."""
+    with contextlib.closing(installed_store()) as store:
+        entries = store.attempts.history(args.activation, args.message)
+    if not entries:
+        raise ConfigurationError(
+            f"no attempt at message {args.message!r} of {args.activation!r} is stored; see airflow jms "
+            "attempts list"
+        )
+    rows = [
+        {
+            "attempt": str(each.attempt),
+            "at": _moment(each.at),
+            "where": each.where,
+            "exception": ": ".join(filter(None, (each.exception_class, each.exception_message))),
+        }
+        for each in entries
+    ]
+    AirflowConsole().print_as(data=rows, output=args.output, mapper=lambda row: _shown(row, args.output))
+
+
+@one_line_errors
+def reset_command(args: argparse.Namespace) -> None:
+    """Count messages anew."""
+    chosen = AttemptSelection(
+        activation=_name(args.activation), message=_name(args.message), at_least=args.at_least
+    )
+    _refuse_unsaid(args, said=chosen != AttemptSelection())
+    with contextlib.closing(installed_store()) as store:
+        count = store.attempts.reset(chosen)
+    sys.stdout.write(f"{count} messages are counted anew\n")
+
+
+@one_line_errors
+def in_doubt_list_command(args: argparse.Namespace) -> None:
+    """Print the messages that were received and aren't settled, and whether who has them lives."""
+    with contextlib.closing(installed_store()) as store:
+        found = _unsettled(store, args.activation)
+    chosen = [each for each in found if args.state in {None, each[1]["state"]}]
+    _print(args, chosen[args.after : args.after + args.limit])
+
+
+@one_line_errors
+def in_doubt_reset_command(args: argparse.Namespace) -> None:
+    """Let messages in doubt be delivered again as any others; what is in hand is left alone."""
+    _refuse_unsaid(args, said=args.activation is not None or args.message is not None)
+    with contextlib.closing(installed_store()) as store:
+        everywhere = store.attempts.open_at()
+        dead = everywhere - store.owners.living(everywhere, datetime.now(UTC))
+        count = store.attempts.resolve(
+            AttemptSelection(activation=_name(args.activation), message=_name(args.message), open_at=dead)
+        )
+    sys.stdout.write(f"{count} messages are no longer in doubt\n")
+
+
+def _unsettled(store: Store, activation: str | None) -> list[tuple[MessageAttempts, dict[str, str]]]:
+    living = store.owners.living(store.attempts.open_at(), datetime.now(UTC))
+    found: list[MessageAttempts] = []
+    while some := store.attempts.page(activation, open_only=True, after=len(found), limit=_PAGE):
+        found += some
+    return [(each, {"state": _IN_HAND if each.where in living else _IN_DOUBT}) for each in found]
+
+
+def _refuse_unsaid(args: argparse.Namespace, *, said: bool) -> None:
+    if not (said or args.all):
+        raise ConfigurationError("which messages? give a filter such as --activation, or --all")
+
+
+def _name(given: str | None) -> str | None:
+    return None if given is None else listed_name(given)
+
+
+def _print(args: argparse.Namespace, found: Sequence[tuple[MessageAttempts, dict[str, str]]]) -> None:
+    rows = [
+        {
+            **more,
+            "activation": each.activation,
+            "message": each.message,
+            "attempts": str(each.attempts),
+            "first_at": _moment(each.first_at),
+            "last_at": _moment(each.last_at),
+            "where": each.where,
+        }
+        for each, more in found
+    ]
+    AirflowConsole().print_as(data=rows, output=args.output, mapper=lambda row: _shown(row, args.output))
+
+
+def _moment(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds")
+
+
+def _shown(row: dict[str, str], output: str) -> dict[str, str]:
+    # Tables are printed as rich's markup.
+    return {name: escape(text) if output == "table" else text for name, text in row.items()}

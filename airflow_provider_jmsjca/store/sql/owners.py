@@ -1,0 +1,139 @@
+"""Which processes hold messages, in a database, and what says so while they live."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sqlalchemy import delete, select
+
+from airflow_provider_jmsjca.errors import TransientStoreError
+from airflow_provider_jmsjca.store.base import BEAT_EVERY, SILENT_FOR, stored_text, to_milliseconds
+from airflow_provider_jmsjca.store.sql.database import Database
+from airflow_provider_jmsjca.store.sql.tables import OWNER
+from airflow_provider_jmsjca.store.sql.windows import chunks
+
+_FORGOTTEN_AFTER = timedelta(days=7)
+_PROCESSES = Path("/proc/self/ns/pid")
+
+
+class SqlOwners:
+    """`base.Owners` in a database. From its first beat on it goes on beating by itself, until it leaves.
+
+    Args:
+        database: Whose tables are used.
+        where: What this process is called.
+    """
+
+    def __init__(self, database: Database, where: str) -> None:
+        self._database = database
+        self._where = stored_text(where)[:250]
+        self._host = _host()
+        self._pid = 0
+
+    def beat(self, now: datetime) -> None:
+        """Say that this process lives; see `base.Owners.beat`."""
+        at = to_milliseconds(now)
+        row = self._database.insert(OWNER).values(
+            owner=self._where, host=self._host, pid=os.getpid(), started_at=at, seen_at=at
+        )
+        changed = row.on_conflict_do_update(index_elements=["owner"], set_={"seen_at": row.excluded.seen_at})
+        forgotten = to_milliseconds(now - _FORGOTTEN_AFTER)
+        with self._database.write() as connection:
+            connection.execute(changed)
+            if self._pid != os.getpid():
+                connection.execute(delete(OWNER).where(OWNER.c.seen_at < forgotten))
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            _PULSE.add(self)
+
+    def leave(self) -> None:
+        """Say that this process holds nothing any more; see `base.Owners.leave`."""
+        if self._pid != os.getpid():
+            return
+        self._pid = 0
+        _PULSE.discard(self)
+        with self._database.write() as connection:
+            connection.execute(delete(OWNER).where(OWNER.c.owner == self._where))
+
+    def living(self, owners: Collection[str], now: datetime) -> frozenset[str]:
+        """Return those that live; see `base.Owners.living`."""
+        oldest = to_milliseconds(now - SILENT_FOR)
+        found: set[str] = set()
+        with self._database.read() as connection:
+            for some in chunks(owners):
+                query = select(OWNER).where(OWNER.c.owner.in_(some), OWNER.c.seen_at >= oldest)
+                found.update(
+                    row.owner
+                    for row in connection.execute(query)
+                    if row.host != self._host or _is_running(row.pid)
+                )
+        return frozenset(found)
+
+
+class _Pulse:
+    """One thread of this process that beats for all who hold messages; it ends with them."""
+
+    def __init__(self) -> None:
+        self._begin_anew()
+        os.register_at_fork(after_in_child=self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        self._lock = threading.Lock()
+        self._left = threading.Event()
+        self._owners: weakref.WeakSet[SqlOwners] = weakref.WeakSet()
+        self._running = False
+
+    def add(self, owners: SqlOwners) -> None:
+        with self._lock:
+            self._owners.add(owners)
+            if self._running:
+                return
+            self._running = True
+        threading.Thread(target=self._run, name="jms-store-pulse", daemon=True).start()
+
+    def discard(self, owners: SqlOwners) -> None:
+        with self._lock:
+            self._owners.discard(owners)
+            if not self._owners:
+                self._left.set()
+
+    def _run(self) -> None:
+        while True:
+            self._left.wait(BEAT_EVERY.total_seconds())
+            with self._lock:
+                self._left.clear()
+                beating = list(self._owners)
+                if not beating:
+                    self._running = False
+                    return
+            for each in beating:
+                with contextlib.suppress(TransientStoreError):  # it is tried again
+                    each.beat(datetime.now(UTC))
+
+
+def _host() -> str:
+    """Return what tells the numbers of this host's processes from those of others, also in containers."""
+    try:
+        return f"{socket.gethostname()} {_PROCESSES.readlink()}"
+    except OSError:  # not on Linux
+        return socket.gethostname()
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
+
+
+_PULSE = _Pulse()

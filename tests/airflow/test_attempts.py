@@ -1,0 +1,95 @@
+"""`airflow jms attempts` and `airflow jms indoubt`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from airflow.cli import cli_parser
+
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.hooks.store import installed_store
+from airflow_provider_jmsjca.store.sql.store import SqlStore
+
+LONG = "orders, " + "x" * 300
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlStore]:
+    """What a living process and a dead one have in hand, and what failed."""
+    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    opened = installed_store()
+    now = datetime.now(UTC)
+    opened.owners.beat(now)
+    dead = SqlStore(opened.database, where="gone/7")
+    dead.attempts.begin("orders", ["m1", "m2"], now)
+    dead.attempts.begin("orders", ["m1"], now)
+    dead.attempts.failed("orders", {"m2": Failure(class_names=("ValueError",), message="[no] stock")}, now)
+    opened.attempts.begin(LONG, ["m3"], now)
+    yield opened
+    opened.owners.leave()
+    opened.close()
+
+
+def run(*arguments: str) -> None:
+    parsed = cli_parser.get_parser().parse_args(["jms", *arguments])
+    parsed.func(parsed)
+
+
+def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, str]]:
+    capsys.readouterr()
+    run(*arguments, "--output", "json")
+    found: list[dict[str, str]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_attempts_are_listed_shown_and_reset(store: SqlStore, capsys: pytest.CaptureFixture[str]) -> None:
+    counts = {each["message"]: each["attempts"] for each in listed(capsys, "attempts", "list")}
+    assert counts == {"m1": "2", "m2": "1", "m3": "1"}
+    assert [each["message"] for each in listed(capsys, "attempts", "list", "--at-least", "2")] == ["m1"]
+    (long,) = [each for each in listed(capsys, "attempts", "list") if each["message"] == "m3"]
+    of_long = ("--activation", long["activation"])
+    assert [each["message"] for each in listed(capsys, "attempts", "list", *of_long)] == ["m3"]
+    assert len(listed(capsys, "attempts", "show", long["activation"], "m3")) == 1
+    (entry,) = listed(capsys, "attempts", "show", "orders", "m2")
+    assert (entry["where"], entry["exception"]) == ("gone/7", "ValueError: [no] stock")
+    run("attempts", "show", "orders", "m2")
+    assert "ValueError: [no] stock" in capsys.readouterr().out
+    run("attempts", "show", "orders", "m2", "--output", "yaml")
+    assert yaml.safe_load(capsys.readouterr().out)[0]["attempt"] == "1"
+    run("attempts", "reset", *of_long)
+    run("attempts", "reset", "--activation", "orders", "--message", "m1")
+    run("attempts", "reset", "--all")
+    assert capsys.readouterr().out == "1 messages are counted anew\n" * 3
+    assert store.attempts.page() == []
+    for arguments, said in {
+        ("attempts", "reset"): "which messages? give a filter",
+        ("attempts", "show", "orders", "m9"): "no attempt at message 'm9' of 'orders' is stored",
+    }.items():
+        with pytest.raises(SystemExit):
+            run(*arguments)
+        assert said in capsys.readouterr().err
+
+
+def test_what_is_in_doubt_is_listed_and_reset_and_what_is_in_hand_left_alone_i9(
+    store: SqlStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """I9: what is received and not settled can be seen."""
+    states = {each["message"]: each["state"] for each in listed(capsys, "indoubt", "list")}
+    assert states == {"m1": "in doubt", "m3": "in hand"}
+    assert [each["message"] for each in listed(capsys, "indoubt", "list", "--state", "in doubt")] == ["m1"]
+    assert listed(capsys, "indoubt", "list", "--activation", "bills") == []
+    run("indoubt", "show", "orders", "m1")
+    run("indoubt", "reset", "--activation", "orders")
+    run("indoubt", "reset", "--all")
+    said = capsys.readouterr().out
+    assert "1 messages are no longer in doubt\n0 messages are no longer in doubt\n" in said
+    assert [each["message"] for each in listed(capsys, "indoubt", "list")] == ["m3"]
+    assert len(store.attempts.page("orders")) == 2, "the counts stay"
+    with pytest.raises(SystemExit):
+        run("indoubt", "reset")
+    assert "which messages?" in capsys.readouterr().err
