@@ -87,7 +87,7 @@ class JmsNotifier(BaseNotifier):
         delay: float | str | None = None,
         context: Context | None = None,
     ) -> None:
-        refuse_secrets(type(self).__name__, {"destination": destination})
+        refuse_secrets(type(self).__name__, {"destination": destination, "reply_to": reply_to})
         self.destination = destination
         self.messages = messages
         self.jms_conn_id = jms_conn_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow.sdk import BaseOperator, Context
 
@@ -13,12 +13,13 @@ from airflow_provider_jmsjca.core.activation import refuse_secrets
 from airflow_provider_jmsjca.core.message import PropertyValue
 from airflow_provider_jmsjca.hooks.destinations import find_destination, finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.secrets import NoSecretsFromTemplates
 from airflow_provider_jmsjca.hooks.settings import settings_for
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.operators.sending import Sending, send
 
 
-class JmsPublishOperator(BaseOperator):
+class JmsPublishOperator(NoSecretsFromTemplates, BaseOperator):
     """Sends one or many messages to a destination.
 
     Guarantee: the task succeeds only when the broker, or the store for delays, has confirmed every message.
@@ -60,6 +61,7 @@ class JmsPublishOperator(BaseOperator):
     Source: JMS 2.0 chapter 7; P18.
     """
 
+    destination_fields: ClassVar[Sequence[str]] = ("destination", "reply_to")
     template_fields: Sequence[str] = (
         "destination",
         "messages",
@@ -93,7 +95,7 @@ class JmsPublishOperator(BaseOperator):
         deduplicate: bool = False,
         **kwargs: Any,
     ) -> None:
-        refuse_secrets(type(self).__name__, {"destination": destination})
+        refuse_secrets(type(self).__name__, {"destination": destination, "reply_to": reply_to})
         super().__init__(**kwargs)
         self.destination = destination
         self.messages = messages

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow.sdk import Context
 from airflow.sdk.bases.hook import BaseHook
@@ -19,6 +19,7 @@ from airflow.sdk.configuration import conf as airflow_conf
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from airflow_provider_jmsjca.assets.jms import note_output, note_table
+from airflow_provider_jmsjca.core.activation import refuse_secrets
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
@@ -83,6 +84,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         (how often the batch was split).
     """
 
+    destination_fields: ClassVar[Sequence[str]] = ("destination", "dead_letter_destination")
     template_fields: Sequence[str] = (
         *JmsCollectOperator.template_fields,
         "application",
@@ -113,6 +115,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         ),
         **kwargs: Any,
     ) -> None:
+        refuse_secrets(type(self).__name__, {"dead_letter_destination": dead_letter_destination})
         super().__init__(**kwargs)
         self.application = application
         self.spark_conn_id = spark_conn_id

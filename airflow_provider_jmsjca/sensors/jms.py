@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import (
@@ -45,6 +45,7 @@ from airflow_provider_jmsjca.errors import (
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.quantities import count_faults, seconds_faults
+from airflow_provider_jmsjca.hooks.secrets import NoSecretsFromTemplates
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.hooks.spool import known_with, reference_retention, spool_path, task_key
 from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timed_out
@@ -64,7 +65,7 @@ DEFAULT_MAX_BODY_BYTES = 64 * 1024
 _MOST_MESSAGES = 1_000
 
 
-class JmsSensor(BaseSensorOperator):
+class JmsSensor(NoSecretsFromTemplates, BaseSensorOperator):
     """Succeeds when a queue holds a message; consumes it, or leaves it for a later task.
 
     With `peek=True` it consumes nothing. How a look is done on each broker, and what it does to the
@@ -109,6 +110,7 @@ class JmsSensor(BaseSensorOperator):
         returns the messages.
     """
 
+    destination_fields: ClassVar[Sequence[str]] = ("destination", "dead_letter_destination")
     template_fields: Sequence[str] = (
         "destination",
         "jms_conn_id",
@@ -135,8 +137,8 @@ class JmsSensor(BaseSensorOperator):
         spool_path: str | None = None,
         **kwargs: Any,
     ) -> None:
-        secret = {"destination": destination, "dead_letter_destination": dead_letter_destination or ""}
-        refuse_secrets(type(self).__name__, secret)
+        given = {"destination": destination, "dead_letter_destination": dead_letter_destination}
+        refuse_secrets(type(self).__name__, given)
         super().__init__(**kwargs)
         self.destination = destination
         self.jms_conn_id = jms_conn_id

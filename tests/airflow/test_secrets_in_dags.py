@@ -14,9 +14,11 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
+from airflow_provider_jmsjca.notifications.jms import JmsNotifier
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
+from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 
 MARK = "Tr0ub4dor-and-3"
@@ -131,6 +133,34 @@ def test_a_template_that_becomes_a_secret_is_refused_before_it_is_stored() -> No
     assert MARK not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda name: JmsPublishOperator(task_id="t", destination=name, messages="a"), "destination"),
+        (
+            lambda name: JmsPublishOperator(task_id="t", destination="a", messages="a", reply_to=name),
+            "reply_to",
+        ),
+        (lambda name: JmsCollectOperator(task_id="t", destination=name), "destination"),
+        (
+            lambda name: JmsToSparkSubmitOperator(task_id="t", destination="a", dead_letter_destination=name),
+            "dead_letter_destination",
+        ),
+        (lambda name: JmsSensor(task_id="t", destination=name), "destination"),
+    ],
+    ids=["publish", "publish, reply_to", "collect", "spark", "sensor"],
+)
+def test_nor_does_a_template_bring_one_into_a_destination(make: Callable[[str], Any], field: str) -> None:
+    operator = make("{{ params.name }}")
+    operator.render_template_fields({"params": {"name": "jmsjca://?name=orders&prefetch=5"}})
+    operator = make("{{ params.name }}")
+    with pytest.raises(
+        ConfigurationError, match=rf"^\w+: {field} holds a secret.*Airflow connection"
+    ) as caught:
+        operator.render_template_fields({"params": {"name": f"jmsjca://?name=orders&token={MARK}"}})
+    assert MARK not in str(caught.value)
+
+
 @pytest.fixture(params=[MARK, json.dumps({"api_key": MARK}), f"stomp://app:{MARK}@db", f'{{"type": "{MARK}"'])
 def variable(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("AIRFLOW_VAR_THEIRS", request.param)
@@ -159,8 +189,11 @@ def test_the_spec_is_written_without_a_password_in_its_user() -> None:
     [
         lambda name: JmsPublishOperator(task_id="t", destination=name, messages="a"),
         lambda name: JmsCollectOperator(task_id="t", destination=name),
+        lambda name: JmsPublishOperator(task_id="t", destination="a", messages="a", reply_to=name),
+        lambda name: JmsToSparkSubmitOperator(task_id="t", destination="a", dead_letter_destination=name),
         lambda name: JmsSensor(task_id="t", destination=name),
-        find_destination,  # what triggers and templates come to
+        lambda name: JmsNotifier(destination="a", messages="a", reply_to=name),
+        find_destination,  # what triggers come to
     ],
 )
 def test_nor_does_one_among_the_options_of_a_destination(make: Callable[[str], Any]) -> None:

@@ -115,9 +115,9 @@ def refuse_secrets(where: str, given: Mapping[str, object]) -> None:
 
 def _is_secret(spelling: str, value: object) -> bool:
     option = option_of(spelling)
-    if option is None or option.secret:
-        return is_secret(spelling)
-    if option.name == "options":
+    if is_secret(spelling) and (option is None or option.secret):
+        return True
+    if option is not None and option.name == "options":
         return _options_hold_secrets(value)
     texts = [value] if isinstance(value, str) else value if isinstance(value, Collection) else ()
     return any(_url_holds_secrets(text) for text in texts if isinstance(text, str))
