@@ -33,7 +33,8 @@ PROCESSES ?= 2
 PYTEST := python -m pytest --durations=15
 SHARED := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # Every warning is an error: a broken link, a page that nothing leads to, a docstring that can't be read.
-SITE = $(IN_VENV) AIRFLOW_HOME=$(CURDIR)/.run/site-airflow sphinx-build --quiet --fail-on-warning --keep-going --jobs 2 -d .run/site-doctrees docs .run/site
+SITE_OF = $(IN_VENV) AIRFLOW_HOME=$(CURDIR)/.run/site-airflow sphinx-build --quiet --fail-on-warning --keep-going --jobs 2 -d .run/site-doctrees
+SITE = $(SITE_OF) docs .run/site
 # `airflow` and `spark-submit` are found there too.
 IN_VENV := PATH="$(CURDIR)/$(BIN):$$PATH"
 
@@ -124,6 +125,10 @@ docs: setup  ## Generate the reference pages, and build the site into .run/site
 screenshots: setup  ## Take the docs' pictures of Airflow's pages anew, in Chromium (on Debian: apt-get install chromium)
 	@$(UV_ENVIRONMENT) $(UV) pip install --quiet --no-deps --require-hashes --target .run/screenshots/tools -r requirements/screenshots.txt
 	@$(IN_VENV) PYTHONPATH="$(CURDIR)/.run/screenshots/tools" python -m tests.docs.screenshots
+
+.PHONY: linkcheck
+linkcheck: setup  ## Ask the servers of Airflow's and Spark's documentation for the pages that ours link to (needs a network)
+	$(SITE_OF) -b linkcheck docs .run/linkcheck
 
 .PHONY: lock
 lock: $(UV)  ## Bring requirements/*.txt up to date with pyproject.toml

@@ -67,8 +67,11 @@ def verify_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def prune_command(args: argparse.Namespace) -> None:
-    """Remove the messages of batches that nobody needs, and print which; with `--dry-run` only print."""
-    removed = prune(
+    """Remove the messages of batches that nobody needs, and print which; with `--dry-run` only print.
+
+    Why other batches stay goes to standard error.
+    """
+    outcome = prune(
         spool_path(args.spool_path),
         older_than=timedelta(days=args.older_than),
         collected=args.collected,
@@ -84,9 +87,11 @@ def prune_command(args: argparse.Namespace) -> None:
                 "bytes": str(each.bytes),
                 "done": "no, a dry run" if args.dry_run else "yes",
             }
-            for each in removed
+            for each in outcome.removed
         ),
     )
+    for line in outcome.kept_summary():
+        sys.stderr.write(f"{line}\n")
 
 
 @one_line_errors

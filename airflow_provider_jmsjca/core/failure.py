@@ -12,7 +12,8 @@ class Failure:
     """What went wrong.
 
     Attributes:
-        class_names: The exception's class first, then its bases, dotted (`builtins.ValueError`).
+        class_names: The exception's class first, then its bases, dotted (`builtins.ValueError`); empty where
+            there is a reason, and no exception is known.
         message: The exception's text.
         stack_trace: The formatted traceback, causes included; may be empty.
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-import threading
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -20,10 +18,6 @@ _DEFAULT_SCHEME = "stomp"
 _TLS_SCHEME = "stomp+ssl"
 _HIGHEST_PORT = 65535
 _PORTLESS = ("vm", LOOKUP)
-
-_log = logging.getLogger(__name__)
-_said: set[str] = set()
-_lock = threading.Lock()
 
 SHELL_ENTRIES = frozenset({"spool_path", "store_url", "reference_retention_days"})
 """Entries of `[jmsjca]` that are about Airflow's side and no JMS options."""
@@ -126,8 +120,6 @@ def lookup_name(url: str | None) -> str | None:
 def settings_for(conn_id: str, resolved: Resolved) -> ConnectionSettings:
     """Return what a transport connects with; errors name the connection.
 
-    Options of the connection or the installation that are accepted without effect are said once, in the log.
-
     Raises:
         ConfigurationError: There is no address, or no transport for it.
     """
@@ -136,24 +128,10 @@ def settings_for(conn_id: str, resolved: Resolved) -> ConnectionSettings:
         raise ConfigurationError(
             f"{title}: host is empty; expected a host name or a URL such as stomp://broker:61613"
         )
-    _say_without_effect(resolved)
     try:
         return to_connection_settings(resolved)
     except ConfigurationError as error:
         raise ConfigurationError(f"{title}: {fault}" for fault in error.faults) from None
-
-
-def _say_without_effect(resolved: Resolved) -> None:
-    for value in resolved.values.values():
-        level = value.origin.level
-        if value.option.acts or level is None or level is Level.ACTIVATION:  # a listener says its spec's
-            continue
-        sentence = f"{value.origin}: {value.option.status}"
-        with _lock:
-            if sentence in _said:
-                continue
-            _said.add(sentence)
-        _log.warning("%s", sentence)
 
 
 def _wants_tls(extra: Mapping[str, object], host: str | None, title: str) -> bool:

@@ -2,32 +2,54 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
 
-from airflow.sdk import Context
+from airflow.sdk import Connection, Context
+from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
+from airflow_provider_jmsjca.spool.files import ObjectPath, Place
+from airflow_provider_jmsjca.spool.files.objects import SCHEMES
 from airflow_provider_jmsjca.spool.manifest import uri_to_path
 
 _DEFAULT_RETENTION_DAYS = 30.0
+# What a connection's extra may say of a store, and the client's name for it.
+_EXTRA: Final[Mapping[str, Mapping[str, str]]] = {
+    "s3": {
+        "region_name": "aws_region",
+        "endpoint_url": "aws_endpoint_url",
+        "aws_session_token": "aws_session_token",
+    },
+    "gs": {"keyfile_dict": "google_service_account_key", "key_path": "google_service_account"},
+    "abfs": {"sas_token": "azure_storage_sas_token"},
+}
+_LOGIN: Final = {"s3": "aws_access_key_id", "gs": "", "abfs": "azure_storage_account_name"}
+_PASSWORD: Final = {"s3": "aws_secret_access_key", "gs": "", "abfs": "azure_storage_account_key"}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
-def spool_path(given: str | None = None) -> Path:
+def spool_path(given: str | None = None) -> Place:
     """Return the directory of all batches.
 
     Args:
-        given: A path or a `file:///` URI. `None` or nothing takes what `[jmsjca] spool_path` names, by
-            default `jms-spool` under AIRFLOW_HOME.
+        given: A path, a `file:///` URI, or one of an object store such as `s3://aws_default@bucket/prefix`,
+            in which `aws_default` names the Airflow connection with the credentials; without one they are
+            those of the environment. `None` or nothing takes what `[jmsjca] spool_path` names, by default
+            `jms-spool` under AIRFLOW_HOME.
 
     Raises:
-        ConfigurationError: A URI of another scheme: batches can be sealed on file systems only.
+        ConfigurationError: A URI of another scheme; the connection is missing, or says what isn't supported.
     """
     text = given or conf.get("jmsjca", "spool_path", fallback="")
     if not text:
@@ -35,13 +57,68 @@ def spool_path(given: str | None = None) -> Path:
     if not _SCHEME.match(text):
         return Path(text)
     try:
+        if urlsplit(text).scheme in SCHEMES:
+            return _object_path(text)
         return uri_to_path(text)
     except SpoolError as error:
         raise ConfigurationError(
             f"spool_path is {text!r}; expected a path or file:///... URI ('#', '?' and '%' in it written as "
-            "%23, %3F, %25) on a POSIX file system that worker, driver and executors see, such as NFS: "
-            "object stores and HDFS are not supported"
+            "%23, %3F, %25) on a POSIX file system that worker, driver and executors see, such as NFS; or "
+            "s3://, gs:// or abfs:// and a bucket: other stores and HDFS are not supported"
         ) from error
+
+
+def _object_path(text: str) -> ObjectPath:
+    """Return a place in an object store, with the credentials of the connection that the URI names."""
+    scheme, netloc, path, *_ = urlsplit(text)
+    conn_id, _, bucket = netloc.rpartition("@")
+    if not conn_id or "." in bucket:  # abfs://container@account.dfs.core.windows.net
+        return ObjectPath.parse(text)
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException as error:
+        raise ConfigurationError(
+            f"spool_path is {text!r}: connection {conn_id!r} is not defined in Airflow; define it, or leave "
+            f"{conn_id}@ out to use the credentials of the environment"
+        ) from error
+    store = "s3" if scheme.startswith("s3") else "abfs" if scheme.startswith("abfs") else scheme
+    options = _store_options(store, conn_id, connection)
+    if store == "abfs":
+        account = options["azure_storage_account_name"]
+        bucket = f"{bucket}@{account}.dfs.core.windows.net"
+    return ObjectPath.parse(f"{scheme}://{bucket}{path}", options)
+
+
+def _store_options(store: str, conn_id: str, connection: Connection) -> dict[str, str]:
+    """Return what a connection says, by the names of the environment's variables in lower case.
+
+    Raises:
+        ConfigurationError: It says something that isn't supported, or lacks what is needed.
+    """
+    extra = dict(connection.extra_dejson)
+    known = _EXTRA[store]
+    unknown = sorted(set(extra) - set(known))
+    if unknown:
+        raise ConfigurationError(
+            f"connection {conn_id!r}: a spool can't use {', '.join(unknown)} of its extra; expected only "
+            f"{', '.join(known)}, or no connection: then the environment's credentials are used"
+        )
+    said: dict[str, Any] = {_LOGIN[store]: connection.login, _PASSWORD[store]: connection.password}
+    said |= {known[name]: value for name, value in extra.items()}
+    options = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in said.items()
+        if name and value
+    }
+    if store == "abfs" and "azure_storage_account_name" not in options:
+        raise ConfigurationError(f"connection {conn_id!r}: expected the storage account's name as its login")
+    return options
+
+
+def store_environment(place: Place) -> dict[str, str]:
+    """Return the variables that give another process on this machine the credentials of a spool."""
+    options = place.bucket.options if isinstance(place, ObjectPath) else {}
+    return {name.upper(): value for name, value in options.items()}
 
 
 def reference_retention() -> timedelta:

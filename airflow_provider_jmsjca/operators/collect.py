@@ -38,6 +38,7 @@ from airflow_provider_jmsjca.hooks.settings import settings_for
 from airflow_provider_jmsjca.hooks.spool import known_with, spool_path, task_key
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
+from airflow_provider_jmsjca.spool.files import Place
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.spool import SpoolBatch, Unfinished, unfinished_batches
 from airflow_provider_jmsjca.spool.upkeep import adopt, last_sealed
@@ -59,6 +60,7 @@ class Collected:
     """A batch, and what this attempt did for it."""
 
     batch_id: str
+    folder: Place
     result: CollectResult
     unfinished: tuple[str, ...] = ()
     adopted: tuple[Manifest, ...] = ()
@@ -106,8 +108,9 @@ class JmsCollectOperator(NoSecretsFromTemplates, BaseOperator):
         idle_time: Seconds without a message after which the batch ends.
         segment_messages: Most messages in one file, 1 to 10,000; all of a file are acknowledged together.
         segment_bytes: A file is sealed once bodies and properties in it reach this size, in bytes.
-        spool_path: Directory of the batches, on storage that later tasks see: a path or a `file:///` URI.
-            `None` takes `[jmsjca] spool_path`, which defaults to `jms-spool` under AIRFLOW_HOME. Templated.
+        spool_path: Directory of the batches, on storage that later tasks see: a path, a `file:///` URI, or
+            one of an object store such as `s3://aws_default@bucket/prefix`. `None` takes
+            `[jmsjca] spool_path`, which defaults to `jms-spool` under AIRFLOW_HOME. Templated.
         if_empty: `"skip"` or `"succeed"` when there was no message; nothing is left on disk then.
         adopt_after: Batches that earlier runs of this task left unfinished are finished by this run, once
             nothing was added to them for so many seconds. They keep their names and are returned as
@@ -234,16 +237,23 @@ class JmsCollectOperator(NoSecretsFromTemplates, BaseOperator):
             self._warn_of(each)
         if result.reason is EndReason.STOPPED:
             raise AirflowException(f"told to stop; batch {batch_id} has {result.rows} messages and goes on")
-        self.log.info("Batch %s: %s", batch_id, result)
+        self.log.info("Batch %s: %s", batch_id, result.summary())
         if result.rows == 0:
             if not adopted:
                 # Nothing is in it; cleared later, the task shall look again.
                 batch.discard()
             result = CollectResult(reason=result.reason, manifest=None, rows=0, segments=0, left=result.left)
             if if_empty is IfEmpty.SKIP and not adopted:
+                self.log.info(
+                    "Nothing came from %s within %g s: the task is skipped (`if_empty` is 'skip')",
+                    destination,
+                    self.idle_time if result.reason is EndReason.IDLE else self.max_time,
+                )
                 raise AirflowSkipException(f"no message on {destination}")
         names = tuple(each.batch_id for each in unfinished)
-        return Collected(batch_id=batch_id, result=result, unfinished=names, adopted=adopted)
+        return Collected(
+            batch_id=batch_id, folder=batch.folder, result=result, unfinished=names, adopted=adopted
+        )
 
     def _adopt(self, batch: SpoolBatch, activation: str) -> tuple[Manifest, ...]:
         """Finish what earlier runs of this task left; a retry returns the same batches again."""

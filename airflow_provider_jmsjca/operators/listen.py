@@ -302,6 +302,11 @@ class JmsListenOperator(BaseOperator):
             )
             if after.idle_until is None or after.idle_until > now:
                 self._defer(activation.settings, after, activation.member_names)
+        if ended_by is EndReason.IDLE:
+            # After a deferral the last run looks only for what was left of it.
+            self.log.info(
+                "The task ends: nothing came for %g s (`idle_for`), deferred ones included", self.idle_for
+            )
         return activation.report(so_far, ended_by)
 
     def _resolved(self, instance: str) -> tuple[ActivationSpec, ConnectionSettings]:

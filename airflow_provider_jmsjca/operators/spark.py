@@ -25,11 +25,12 @@ from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.quantities import count_faults
+from airflow_provider_jmsjca.hooks.spool import store_environment
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.rejected_messages import send_dead_letters, target_of
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
-from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
 from airflow_provider_jmsjca.spool.splits import DataFailure, parts
 
 BISECTING = Path(__file__).parent.parent / "spark" / "jobs" / "bisecting.py"
@@ -146,7 +147,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             self._properties = self._spark_properties(context)
             own: dict[str, Any] = {"stored": {}, "rejected": 0, "dead_lettered": 0, "splits": 0}
             if collected.result.manifest is not None:
-                own = self._store(hook_class, Manifest.read(collected.result.manifest), target)
+                own = self._store(hook_class, Manifest.read(collected.folder / MANIFEST), target)
             for manifest, said in zip(collected.adopted, report["adopted"], strict=True):
                 said.update(self._store(hook_class, manifest, target))
         self._report = report | own
@@ -238,8 +239,8 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self._hook = hook_class(
             conn_id=self.spark_conn_id,
             application_args=[*arguments, *self.application_args],
-            conf=self._properties,
-            **{"name": f"jms {manifest.batch_id}", **(self.spark_arguments or {})},
+            conf=_path_style(manifest) | self._properties,
+            **{"name": f"jms {manifest.batch_id}", **self._with_credentials(manifest)},
         )
         if self._killed:
             raise AirflowException(
@@ -273,12 +274,35 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             )
         return done
 
+    def _with_credentials(self, manifest: Manifest) -> dict[str, Any]:
+        """Return the arguments of the hook, with the credentials of the spool where the driver is our child.
+
+        Elsewhere they would be on the command line, for everybody to see.
+        """
+        arguments = dict(self.spark_arguments or {})
+        environment = store_environment(manifest.folder)
+        if not environment:
+            return arguments
+        connection = BaseHook.get_connection(self.spark_conn_id)
+        mode = arguments.get("deploy_mode") or connection.extra_dejson.get("deploy-mode")
+        if mode == "cluster" or not (connection.host or "").startswith(("local", "spark:")):
+            self.log.info("The driver isn't given the spool's credentials: its environment must have them")
+            return arguments
+        return arguments | {"env_vars": {**environment, **(arguments.get("env_vars") or {})}}
+
     def _send_dead_letters(self, manifest: Manifest, target: Destination) -> int:
         hook = JmsHook(self.jms_conn_id)
         sent = send_dead_letters(hook.get_conn, manifest, target)
         note_output(hook, hook.settings(), target)
         self.log.warning("%d messages of batch %s went to %s", sent, manifest.batch_id, target)
         return sent
+
+
+def _path_style(manifest: Manifest) -> dict[str, str]:
+    """Return how Hadoop's S3 client names buckets where an endpoint is given: as ours does."""
+    if "AWS_ENDPOINT_URL" in {**os.environ, **store_environment(manifest.folder)}:
+        return {"spark.hadoop.fs.s3a.path.style.access": "true"}
+    return {}
 
 
 def _explain(failure: AirflowException, manifest: Manifest) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.quantities import seconds_faults
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
-from airflow_provider_jmsjca.spool.files import exists
+from airflow_provider_jmsjca.spool.files import is_folder
 from airflow_provider_jmsjca.spool.upkeep import NEEDS_CARE, batches, prune, verify
 
 _DAY = 24 * 3600.0
@@ -28,18 +29,23 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
 
     Args:
         spool_path: Directory of the batches; `None` takes what the other operators take. Templated.
-        older_than: Only batches in which nothing has changed for so many seconds are removed.
+        older_than: Only batches in which nothing has changed for so many seconds are removed; a `timedelta`
+            says it too, as for `forget` and `care_after`. (`airflow jms spool prune` takes days.)
         collected: Remove also batches that no job was ever submitted for: those of `JmsCollectOperator`.
             Whoever reads them must be through by then.
         forget: Remove also the reports of batches that haven't changed for so many seconds; `None` keeps
             them. A task that is cleared after that collects anew under the name of the old batch.
-        care_after: Name batches that are unfinished, undone or have unsent rejects, once nothing has changed
-            in them for so many seconds.
+        care_after: A batch that is unfinished, undone, damaged or has unsent rejects needs care once nothing
+            has changed in it for so many seconds: a warning in the log names it. Before that it may only be
+            waiting for a retry, and is named without a warning.
         verify: Read all files and compare them with their digests.
         dry_run: Remove nothing.
 
     Returns:
-        `{"batches": 12, "states": {"done": 12}, "pruned": ["..."], "bytes": 1048576, "needs_care": []}`.
+        `batches` (how many there are now), `states` (how many in each state: `{"done": 11, "undone": 1}`),
+        `pruned` (names of batches whose messages were removed), `bytes` (how many went), `needs_care` (names
+        of batches that somebody has to look after), `may_need_care` (those that changed less than
+        `care_after` ago).
 
     Raises:
         AirflowException: A file is damaged; the text names each. The other work was done before.
@@ -52,20 +58,20 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
         self,
         *,
         spool_path: str | None = None,
-        older_than: float = 7 * _DAY,
+        older_than: float | timedelta = 7 * _DAY,
         collected: bool = False,
-        forget: float | None = None,
-        care_after: float = 3600,
+        forget: float | timedelta | None = None,
+        care_after: float | timedelta = 3600,
         verify: bool = True,
         dry_run: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.spool_path = spool_path
-        self.older_than = older_than
+        self.older_than = _seconds(older_than)
         self.collected = collected
-        self.forget = forget
-        self.care_after = care_after
+        self.forget = None if forget is None else _seconds(forget)
+        self.care_after = _seconds(care_after)
         self.verify = verify
         self.only_look = dry_run
 
@@ -84,26 +90,44 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
 
     def _keep_in_order(self) -> dict[str, Any]:
         spool = spool_path(self.spool_path)
-        if not exists(spool):
-            return {"batches": 0, "states": {}, "pruned": [], "bytes": 0, "needs_care": []}
-        removed = prune(
+        if not is_folder(spool):
+            return {
+                "batches": 0,
+                "states": {},
+                "pruned": [],
+                "bytes": 0,
+                "needs_care": [],
+                "may_need_care": [],
+            }
+        outcome = prune(
             spool,
             older_than=timedelta(seconds=self.older_than),
             collected=self.collected,
             forget=None if self.forget is None else timedelta(seconds=self.forget),
             dry_run=self.only_look,
         )
-        for gone in removed:
+        for gone in outcome.removed:
             self.log.info("%s %s", "Would prune" if self.only_look else "Pruned", gone)
+        for line in outcome.kept_summary():
+            self.log.info("%s", line)
         found = list(batches(spool))
-        latest = time.time() - self.care_after
-        care = [each for each in found if each.state in NEEDS_CARE and each.changed <= latest]
-        for each in care:
-            self.log.warning(
-                "Batch %s is %s: its messages are in %s and nowhere else; clear its task, or see "
-                "`airflow jms spool show`",
+        now = time.time()
+        care: list[str] = []
+        fresh: list[str] = []
+        for each in found:
+            if each.state not in NEEDS_CARE:
+                continue
+            unchanged = now - each.changed
+            old = unchanged >= self.care_after
+            (care if old else fresh).append(each.batch_id)
+            self.log.log(
+                logging.WARNING if old else logging.INFO,
+                "Batch %s is %s, and hasn't changed for %d s%s: messages of it are in %s and nowhere else. "
+                "If its task has failed for good, clear the task; see `airflow jms spool show`",
                 each.batch_id,
                 each.state,
+                unchanged,
+                "" if old else f" (`care_after` is {self.care_after:g} s, until then a retry may be coming)",
                 each.folder,
             )
         damaged = [fault for each in found if self.verify and (fault := verify(each)) is not None]
@@ -112,7 +136,12 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
         return {
             "batches": len(found),
             "states": dict(Counter(str(each.state) for each in found)),
-            "pruned": [each.batch_id for each in removed],
-            "bytes": sum(each.bytes for each in removed),
-            "needs_care": [each.batch_id for each in care],
+            "pruned": [each.batch_id for each in outcome.removed],
+            "bytes": sum(each.bytes for each in outcome.removed),
+            "needs_care": care,
+            "may_need_care": fresh,
         }
+
+
+def _seconds(span: float | timedelta) -> float:
+    return span.total_seconds() if isinstance(span, timedelta) else span

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
@@ -49,7 +48,7 @@ from airflow_provider_jmsjca.hooks.secrets import NoSecretsFromTemplates
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.hooks.spool import known_with, reference_retention, spool_path, task_key
 from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timed_out
-from airflow_provider_jmsjca.spool.files import Place, exists
+from airflow_provider_jmsjca.spool.files import Place, exists, is_folder
 from airflow_provider_jmsjca.spool.manifest import PRUNED, Manifest
 from airflow_provider_jmsjca.spool.references import seal_message, sweep
 from airflow_provider_jmsjca.spool.rows import manifest_messages
@@ -400,10 +399,10 @@ class JmsSensor(NoSecretsFromTemplates, BaseSensorOperator):
         return content | {"reference": seal_message(spool, message)}
 
     def _held(
-        self, source: _Source, folder: Path, open_batch: Callable[[], SpoolBatch], what: ClaimSpec
+        self, source: _Source, folder: Place, open_batch: Callable[[], SpoolBatch], what: ClaimSpec
     ) -> Manifest | None:
         """Return the batch that this or an earlier attempt has claimed, finished; `None` if there is none."""
-        if not exists(folder):
+        if not is_folder(folder):
             return None
         with open_batch() as batch:
             if batch.rows == 0:

@@ -11,27 +11,21 @@ once.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final, Self
 
 from airflow_provider_jmsjca.errors import FencedError, SpoolError
-from airflow_provider_jmsjca.spool.files import Place, numbered, read_document, seal
-from airflow_provider_jmsjca.spool.files.posix import open_plain
+from airflow_provider_jmsjca.spool.files import Place, locked, numbered, read_document, seal
 
 DONE: Final = "_DONE"
 COMMIT_LOCK: Final = "commit.lock"
 DEAD_LETTERED: Final = "dead-lettered"
 """Stem of the marks that say how many rejects have been sent."""
 _FENCE: Final = "fence"
-_POLL_SECONDS = 0.05
 _REJECTS_FILE = re.compile(r"rejects-[0-9]{6,20}-[0-9]{6,20}\.jsonl")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -67,7 +61,7 @@ def committing(folder: Place, timeout: float = 60.0) -> Iterator[None]:
     """
     path = folder / COMMIT_LOCK
     try:
-        with locked(open_plain(path, os.O_RDWR | os.O_CREAT), path, timeout):
+        with locked(path, timeout):
             yield
     except OSError as error:
         raise SpoolError(f"{path}: {error.strerror or error}") from error
@@ -84,36 +78,6 @@ def committing_as(folder: Place, fence: int) -> Iterator[None]:
     with committing(folder):
         check_fence(folder, fence)
         yield
-
-
-@contextmanager
-def locked(descriptor: int, path: Path, timeout: float) -> Iterator[None]:
-    """Hold the `flock` of an open file meanwhile, and close the file.
-
-    Args:
-        descriptor: The file.
-        path: Its name, for the error.
-        timeout: How long to wait for whoever holds it, in seconds.
-
-    Raises:
-        SpoolError: It was held all that time.
-        OSError: Its file system has no locks.
-    """
-    deadline = time.monotonic() + timeout
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise SpoolError(
-                        f"{path}: another process has held its lock for {timeout:.0f} s; end that process"
-                    ) from None
-                time.sleep(_POLL_SECONDS)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def current_fence(folder: Place) -> int:

@@ -36,6 +36,7 @@ from airflow_provider_jmsjca.spool.files import (
     entries,
     entry_of,
     exists,
+    is_link,
     make_folder,
     names_in,
     numbered,
@@ -241,7 +242,7 @@ class IdIndex:
             folder = self._spool / batch_id
             complete = exists(folder / MANIFEST)  # looked for first: later, nothing is added
             try:
-                segments = [] if folder.is_symlink() else numbered(folder, SEGMENT_STEM)
+                segments = [] if is_link(folder) else numbered(folder, SEGMENT_STEM)
             except (FileNotFoundError, NotADirectoryError):
                 complete, segments = True, []
             new = [_unread(path) for _, path in segments if _name(path) not in known]

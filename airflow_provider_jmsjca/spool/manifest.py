@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.errors import SpoolError
-from airflow_provider_jmsjca.spool.files import Place, digest_of, exists, open_file, read_document
+from airflow_provider_jmsjca.spool.files import ObjectPath, Place, digest_of, exists, open_file, read_document
+from airflow_provider_jmsjca.spool.files.objects import SCHEMES
 from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, MESSAGE_SCHEMA, SCHEMA_VERSION
 
 MANIFEST: Final = "manifest.json"
@@ -88,18 +89,18 @@ class Manifest:
 
     def document(self) -> bytes:
         """Return the document as it is stored."""
-        content = asdict(self)
-        del content["folder"]
+        content = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "folder"}
+        content["segments"] = [asdict(segment) for segment in self.segments]
         return json.dumps(content, indent=2, sort_keys=True).encode() + b"\n"
 
     @classmethod
     def read(cls, location: str | Place) -> Manifest:
-        """Read a manifest by its path or `file:` URI.
+        """Read a manifest by its path or URI; a store's credentials are those of the environment.
 
         Raises:
             SpoolError: It is missing or isn't one this version reads; every fault is named.
         """
-        path = location if isinstance(location, Path) else uri_to_path(location)
+        path = uri_to_path(location) if isinstance(location, str) else location
         try:
             document = read_document(path)
         except OSError as error:
@@ -109,9 +110,9 @@ class Manifest:
         faults = _faults(document)
         if faults:
             raise SpoolError(f"{path}: {'; '.join(faults)}")
-        fields = {name: document[name] for name in _FIELDS if name != "segments"}
+        given = {name: document[name] for name in _FIELDS if name != "segments"}
         segments = tuple(Segment(**segment) for segment in document["segments"])
-        return cls(folder=path.parent, segments=segments, **fields)
+        return cls(folder=path.parent, segments=segments, **given)
 
     def verify(self) -> None:
         """Check every segment: there, of the right size, digest, row count and schema.
@@ -212,16 +213,18 @@ def _field_faults(place: str, found: dict[str, Any], fields: Mapping[str, type])
 
 
 def path_to_uri(path: Place) -> str:
-    """Return the `file:` URI of a path."""
+    """Return the URI of a path; that of an object is as it is written."""
+    if isinstance(path, ObjectPath):
+        return str(path)
     return "file://" + quote(str(path.absolute()))
 
 
 def path_for_spark(path: Place) -> str:
-    """Return what Spark's writers want for a path on a file system.
+    """Return what Spark's writers want for a path.
 
     Hadoop reads it as it stands: in a proper URI, `%20` would be a part of the name.
     """
-    return f"file://{path.absolute()}"
+    return path.uri_for_spark if isinstance(path, ObjectPath) else f"file://{path.absolute()}"
 
 
 def pattern_for_spark(path: Place) -> str:
@@ -230,7 +233,7 @@ def pattern_for_spark(path: Place) -> str:
 
 
 def uri_to_path(location: str) -> Place:
-    """Return the path that a `file:` URI or a plain absolute path names.
+    """Return the path that a URI or a plain absolute path names.
 
     Raises:
         SpoolError: It is neither.
@@ -238,6 +241,8 @@ def uri_to_path(location: str) -> Place:
     if location.startswith("/"):
         return Path(location)
     parts = urlsplit(location)
+    if parts.scheme in SCHEMES:
+        return ObjectPath.parse(location)
     if (
         parts.scheme != "file"
         or parts.netloc not in {"", "localhost"}

@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -19,12 +19,14 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spool.files import (
     Entry,
+    ObjectPath,
     Place,
-    exists,
+    is_folder,
     make_folder,
     open_file,
     remove,
     renew,
+    require_exclusive_creation,
     seal,
     walk,
 )
@@ -56,12 +58,20 @@ def seal_message(spool: Place, message: JmsMessage) -> dict[str, Any]:
 
     Raises:
         SpoolError: The operating system refused, for example because the disk is full.
+        ConfigurationError: The spool's credentials are those of an Airflow connection.
     """
+    if isinstance(spool, ObjectPath) and spool.bucket.options:
+        raise ConfigurationError(
+            f"spool_path {spool}: a message that an event refers to can't be put there: who reads it has no "
+            "Airflow connection. Leave the connection out of spool_path, and give the store's credentials to "
+            "the environment of workers and triggerer"
+        )
     content = json.dumps(message.to_json(), separators=(",", ":"), allow_nan=False).encode()
     digest = hashlib.sha256(content).hexdigest()
     folder = spool / FOLDER / digest[:_SHARDS]
     path = folder / f"{digest}.json"
     try:
+        require_exclusive_creation(spool)
         for each in (spool, folder.parent, folder):
             make_folder(each)
         if not seal(path, content):
@@ -115,8 +125,8 @@ def sweep(spool: Place, retention: timedelta) -> int:
     """
     deleted = 0
     now = time.time()
-    for path, _, modified, is_folder in _messages(spool):
-        if is_folder:
+    for path, _, modified, is_inner in _messages(spool):
+        if is_inner:
             continue
         kept = min(retention, _LONGEST_UNFINISHED) if path.name.startswith(TEMPORARY_PREFIX) else retention
         try:
@@ -130,6 +140,6 @@ def sweep(spool: Place, retention: timedelta) -> int:
     return deleted
 
 
-def _messages(spool: Place) -> list[Entry]:
+def _messages(spool: Place) -> Sequence[Entry]:
     folder = spool / FOLDER
-    return walk(folder) if exists(folder) else []
+    return walk(folder) if is_folder(folder) else []

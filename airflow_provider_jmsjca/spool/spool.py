@@ -12,14 +12,12 @@ there is, also where `flock` keeps nobody out, as over some NFS mounts.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
@@ -35,18 +33,23 @@ from airflow_provider_jmsjca.spool.files import (
     Place,
     digest_of,
     exists,
+    has_renames,
+    hold,
+    is_folder,
+    is_held,
+    is_link,
     make_folder,
     names_in,
     numbered,
     open_file,
     read_document,
     remove_temporary,
+    require_exclusive_creation,
     seal,
     stage,
     synchronize_folder,
     take_away,
 )
-from airflow_provider_jmsjca.spool.files.posix import open_plain
 from airflow_provider_jmsjca.spool.id_index import IdIndex
 from airflow_provider_jmsjca.spool.known_ids import (
     BATCH,
@@ -64,8 +67,6 @@ LOCK: Final = "lock"
 _END: Final = b"jmsjca.end"
 _EMPTY_PREFIX: Final = ".empty-"
 _ADOPTS: Final = "adopts"
-_LOCK_TRIES: Final = 5
-_LOCK_PAUSE_SECONDS: Final = 0.02
 # Worth a dictionary; ids and bodies are not.
 _REPEATED: Final = [
     "destination",
@@ -132,7 +133,7 @@ class SpoolBatch:
         self._known: dict[str, list[Place]] = {}
         self._others = IdIndex(self.folder.parent, activation, batch_id, horizon, clock)
         self._said: dict[Place, frozenset[Identity]] = {}
-        self._lock: int | None = None
+        self._lock: ExitStack | None = None
         self._writing = threading.Lock()
         self._open: _SegmentFile | None = None
         self._place = 0
@@ -140,8 +141,9 @@ class SpoolBatch:
         if self._find_manifest():
             return
         try:
+            require_exclusive_creation(self.folder.parent)
             make_folder(self.folder)
-            self._lock = _lock(self.folder / LOCK)
+            self._lock = hold(self.folder / LOCK)
         except OSError as error:
             raise SpoolError(
                 f"{self.folder}: can't be opened: {error.strerror or error}; expected a spool_path that this "
@@ -361,6 +363,8 @@ class SpoolBatch:
     def complete(self) -> Manifest:
         """Seal the manifest: the batch is finished and never changes again.
 
+        One without messages stays open in a store of objects, where `discard` couldn't open it again.
+
         Returns:
             The manifest; the one that is there if the batch was finished before.
 
@@ -371,6 +375,8 @@ class SpoolBatch:
         if self.manifest is None:
             if self._lock is None:
                 raise SpoolError(f"{self.folder}: the batch is closed")
+            if not self.rows and not has_renames(self.folder):
+                return self._listed(self._now())
             if self._ended is None:
                 now = self._now()
                 if not self._take_place({_END: now.encode()}):
@@ -381,7 +387,14 @@ class SpoolBatch:
 
     def _seal_manifest(self, created: str) -> Manifest:
         """Seal what the end of the batch has settled; whoever finds the end seals the same."""
-        manifest = Manifest(
+        manifest = self._listed(created)
+        if not seal(manifest.path, manifest.document()) and Manifest.read(manifest.path) != manifest:
+            raise SpoolError(f"{manifest.path}: doesn't list the segments of the batch")
+        self.manifest = manifest
+        return manifest
+
+    def _listed(self, created: str) -> Manifest:
+        return Manifest(
             folder=self.folder,
             batch_id=self.batch_id,
             source=self.source,
@@ -390,10 +403,6 @@ class SpoolBatch:
             rows=self.rows,
             segments=tuple(self.segments),
         )
-        if not seal(manifest.path, manifest.document()) and Manifest.read(manifest.path) != manifest:
-            raise SpoolError(f"{manifest.path}: doesn't list the segments of the batch")
-        self.manifest = manifest
-        return manifest
 
     def note_adopted(self, names: Sequence[str]) -> tuple[str, ...]:
         """Note durably which unfinished batches this one's run takes over, and return all it ever noted.
@@ -424,19 +433,23 @@ class SpoolBatch:
             SpoolError: It can't be removed.
         """
         try:
-            if self._rows_at(self.folder) != 0:
+            if not self._is_empty(self.folder):
                 return
-            if take_away(self.folder, _EMPTY_PREFIX, may_go=lambda folder: self._rows_at(folder) == 0):
+            if take_away(self.folder, _EMPTY_PREFIX, may_go=self._is_empty, taken=SEGMENT_STEM):
                 self._others.strike_off()
-            elif exists(self.folder):
+            elif is_folder(self.folder):
                 raise SpoolError(f"{self.folder}: another writer works on the batch")
         except OSError as error:
             raise SpoolError(f"{self.folder}: can't be removed: {error.strerror or error}") from error
 
-    def _rows_at(self, folder: Place) -> int | None:
-        """Return how many messages the finished batch there has; `None` if none is finished there."""
+    def _is_empty(self, folder: Place) -> bool:
+        """Tell whether the batch there is finished and has no messages."""
         path = folder / MANIFEST
-        return Manifest.read(path).rows if exists(path) else None
+        if exists(path):
+            return Manifest.read(path).rows == 0
+        return not has_renames(folder) and not any(
+            count_rows(each) for _, each in numbered(folder, SEGMENT_STEM)
+        )
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
@@ -445,7 +458,7 @@ class SpoolBatch:
         """Let go of the batch, finished or not; closing twice is harmless."""
         self.give_up()
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.close()
             self._lock = None
 
     def __enter__(self) -> Self:
@@ -513,7 +526,7 @@ class _SegmentFile:
     @property
     def segment(self) -> Segment:
         staged = self._staged
-        return Segment(file=staged.path.name, rows=self._rows, bytes=staged.size, sha256=staged.sha256)
+        return Segment(file=staged.name, rows=self._rows, bytes=staged.size, sha256=staged.sha256)
 
     def close(self) -> None:
         self._staged.close()
@@ -555,8 +568,8 @@ def unfinished_batches(spool: Place, batch_id: str, activation: str) -> list[Unf
         if exists(folder / MANIFEST):
             continue
         try:
-            segments = [] if folder.is_symlink() else numbered(folder, SEGMENT_STEM)
-            if not segments or is_locked(folder / LOCK):
+            segments = [] if is_link(folder) else numbered(folder, SEGMENT_STEM)
+            if not segments or is_held(folder / LOCK):
                 continue
             rows = sum(count_rows(path) for _, path in segments)
         except OSError:
@@ -566,43 +579,3 @@ def unfinished_batches(spool: Place, batch_id: str, activation: str) -> list[Unf
         if rows != 0:
             found.append(Unfinished(batch_id=folder.name, rows=rows))
     return found
-
-
-def _wait_for_lock(descriptor: int) -> None:
-    """Lock a file; for a moment it may be somebody who looks whether it is locked (`is_locked`)."""
-    for _ in range(_LOCK_TRIES - 1):
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        time.sleep(_LOCK_PAUSE_SECONDS)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def is_locked(path: Place) -> bool:
-    """Tell whether a writer holds the batch that this lock is of."""
-    with contextlib.suppress(FileNotFoundError):
-        descriptor = open_plain(path, os.O_RDWR)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-    return False
-
-
-def _lock(path: Place) -> int:
-    """Take the lock of a folder; the system lets go of it when the process ends, however it ends."""
-    descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
-    try:
-        _wait_for_lock(descriptor)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 200, 0).decode(errors="replace") or "another process"
-        os.close(descriptor)
-        raise BatchInUseError(f"{path}: the batch is being written by {holder}") from None
-    except BaseException:
-        os.close(descriptor)
-        raise
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-    return descriptor

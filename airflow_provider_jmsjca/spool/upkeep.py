@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -35,6 +35,7 @@ from airflow_provider_jmsjca.spool.files import (
     entry_of,
     exists,
     is_folder,
+    is_held,
     names_in,
     numbered,
     open_file,
@@ -50,7 +51,7 @@ from airflow_provider_jmsjca.spool.files import (
 from airflow_provider_jmsjca.spool.known_ids import BATCH, SEGMENT_STEM, Horizon, count_rows, read_identities
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest
 from airflow_provider_jmsjca.spool.splits import parts
-from airflow_provider_jmsjca.spool.spool import LOCK, SpoolBatch, is_locked
+from airflow_provider_jmsjca.spool.spool import LOCK, SpoolBatch
 
 _ASIDE: Final = ".pruned-"
 _NANOSECONDS: Final = 1_000_000_000
@@ -121,6 +122,35 @@ class Removed:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A batch whose files stay.
+
+    Attributes:
+        why: In words, such as `within the horizon`.
+    """
+
+    batch_id: str
+    state: State
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What `prune` did, or would have done, by batch."""
+
+    removed: tuple[Removed, ...]
+    kept: tuple[Kept, ...]
+
+    def kept_summary(self) -> tuple[str, ...]:
+        """Return one line for each reason: `kept 2 done batches: within the horizon (...)`."""
+        counts = Counter((each.state, each.why) for each in self.kept)
+        return tuple(
+            f"kept {count} {state} {'batch' if count == 1 else 'batches'}: {why}"
+            for (state, why), count in sorted(counts.items())
+        )
+
+
 def batches(spool: Place, only: Iterable[str] = ()) -> Iterator[BatchState]:
     """Yield the batches of a spool by name; what is no batch is left out.
 
@@ -169,7 +199,7 @@ def _unfinished(found: BatchState) -> BatchState:
     state = State.UNFINISHED if rows else State.EMPTY
     return replace(
         found,
-        state=State.COLLECTING if is_locked(found.folder / LOCK) else state,
+        state=State.COLLECTING if is_held(found.folder / LOCK) else state,
         rows=rows,
         segments=len(segments),
         source=header.get("source"),
@@ -237,7 +267,7 @@ def prune(
     horizon: Horizon | None = None,
     dry_run: bool = False,
     now: float | None = None,
-) -> list[Removed]:
+) -> Pruned:
     """Remove the messages of batches that nobody needs; their reports stay, a few kilobytes each.
 
     Guarantee: nothing goes that is needed: batches that aren't done, whose rejects haven't all been sent,
@@ -256,35 +286,71 @@ def prune(
         dry_run: Change nothing, and return what would go.
         now: Seconds since the epoch; `None` asks the clock.
 
+    Returns:
+        What went, and of every batch that wasn't pruned before why it stays.
+
     Raises:
         SpoolError: The operating system refused.
     """
     now = time.time() if now is None else now
     found = list(batches(spool))
-    removable = {State.DONE, State.EMPTY} | ({State.COLLECTED} if collected else set())
-    removed = []
+    horizon = horizon or Horizon()
+    removed: list[Removed] = []
+    kept: list[Kept] = []
     try:
         if not dry_run:
             remove_folders(spool, _ASIDE)
-        needed = _within_horizon(found, horizon or Horizon(), now)
+        needed = _within_horizon(found, horizon, now)
         for batch in found:
-            age = now - batch.changed
+            age = timedelta(seconds=now - batch.changed)
             if batch.state is State.PRUNED:
-                whole = forget is not None and age >= forget.total_seconds()
+                whole = forget is not None and age >= forget
                 if not whole and not _beyond_receipt(batch.folder):
                     continue
+                why = None
             else:
                 whole = batch.state is State.EMPTY
-                if batch.state not in removable or batch.batch_id in needed:
+                why = _why_kept(batch, age, older_than, horizon, collected=collected, needed=needed)
+            if why is None:
+                size = batch.bytes if whole else sum(map(_size, _beyond_receipt(batch.folder)))
+                if dry_run or (_remove(batch.folder) if whole else _reduce(batch.folder, now)):
+                    removed.append(Removed(batch_id=batch.batch_id, whole=whole, bytes=size))
                     continue
-                if age < older_than.total_seconds():
-                    continue
-            size = batch.bytes if whole else sum(map(_size, _beyond_receipt(batch.folder)))
-            if dry_run or (_remove(batch.folder) if whole else _reduce(batch.folder, now)):
-                removed.append(Removed(batch_id=batch.batch_id, whole=whole, bytes=size))
+                why = "a writer holds it"
+            kept.append(Kept(batch_id=batch.batch_id, state=batch.state, why=why))
     except OSError as error:
         raise SpoolError(f"{spool}: can't be pruned: {error}") from error
-    return removed
+    return Pruned(removed=tuple(removed), kept=tuple(kept))
+
+
+def _why_kept(
+    batch: BatchState,
+    age: timedelta,
+    older_than: timedelta,
+    horizon: Horizon,
+    *,
+    collected: bool,
+    needed: set[str],
+) -> str | None:
+    """Return why a batch that isn't pruned yet stays; `None` if it may go."""
+    match batch.state:
+        case State.COLLECTING:
+            return "a writer holds it"
+        case State.COLLECTED if not collected:
+            return "no job was submitted for it; it goes if you ask for `collected` ones"
+        case State.UNFINISHED | State.UNDONE | State.REJECTS | State.DAMAGED:
+            return "somebody has to look after it, see `airflow jms spool show`"
+    if batch.batch_id in needed:
+        return (
+            f"within the horizon (the newest {horizon.count:,} messages of the last "
+            f"{_days(horizon.age)}), by which repetitions are recognised"
+        )
+    return f"it changed within the last {_days(older_than)}" if age < older_than else None
+
+
+def _days(span: timedelta) -> str:
+    days = span / timedelta(days=1)
+    return "day" if days == 1 else f"{days:g} days"
 
 
 def _size(found: Entry) -> int:
@@ -335,7 +401,10 @@ def _reduce(folder: Place, now: float) -> bool:
 def _remove(folder: Place) -> bool:
     """Remove a folder whole; tell whether it was done, which it isn't while a writer holds it."""
     return take_away(
-        folder, _ASIDE, may_go=lambda aside: describe(aside).state in {State.EMPTY, State.PRUNED}
+        folder,
+        _ASIDE,
+        may_go=lambda aside: describe(aside).state in {State.EMPTY, State.PRUNED},
+        taken=SEGMENT_STEM,
     )
 
 

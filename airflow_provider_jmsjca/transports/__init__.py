@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import logging
 import threading
@@ -32,13 +33,21 @@ def connect(settings: ConnectionSettings) -> Connection:
     Raises:
         ConfigurationError: No transport knows the scheme; otherwise as `Transport.connect`.
     """
-    module = _MODULES.get(settings.scheme)
-    if module is None:
-        known = ", ".join(sorted(f"{scheme}://" for scheme in SCHEMES))
-        raise ConfigurationError(f"no transport for scheme {settings.scheme!r}; known: {known}")
+    check_scheme(settings.scheme)
     _warn_once(settings)
-    transport: Transport = import_module(module).TRANSPORT
+    transport: Transport = import_module(_MODULES[settings.scheme]).TRANSPORT
     return transport.connect(settings)
+
+
+def check_scheme(scheme: str) -> None:
+    """Raise `ConfigurationError` if no transport knows the scheme."""
+    if scheme not in SCHEMES:
+        close = difflib.get_close_matches(scheme, SCHEMES, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ConfigurationError(
+            f"connection_url: no transport for scheme {scheme!r}{hint}; "
+            f"expected one of: {', '.join(sorted(SCHEMES))}"
+        )
 
 
 def _warn_once(settings: ConnectionSettings) -> None:

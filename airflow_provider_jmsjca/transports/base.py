@@ -79,6 +79,9 @@ class ConnectionSettings:
         max_frame_size: The most bytes a frame of the broker may have, headers and body together; a larger one
             ends the connection.
         options: Whatever else belongs to the broker or transport, unchanged.
+
+    Raises:
+        ConfigurationError: The hosts are no pairs of a name and a port.
     """
 
     scheme: str
@@ -94,6 +97,19 @@ class ConnectionSettings:
     max_frame_size: int = 128 * 1024 * 1024
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
+    def __post_init__(self) -> None:
+        hosts: object = self.hosts  # whatever a caller without types gives; it may hold a password
+        if not isinstance(hosts, tuple):
+            faults = [f"hosts is a {type(hosts).__name__}"]
+        else:
+            faults = [f"hosts[{at}] is no such pair" for at, each in enumerate(hosts) if not _is_host(each)]
+        if faults:
+            raise ConfigurationError(
+                f"{fault}; expected a tuple of pairs of a name and a port, for example "
+                '(("localhost", 61613),), or (("test", None),) for vm'
+                for fault in faults
+            )
+
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must be shown nowhere, not even in the words of a broker that repeats it."""
@@ -107,6 +123,16 @@ class ConnectionSettings:
             for host, port in self.hosts
         )
         return f"{self.scheme}://{','.join(hosts)}"
+
+
+def _is_host(given: object) -> bool:
+    match given:
+        case (str(), None):
+            return True
+        case (str(), int(port)):
+            return not isinstance(port, bool)
+        case _:
+            return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

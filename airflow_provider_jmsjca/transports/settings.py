@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import difflib
+import logging
+import threading
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TypeVar
 
+from airflow_provider_jmsjca.core.options import Level
 from airflow_provider_jmsjca.core.precedence import Resolved
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.transports import SCHEMES
+from airflow_provider_jmsjca.transports import check_scheme
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
 
 _T = TypeVar("_T")
 _PATHLESS = ("stomp", "vm")
 _DEFAULTS = ConnectionSettings(scheme="", hosts=())
 
+_log = logging.getLogger(__name__)
+_said: set[str] = set()
+_lock = threading.Lock()
+
 
 def to_connection_settings(resolved: Resolved) -> ConnectionSettings:
     """Return what a transport needs to reach the broker that the configuration names.
+
+    Options of the connection or the installation that are accepted without effect are said once, in the log.
 
     Args:
         resolved: What `resolve` returned.
@@ -34,18 +42,13 @@ def to_connection_settings(resolved: Resolved) -> ConnectionSettings:
         raise ConfigurationError(
             "connection_url: missing at every level, expected for example stomp://broker:61613"
         )
-    if url.scheme not in SCHEMES:
-        close = difflib.get_close_matches(url.scheme, SCHEMES, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ConfigurationError(
-            f"connection_url: no transport for scheme {url.scheme!r}{hint}; "
-            f"expected one of: {', '.join(sorted(SCHEMES))}"
-        )
+    check_scheme(url.scheme)
     if url.path.strip("/") and url.scheme.startswith(_PATHLESS):
         raise ConfigurationError(
             f"connection_url: the path {url.path!r} has no meaning for {url.scheme}://, "
             "expected virtual_host as an option if that is what it is"
         )
+    _say_without_effect(resolved)
     return ConnectionSettings(
         scheme=url.scheme,
         hosts=url.hosts,
@@ -60,6 +63,19 @@ def to_connection_settings(resolved: Resolved) -> ConnectionSettings:
         max_frame_size=_typed(resolved, "max_frame_size", int, _DEFAULTS.max_frame_size),
         options=MappingProxyType({key: value for key, (value, _) in resolved.broker_options.items()}),
     )
+
+
+def _say_without_effect(resolved: Resolved) -> None:
+    for value in resolved.values.values():
+        level = value.origin.level
+        if value.option.acts or level is None or level is Level.ACTIVATION:  # a listener says its spec's
+            continue
+        sentence = f"{value.origin}: {value.option.status}"
+        with _lock:
+            if sentence in _said:
+                continue
+            _said.add(sentence)
+        _log.warning("%s", sentence)
 
 
 def _tls(resolved: Resolved) -> TlsSettings | None:

@@ -6,20 +6,20 @@ import functools
 import logging
 import math
 import time
-from pathlib import Path
 from typing import Any
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.hooks.spool import reference_retention, spool_path
+from airflow_provider_jmsjca.spool.files import Place
 from airflow_provider_jmsjca.spool.references import seal_message, sweep
 
 _log = logging.getLogger(__name__)
 # Shared by all triggers of the process: a disk isn't faster for more.
 _CREW = Crew(4)
 _SWEPT_EVERY_SECONDS = 3600.0
-_swept: dict[Path, float] = {}
+_swept: dict[Place, float] = {}
 
 
 async def sealed(message: JmsMessage) -> dict[str, Any]:
@@ -31,19 +31,26 @@ async def sealed(message: JmsMessage) -> dict[str, Any]:
         SpoolError: The spool can't be written.
         ConfigurationError: `[jmsjca] spool_path` can't be used.
     """
-    spool = spool_path()
-    reference = await in_thread(functools.partial(seal_message, spool, message), start=_CREW.submit)
+    reference = await in_thread(functools.partial(_seal, message), start=_CREW.submit)
     sweep_sometimes()
     return reference
 
 
+def _seal(message: JmsMessage) -> dict[str, Any]:
+    return seal_message(spool_path(), message)  # which may ask Airflow for a connection
+
+
 def sweep_sometimes() -> None:
     """Have messages deleted that are older than the retention, once an hour at most, in a thread."""
+    _CREW.leave(_sweep_sometimes)
+
+
+def _sweep_sometimes() -> None:
     try:
         spool, retention = spool_path(), reference_retention()
         now = time.monotonic()
         if now - _swept.get(spool, -math.inf) >= _SWEPT_EVERY_SECONDS:
             _swept[spool] = now
-            _CREW.leave(functools.partial(sweep, spool, retention))
+            sweep(spool, retention)
     except JmsError as error:
         _log.error("Messages of events aren't deleted from the spool: %s", error)

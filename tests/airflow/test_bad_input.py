@@ -203,7 +203,7 @@ def test_a_batch_of_bad_numbers(server: Broker, publish: Publish, failing: Faili
 
 
 @pytest.mark.parametrize(
-    "place", ["s3://bucket/x", "hdfs:///x", "S3A:/bucket", "file://host/x", "file:///data/a#b", "file:///a?b"]
+    "place", ["s3:///x", "hdfs:///x", "S3A:/bucket", "file://host/x", "file:///data/a#b", "file:///a?b"]
 )
 def test_a_spool_that_is_no_file_system(
     server: Broker,

@@ -18,6 +18,8 @@ from airflow.cli import cli_parser
 from airflow.configuration import conf
 from airflow.dag_processing.dagbag import DagBag
 from airflow.models.connection import Connection
+from airflow.utils.session import create_session
+from sqlalchemy import select, update
 
 from airflow_provider_jmsjca.assets.batch_facet import JmsBatchRunFacet
 from airflow_provider_jmsjca.core.activation import ActivationSpec
@@ -33,6 +35,7 @@ from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Subscription
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from tests.airflow.conftest import Publish
+from tests.airflow.task_runs import serialized
 from tests.docs.blocks import Block, blocks, inline_code
 from tests.docs.conformance import catalogue
 from tests.servers.__main__ import _parser as servers_parser
@@ -85,6 +88,41 @@ def test_airflow_reads_the_dags(block: Block, tmp_path: Path) -> None:
     assert bag.import_errors == {}
     assert bag.dags
     assert all(dag.tasks for dag in bag.dags.values())
+
+
+@pytest.mark.usefixtures("metadata")
+# The scheduler's side loads half of Airflow, whose dependencies warn about each other.
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    "block", [pytest.param(block, id=str(block)) for block in PYTHON if '"@continuous"' in block.text]
+)
+def test_a_dag_that_is_always_on_is_started_again(block: Block, tmp_path: Path) -> None:
+    """Without a start date Airflow's scheduler takes the second run for the first and never starts it."""
+    (tmp_path / "documented.py").write_text(block.text, encoding="utf-8")
+    bag = DagBag(tmp_path, safe_mode=False, bundle_path=tmp_path, bundle_name="documentation")
+    for dag in bag.dags.values():
+        serialized(dag)
+
+        assert [scheduled_runs(dag.dag_id) for _ in range(3)] == [["scheduled"]] * 3
+
+
+def scheduled_runs(dag_id: str) -> Any:
+    """Return the types of the runs that Airflow's scheduler makes now; they end at once."""
+    from airflow.jobs.job import Job  # noqa: PLC0415 - the scheduler's side takes long to load
+    from airflow.jobs.scheduler_job_runner import SchedulerJobRunner  # noqa: PLC0415
+    from airflow.models.dag import DagModel  # noqa: PLC0415
+    from airflow.models.dagrun import DagRun  # noqa: PLC0415
+
+    with create_session() as session:
+        before = set(session.scalars(select(DagRun.id)))
+        model = session.get(DagModel, dag_id)
+        scheduler = SchedulerJobRunner(job=Job())
+        scheduler._create_dag_runs([model], session=session)
+        session.flush()
+        made = session.scalars(select(DagRun.run_type).where(DagRun.id.not_in(before))).all()
+        session.execute(update(DagRun).values(state="success"))
+        scheduler._set_exceeds_max_active_runs(dag_model=model, session=session)
+    return made
 
 
 PREPARED: dict[str, Callable[[], None]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import threading
@@ -17,6 +18,7 @@ from airflow_provider_jmsjca.core.destination import Destination, DestinationKin
 from airflow_provider_jmsjca.core.message import BodyKind, ItemType, JmsMessage
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
+from airflow_provider_jmsjca.engine.collecting.claim import ClaimSpec, claim
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
@@ -27,6 +29,7 @@ from tests.broker.listening import activation, drained
 from tests.broker.test_stomp_traps import raw_send
 from tests.broker.test_stream import streaming
 from tests.servers.broker import Broker
+from tests.servers.java_sender import send_from_java
 from tests.unit.transports.stomp.dialects.test_java_bodies import ALL_TYPES
 
 SOON = timedelta(seconds=20)
@@ -88,6 +91,56 @@ def test_a_collector_stores_javas_maps_whole(activemq: Broker, queue_name: str, 
     (body,) = table["body"].to_pylist()
     assert (items := json.loads(body))["string"] == "12"
     assert items["int"] == 12
+
+
+def test_javas_stream_and_object_messages_are_undecodable_everywhere(
+    activemq: Broker, queue_name: str, tmp_path: Path
+) -> None:
+    """Never empty: in session, listener, stream, claim and collector; a stream also where maps come whole."""
+    settings, kinds = activemq.settings(), ("stream", "object", "text")
+    ways = [f"{queue_name}.{way}" for way in ("session", "listener", "events", "claim", "collector")]
+    maps = f"{queue_name}.maps"
+    sent = [(way, kind) for way in ways for kind in kinds]
+    send_from_java(activemq, tmp_path, [*sent, (maps, "stream"), (maps, "text")])
+    session_queue, listener_queue, events_queue, claim_queue, collector_queue = ways
+
+    with JmsConnection(connect(settings)) as connection, connection.session(transacted=True) as session:
+        for _ in range(2):
+            with pytest.raises(PoisonMessageError, match=r"came without a body.*stream or object"):
+                session.receive(f"queue://{session_queue}", timeout=20)
+        assert (taken := session.receive(f"queue://{session_queue}", timeout=20)) is not None
+        assert taken.body == "hello"
+        with pytest.raises(PoisonMessageError, match="came without a body"):
+            session.receive(with_options(maps, transformation="jms-map-xml"), timeout=20)
+
+    got: list[object] = []
+    dead = {"dead_letter_destination": f"queue://{queue_name}.dlq"}
+    listener = activation(settings, listener_queue, lambda delivery: got.append(delivery.body), **dead)
+    assert listener.run(max_messages=3, run_for=SOON).moved == 2
+
+    async def work() -> None:
+        async with streaming(settings, events_queue, **dead) as stream:
+            delivery = await asyncio.wait_for(anext(stream), 20)
+            got.append(delivery.message.body)
+            delivery.returned()
+
+    asyncio.run(work())
+    spec = ClaimSpec(
+        subscription=Subscription(destination=Destination.queue(claim_queue)),
+        first_within=SOON,
+        dead_letter=(Destination.queue(f"{queue_name}.dlq"),),
+    )
+    opened = functools.partial(SpoolBatch, tmp_path / "claims", "c", source="queue://c", activation="a")
+    with contextlib.closing(connect(settings)) as plain:
+        assert claim(plain, opened, spec).dead_letters == 2
+    assert got == ["hello"] * 2
+    letters = drained(settings, f"{queue_name}.dlq")
+    assert len(letters) == 6
+    for letter in letters:
+        assert "came without a body" in str(letter.properties["JMS_Sun_JMSJCA_ExceptionMessage"])
+
+    (result, _) = collected(activemq, Destination.queue(collector_queue), tmp_path / "c", max_messages=3)
+    assert (result.rows, result.undecodable) == (3, 2)
 
 
 @pytest.mark.parametrize("broker", ["activemq", "artemis"], indirect=True)

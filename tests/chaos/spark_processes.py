@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import psutil
+
+from airflow_provider_jmsjca.spool.attempts import COMMIT_LOCK
 
 T = TypeVar("T")
 
@@ -70,6 +74,31 @@ def soon(look: Callable[[], T | None], what: str, seconds: float = 120) -> T:
         assert time.monotonic() < deadline, f"window missed: no {what} within {seconds:g} s"
         time.sleep(0.005)
     return found
+
+
+@contextmanager
+def nothing_is_committed(folder: Path, look: Callable[[], object], what: str) -> Iterator[None]:
+    """Keep a batch as it is meanwhile, once `look` has found something: no attempt gets any further.
+
+    Raises:
+        AssertionError: It found nothing in time.
+    """
+    lock = soon(lambda: _locked_when(folder / COMMIT_LOCK, look), what, seconds=300)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _locked_when(path: Path, look: Callable[[], object]) -> int | None:
+    if not path.exists():
+        return None
+    lock = os.open(path, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # an attempt holds it while it commits
+    if look():
+        return lock
+    os.close(lock)
+    return None
 
 
 def ended(process: psutil.Process) -> bool:

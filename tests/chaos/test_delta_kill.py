@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from tests.chaos.spark_processes import Driver, ended, soon
+from tests.chaos.spark_processes import Driver, ended, nothing_is_committed, soon
 from tests.spark.conftest import table_jars
 
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"
@@ -75,12 +75,12 @@ def kill(manifest: Manifest, table: Path, find: Find, look: Callable[[], object]
     started = submit(manifest, table)
     driver = Driver(len(list(manifest.folder.glob("fence-*"))))
     try:
-        soon(lambda: look() or started.poll() is not None, what, seconds=300)
-        victim = find(driver)
-        python = driver.python()
-        assert victim is not None, f"window missed: attempt {driver.fence} had ended before {what}"
-        victim.kill()
-        assert Done.read(manifest.folder) is None, "window missed: the batch was done"
+        with nothing_is_committed(manifest.folder, lambda: look() or started.poll() is not None, what):
+            victim = find(driver)
+            python = driver.python()
+            assert victim is not None, f"window missed: attempt {driver.fence} had ended before {what}"
+            victim.kill()
+            assert Done.read(manifest.folder) is None, "window missed: the batch was done"
         started.wait(120)
         soon(lambda: python is None or ended(python), "end of the old driver")
     finally:

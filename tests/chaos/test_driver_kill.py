@@ -31,7 +31,7 @@ from airflow_provider_jmsjca.spool.attempts import COMMIT_LOCK, Done, current_fe
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.airflow.task_runs import Outcome, run_task
-from tests.chaos.spark_processes import Driver, ended, signal_groups, soon
+from tests.chaos.spark_processes import Driver, ended, nothing_is_committed, signal_groups, soon
 from tests.servers.broker import Broker
 
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"
@@ -147,11 +147,11 @@ def meanwhile(action: Callable[[], None]) -> Iterator[None]:
 def kill(story: Story, fence: int, find: Find, look: Callable[[], object]) -> None:
     """Kill a process of an attempt when what `look` sees changes, and be sure that it was in its job."""
     before = look()
-    soon(lambda: look() != before, f"trace of attempt {fence}")
-    victim = find(Driver(fence))
-    assert victim is not None, f"window missed: attempt {fence} had ended"
-    victim.kill()
-    assert story.done() is None, f"window missed: attempt {fence} had done the batch"
+    with nothing_is_committed(story.batch, lambda: look() != before, f"trace of attempt {fence}"):
+        victim = find(Driver(fence))
+        assert victim is not None, f"window missed: attempt {fence} had ended"
+        victim.kill()
+        assert story.done() is None, f"window missed: attempt {fence} had done the batch"
 
 
 def outlive_the_jvm(story: Story) -> psutil.Process:

@@ -39,6 +39,7 @@ PROSELINT = {
 _SENTENCE = re.compile(r"(?<=[.!?:;])[\")\]]*\s+(?=[\"(\[]*[A-Z0-9`])")
 _FOUND = re.compile(r"\S+\.md:\d+:\d+: ")
 _WORD = re.compile(r"[\w.@/:$*-]*\w[\w'-]*")
+_ROLE = re.compile(r"\{\w+\}$")
 _NUMBER = re.compile(r"(?<![\w`/.-])(?:J|W|P|I|C)\d{1,3}(?![\w-])")
 
 
@@ -95,7 +96,12 @@ def _spoken(token: Token) -> str:
         if child.type == "text":
             said.append(child.content)
         elif child.type == "code_inline":
-            said.append(f"`{'code' if ' ' in child.content else child.content}`")
+            role = _ROLE.search(said[-1]) if said else None
+            if role is not None:  # a link: {airflow}`text <path>`
+                said[-1] = said[-1][: role.start()]
+                said.append(child.content.partition(" <")[0])
+            else:
+                said.append(f"`{'code' if ' ' in child.content else child.content}`")
         elif child.type in {"softbreak", "hardbreak"}:
             said.append(" ")
     return "".join(said)

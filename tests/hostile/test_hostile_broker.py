@@ -1,17 +1,35 @@
-"""A broker that cuts, stalls, lies and floods at every step; the next connection finds a good one."""
+"""A broker that cuts, stalls, lies and floods at every step; the next connection finds a good one.
+
+A bare connection meets every fault at every step. So does each kind of consumer with `JMSJCA_CHAOS=full`;
+otherwise each of them meets every fault once, and every step several times.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 import threading
 import time
+import uuid
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 
 import psutil
 import pytest
 
+from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
+from airflow_provider_jmsjca.engine.collecting.batcher import collect
+from airflow_provider_jmsjca.engine.connecting.connector import RetryPolicy, open_connection
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
     Connection,
@@ -20,12 +38,27 @@ from airflow_provider_jmsjca.transports.base import (
     Received,
     Subscription,
 )
-from tests.servers.stomp_peer import Fault, cut, flooding, half, reset, saying, scripted_broker, stall
+from tests.broker.listening import activation
+from tests.broker.test_stream import streaming, until
+from tests.servers.stomp_peer import (
+    Fault,
+    ScriptedBroker,
+    cut,
+    flooding,
+    half,
+    reset,
+    saying,
+    scripted_broker,
+    stall,
+)
 
 QUEUE = Destination.queue("q")
 DEADLINE = 25.0
+SILENCE = 1.0
+"""Seconds after which a consumer gives up a broker that says nothing, and comes again."""
 MOST_MEMORY = 64 * 1024 * 1024
-STEPS = ("accept", "CONNECT", "SUBSCRIBE", "MESSAGE", "BEGIN", "COMMIT", "DISCONNECT")
+FULL = os.environ.get("JMSJCA_CHAOS") == "full"
+STEPS = ("accept", "CONNECT", "SUBSCRIBE", "MESSAGE", "BEGIN", "SEND", "ACK", "COMMIT", "DISCONNECT")
 PIECE = 64 * 1024
 FAULTS: dict[str, Fault] = {
     "cut": cut,
@@ -86,17 +119,38 @@ def handle_one(connection: Connection, handled: set[str]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_the_client_ends_with_an_error_of_ours_or_recovers(step: str, fault: Fault) -> None:
+@contextlib.contextmanager
+def bounded(peer: ScriptedBroker) -> Iterator[Callable[[], object]]:
+    """Assert that memory, threads and time are bounded, and that nothing was acknowledged that never came.
+
+    Yields:
+        To be called now and then: asserts that there is time left.
+    """
     threads, memory = set(threading.enumerate()), psutil.Process().memory_info().rss
     deadline = time.monotonic() + DEADLINE
+    highest = memory
+
+    def look() -> None:
+        nonlocal highest
+        assert time.monotonic() < deadline
+        highest = max(highest, psutil.Process().memory_info().rss)
+
+    yield look
+    look()
+    assert highest - memory < MOST_MEMORY
+    assert {"evil", ""}.isdisjoint(peer.acknowledged)
+    while left := {each for each in threading.enumerate() if each not in threads and not peer.owns(each)}:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_a_connection_ends_with_an_error_of_ours_or_recovers(step: str, fault: Fault) -> None:
     handled: set[str] = set()
-    highest = 0
     done = False
-    with scripted_broker(fault, step=step) as peer:
+    with scripted_broker(fault, step=step) as peer, bounded(peer) as look:
         while not done:
-            assert time.monotonic() < deadline
             connection: Connection | None = None
             try:
                 connection = connect(settings(peer.port))
@@ -104,12 +158,82 @@ def test_the_client_ends_with_an_error_of_ours_or_recovers(step: str, fault: Fau
             except JmsError:
                 done = False
             finally:
-                highest = max(highest, psutil.Process().memory_info().rss)
+                look()
                 if connection is not None:
                     connection.close()
         assert set(peer.acknowledged) <= handled
         assert peer.sent >= 1
-    assert highest - memory < MOST_MEMORY
-    while left := set(threading.enumerate()) - threads:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.01)
+
+
+def by_session(to: ConnectionSettings, folder: Path) -> bool:
+    del folder
+    with JmsConnection(connect(to)) as connection, connection.session(transacted=True) as session:
+        message = session.receive(QUEUE, timeout=1)
+        if message is None or message.body != "hello":
+            return False
+        session.send(QUEUE, JmsMessage.text("answer"))
+        session.commit()
+        return True
+
+
+def by_listener(to: ConnectionSettings, folder: Path) -> bool:
+    del folder
+    got: list[object] = []
+
+    def answer(delivery: Delivery) -> None:
+        got.append(delivery.body)
+        delivery.send(QUEUE, JmsMessage.text("answer"))
+
+    counts = activation(to, QUEUE.name, answer).run(
+        max_messages=1, idle_for=SILENCE, run_for=3 * SILENCE, within=2
+    )
+    return counts.committed == 1 and set(got) == {"hello"}
+
+
+def by_stream(to: ConnectionSettings, folder: Path) -> bool:
+    del folder
+
+    async def work() -> bool:
+        async with streaming(to, QUEUE.name) as stream:
+            try:
+                delivery = await asyncio.wait_for(anext(stream), SILENCE)
+            except TimeoutError:
+                return False
+            delivery.returned()
+            await until(lambda: stream.counts.settled)
+            return delivery.message.body == "hello"
+
+    return asyncio.run(asyncio.wait_for(work(), DEADLINE))
+
+
+def by_collector(to: ConnectionSettings, folder: Path) -> bool:
+    silence = timedelta(seconds=SILENCE)
+    spec = BatchSpec(subscription=Subscription(destination=QUEUE), max_messages=1, idle_time=silence)
+    policy = RetryPolicy(backoff=Backoff(steps=(timedelta(milliseconds=50),)))
+    with SpoolBatch(folder / uuid.uuid4().hex, "b", source=QUEUE.name, activation="a") as batch:
+        result = collect(partial(open_connection, to, policy=policy), batch, spec, stop=threading.Event())
+    return result.rows == 1
+
+
+CONSUMERS = (by_session, by_listener, by_stream, by_collector)
+MEETINGS = [
+    pytest.param(consumer, step, fault, id=f"{consumer.__name__}-{step}-{name}")
+    for turn, consumer in enumerate(CONSUMERS)
+    for number, (name, fault) in enumerate(FAULTS.items())
+    for place, step in enumerate(STEPS)
+    if FULL or (number + turn * 2) % len(STEPS) == place
+]
+
+
+@pytest.mark.parametrize(("consumer", "step", "fault"), MEETINGS)
+def test_a_consumer_ends_with_an_error_of_ours_or_recovers(
+    consumer: Callable[[ConnectionSettings, Path], bool], step: str, fault: Fault, tmp_path: Path
+) -> None:
+    with scripted_broker(fault, step=step) as peer, bounded(peer) as look:
+        done = False
+        while not done:
+            with contextlib.suppress(JmsError):
+                done = consumer(settings(peer.port), tmp_path)
+            look()
+        # What a batch has sealed and not acknowledged the next one knows.
+        assert peer.acknowledged or consumer is by_collector

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -29,21 +30,25 @@ from airflow_provider_jmsjca.engine.connecting.connector import open_connection
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import PoisonMessageError
 from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.references import seal_message
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Subscription
-from airflow_provider_jmsjca.triggers.payload import Fit, Payload, fit, message_content, message_event
+from tests.airflow.triggers.test_activation import triggerer
+from tests.airflow.triggers.waiting import run
 from tests.broker.listening import activation
-from tests.broker.test_stream import run, streaming
 from tests.hostile.producers import GOOD, Bad, Producer, flood, kinds_in, numbers_in
+from tests.pace import at_most
 from tests.servers.broker import Broker
 
-IDLE = timedelta(seconds=2)
 LONG = timedelta(seconds=90)
 MOVING = "3:move(queue:$.dlq)"
 # The three giants are 3 MB each; they may be there several times at once, and as text, bytes and frames.
 MIB_MORE = 200
+
+
+def idle() -> timedelta:
+    """Return how long nothing comes once all is there."""
+    return timedelta(seconds=at_most(0.7))
 
 
 class Accounts:
@@ -123,30 +128,35 @@ def test_a_listener(broker: Broker, queue_name: str, mode: str) -> None:
         broker.settings(), queue_name, handle, redelivery_handling=MOVING, concurrency_mode=mode, **pool
     )
     with bounded_memory():
-        listener.run(idle_for=IDLE, run_for=LONG)
+        listener.run(idle_for=idle(), run_for=LONG)
     assert left_on(broker, queue_name) == b""
     accounts.balance(taken, left_on(broker, f"{queue_name}.dlq"))
 
 
-def test_a_stream_of_events(broker: Broker, queue_name: str, tmp_path: Path) -> None:
-    """What a trigger makes of each is JSON, and is read back from the event or the spool."""
+def test_a_trigger(broker: Broker, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each event is JSON, and the message is read back from the event or the spool."""
     taken, accounts = flood(broker, queue_name), Accounts()
+    host, port = broker.address()
+    login = {"login": broker.username, "password": broker.password}
+    fields = {"conn_type": "jms", "host": host, "port": port, **login}
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps(fields))
+    monkeypatch.setenv("AIRFLOW__JMSJCA__SPOOL_PATH", str(tmp_path))
 
     async def work() -> None:
-        async with streaming(broker.settings(), queue_name, redelivery_handling=MOVING) as stream:
-            with contextlib.suppress(TimeoutError):
-                while True:
-                    delivery = await asyncio.wait_for(anext(stream), IDLE.total_seconds())
-                    message = delivery.message
+        async with triggerer() as running:
+            watcher = running.watch(
+                destination=f"queue://{queue_name}",
+                redelivery_handling=MOVING,
+                dead_letter_destination=f"queue://{queue_name}.dlq",
+            )
+            since, noted = time.monotonic(), 0
+            while not noted or time.monotonic() - since < idle().total_seconds():
+                await asyncio.sleep(0.02)
+                for event in watcher.events[noted:]:
+                    message = JmsMessage.from_event(json.loads(json.dumps(event.payload)))
                     accounts.note(message.body, message.properties)
-                    fits = fit(message, 262_144, Payload.MESSAGE)
-                    form = Payload.MESSAGE if fits is Fit.WHOLE else Payload.HEADERS
-                    event = message_event("broker", message_content(delivery.destination, message, form))
-                    event = json.loads(json.dumps(event))
-                    if fits is not Fit.WHOLE:
-                        event["reference"] = seal_message(tmp_path, message)
-                    assert JmsMessage.from_event(event).body == message.body
-                    delivery.returned()
+                    since, noted = time.monotonic(), noted + 1
+            assert watcher.failure is None
 
     with bounded_memory():
         run(work())
@@ -159,7 +169,7 @@ def test_a_collector(broker: Broker, queue_name: str, tmp_path: Path) -> None:
     spec = BatchSpec(
         subscription=Subscription(destination=Destination.queue(queue_name)),
         max_messages=10 * GOOD,
-        idle_time=IDLE,
+        idle_time=idle(),
         segment_messages=250,
     )
     with bounded_memory(), SpoolBatch(tmp_path, "b", source=queue_name, activation="a") as batch:
@@ -185,7 +195,7 @@ def test_a_session(broker: Broker, queue_name: str) -> None:
     ):
         while True:
             try:
-                message = session.receive(queue, timeout=IDLE.total_seconds())
+                message = session.receive(queue, timeout=idle().total_seconds())
             except PoisonMessageError:
                 refused += 1
                 assert refused < 10 * len(taken), "the same message is refused again and again"

@@ -18,6 +18,7 @@ from tests.servers.catalogue import BROKERS, make_broker, named_by_environment
 from tests.servers.errors import ServerUnavailableError
 from tests.servers.folders import run_folder
 from tests.servers.postgres import Postgres
+from tests.servers.s3 import S3
 
 PrivateBroker: TypeAlias = Callable[[str], Broker]
 
@@ -100,6 +101,16 @@ def artemis(servers_folder: Path, pytestconfig: pytest.Config) -> Iterator[Broke
 def rabbitmq(servers_folder: Path, pytestconfig: pytest.Config) -> Iterator[Broker]:
     """RabbitMQ, shared by the session: don't kill it."""
     yield from _shared("rabbitmq", servers_folder, pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def s3(servers_folder: Path) -> Iterator[S3]:
+    """An S3 server, shared by the session: take a prefix of your own in its bucket."""
+    server = S3(servers_folder / "s3")
+    server.start()
+    yield server
+    server.stop()
+    server.discard()
 
 
 @pytest.fixture(scope="session")

@@ -99,6 +99,10 @@ class ScriptedBroker:
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
+    def owns(self, thread: threading.Thread) -> bool:
+        """Whether a thread is one of this broker's."""
+        return thread in self._threads
+
     def drop(self) -> None:
         """End every connection."""
         for each in self._sockets:

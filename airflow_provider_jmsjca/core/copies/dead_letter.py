@@ -493,9 +493,9 @@ def _added(
     }
     if state.failure is not None:
         limit = None if limit is None else min(limit, _LONGEST_TEXT)
-        values[_EXCEPTION_CLASS] = shortened(state.failure.class_name, limit)
+        # A message whose handler raised nothing has a reason but no class, a Spark row no stack.
+        values[_EXCEPTION_CLASS] = shortened(state.failure.class_name, limit) or None
         values[_EXCEPTION_MESSAGE] = shortened(_masked(state.failure.message), limit)
-        # A Spark row that doesn't fit has a reason but no stack.
         values[_EXCEPTION_TRACE] = shortened(_masked(state.failure.stack_trace), limit) or None
     added: dict[str, PropertyValue] = {
         f"{prefix}{suffix}": value for suffix, value in values.items() if value is not None
@@ -569,12 +569,12 @@ def _rollback_data(properties: Mapping[str, PropertyValue]) -> dict[str, str]:
 
 
 def _failure(found: Mapping[str, PropertyValue]) -> Failure | None:
-    name = _text(found, _EXCEPTION_CLASS)
-    if name is None:
+    name, message = _text(found, _EXCEPTION_CLASS), _text(found, _EXCEPTION_MESSAGE)
+    if name is None and message is None:
         return None
     return Failure(
-        class_names=(name,),
-        message=_text(found, _EXCEPTION_MESSAGE) or "",
+        class_names=() if name is None else (name,),
+        message=message or "",
         stack_trace=_text(found, _EXCEPTION_TRACE) or "",
     )
 

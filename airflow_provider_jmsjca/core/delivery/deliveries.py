@@ -324,6 +324,7 @@ class Deliveries:
                 self._sightings.not_attempted(message)
             else:
                 self._settled += not (isinstance(decision, DeleteMessage) and decision.repeated)
+                self._say_where(message, decision)
                 self._sightings.forget([message])
             self._completion.leave(unit)
         elif (found := self._units.committing(number)) is not None:
@@ -366,6 +367,23 @@ class Deliveries:
             self._completion.end(unit)
         else:
             self._completion.leave(unit)
+
+    def _say_where(self, message: InHand, decision: MoveMessage | DeleteMessage) -> None:
+        if isinstance(decision, MoveMessage):
+            targets = ", ".join(map(str, decision.targets))
+            if decision.to_limbo:
+                targets = f"limbo, from where it goes to {targets}," if targets else "limbo"
+            what = f"was moved to {targets}"
+        elif not decision.repeated:
+            what = "was deleted, as the redelivery handling says,"
+        else:
+            return
+        # Those that nobody subscribes to may be nearly all.
+        level = LogLevel.DEBUG if message.unsubscribed else LogLevel.INFO
+        times = max(message.seen, message.calls)
+        self._log(
+            level, f"message {message.name} {what} after {times} {'delivery' if times == 1 else 'deliveries'}"
+        )
 
     def _goes_back(self, message: InHand, decision: TakeOut) -> None:
         """A message goes back to the broker that was to be taken out; a move or a deletion counts."""

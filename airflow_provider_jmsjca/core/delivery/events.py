@@ -239,10 +239,12 @@ class StopAsked:
     Attributes:
         reason: Logged, and repeated in `Stopped`.
         within: How long running handlers may take; after it they are left alone and rolled back.
+        by_handler: A handler asks, and whoever started the activation may not know.
     """
 
     reason: str
     within: timedelta = timedelta(seconds=30)
+    by_handler: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

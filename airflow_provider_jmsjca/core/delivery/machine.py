@@ -252,7 +252,7 @@ class DeliveryMachine:
             case ResumeAsked():
                 self._resume()
             case StopAsked():
-                self._stop_asked(event)
+                self._stop_asked(event, level=LogLevel.WARNING if event.by_handler else LogLevel.INFO)
             case _:
                 assert_never(event)
 
@@ -310,7 +310,9 @@ class DeliveryMachine:
         if not self._running or self._stop is not None:
             return
         if event.permanent:
-            self._stop_asked(StopAsked(reason=f"the broker refuses: {event.failure.message}"))
+            self._stop_asked(
+                StopAsked(reason=f"the broker refuses: {event.failure.message}"), level=LogLevel.ERROR
+            )
             return
         if self._connected:
             self._decide(CloseConnection())
@@ -355,14 +357,14 @@ class DeliveryMachine:
         self.suspended = False
         self._consume()
 
-    def _stop_asked(self, event: StopAsked) -> None:
+    def _stop_asked(self, event: StopAsked, *, level: LogLevel) -> None:
         if not self._running:
             return
         if self._stop is not None:
             self._timers.hasten(TimerKind.STOP, 0, event.within)
             return
         self._stop = event
-        self._log(LogLevel.INFO, f"message delivery stops: {event.reason}")
+        self._log(level, f"message delivery stops: {event.reason}")
         self.state = ActivationState.DISCONNECTING
         self._timers.clear(TimerKind.CONNECT, 0)
         self._timers.set(TimerKind.STOP, 0, event.within)

@@ -23,6 +23,11 @@ from airflow_provider_jmsjca.core.redelivery.actions import SLICE
 _BY_CHANCE = 1
 _MOVES = _BY_CHANCE + WAYS
 
+_NO_EXCEPTION = Failure(
+    class_names=(),
+    message="no exception is known: the handler's process or connection ended, or it asked for a rollback",
+)
+
 _NAMES = {
     decisions.MoveMessage: "move",
     decisions.DeleteMessage: "delete",
@@ -165,6 +170,8 @@ def settling(
         case Pause(pause=pause):
             return decisions.Park(unit=unit, delivery=message.delivery, pause=pause, seen=message.seen)
         case Transfer(targets=targets, to_limbo=to_limbo):
+            if state.failure is None and message.seen > 0 and not message.unsubscribed:
+                state = replace(state, failure=_NO_EXCEPTION)
             return decisions.MoveMessage(
                 unit=unit,
                 delivery=message.delivery,
@@ -209,7 +216,7 @@ class TakingOut:
         self._begin(unit, message, decisions.Stage(unit=self.units.next_number(), delivery=message.delivery))
 
     def begin(self, unit: Unit, message: InHand, step: Pause | Transfer | Discard) -> None:
-        """decisions.Park, move or delete a message."""
+        """Park, move or delete a message."""
         state = self.sightings.state(message)
         decision = settling(step, self.units.next_number(), message, state, self.settings)
         if (

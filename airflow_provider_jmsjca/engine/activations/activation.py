@@ -46,7 +46,7 @@ from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statist
 from airflow_provider_jmsjca.engine.delivering.threaded.calls import Handler
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
 from airflow_provider_jmsjca.store.base import Store
-from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports import check_scheme, connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.settings import to_connection_settings
 
@@ -97,8 +97,8 @@ class Activation(ActivationGroup):
             `None`: none.
 
     Raises:
-        ConfigurationError: Nothing says where the broker is; settings are given, and the spec says it too; or
-            the spec asks for what a listener doesn't do.
+        ConfigurationError: Nothing says where the broker is; settings are given, and the spec says it too; no
+            transport knows the scheme; or the spec asks for what a listener doesn't do.
 
     Source: J9, J10, J12, J13, J41, J49, J81-J84, J116-J122, W15, W24-W27, W30, W31, W33, W46.
     """
@@ -151,11 +151,12 @@ class Activation(ActivationGroup):
         deadline = time.monotonic() + self._start_within
         while not self.ready:
             if self.await_end(TICK_SECONDS) or time.monotonic() >= deadline:
-                state = self.state
+                state, refused, stopped = self.state, self.statistics().refused, self.stop_reason
                 self.stop(0 if self.running else self._stop_within)
+                why = "; ".join(refused) or stopped or "the broker hasn't answered"
                 raise self.fault or TransientBrokerError(
-                    f"{self.settings.name}: doesn't consume after {self._start_within:g} s (it is {state}); "
-                    f"the log says why: {'; '.join(self.statistics().refused) or self.stop_reason}"
+                    f"{self.settings.name}: doesn't consume after {self._start_within:g} s "
+                    f"(it is {state}): {why}"
                 )
         return self
 
@@ -286,6 +287,7 @@ def _resolved(
                 f"{', '.join(said)}: the spec says how to connect, and so do the settings in connection; "
                 "expected one of them, or a URL in connection, which the spec may add to"
             )
+        check_scheme(connection.scheme)
         return spec, connection
     layers = [spec.layer()]
     if connection is not None:

@@ -473,6 +473,9 @@ class ActivationBase(ABC):
     def start(self) -> None:
         """Begin to consume, and return at once; it succeeds also while the broker is down.
 
+        What goes wrong later is raised nowhere: a broker that refuses for good ends the activation, with an
+        ERROR in the log. `state`, `fault` and `statistics().refused` tell whoever asks. `run` raises instead.
+
         Starting twice is harmless; after a stop it begins anew, and a stop under way is waited for. Handlers
         run in the context (`contextvars`) of the caller.
 

@@ -105,3 +105,18 @@ class CollectResult:
     left: int = 0
     reconnects: int = 0
     seconds: float = 0.0
+
+    def summary(self) -> str:
+        """Return the numbers in one line, those that are 0 left out."""
+        counts = {
+            "received": self.received,
+            "duplicates": self.duplicates,
+            "undecodable": self.undecodable,
+            "left": self.left,
+            "reconnects": self.reconnects,
+        }
+        shown = "".join(f", {name} {count:,}" for name, count in counts.items() if count)
+        return (
+            f"{self.rows:,} messages in {self.segments} files{shown}; ended by {self.reason} after "
+            f"{self.seconds:.1f} s"
+        )

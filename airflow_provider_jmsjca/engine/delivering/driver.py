@@ -123,6 +123,7 @@ class Driver(ABC):
         stop_reason: Why it has stopped; empty while it hasn't.
         fault: What it stops for; `None` unless that is a refusal.
         refusal: Why the broker refuses for good, as far as is known; `None` while it doesn't.
+        outage: Why there is no connection, as the last attempt or the loss said; empty while there is one.
         answered: Whether the first attempt to connect and subscribe has come to an end.
     """
 
@@ -151,6 +152,7 @@ class Driver(ABC):
         self.stop_reason = ""
         self.fault: JmsError | None = None
         self.refusal: JmsError | None = None
+        self.outage = ""
         self.answered = False
         self._consuming = consuming
         self._gives_up = gives_up
@@ -219,13 +221,14 @@ class Driver(ABC):
             self.answered |= self.machine.suspended or not isinstance(event, ConnectionUp)
             if isinstance(event, ConnectionUp):
                 self.tally.connections += 1
-                self.refusal = None
+                self.refusal, self.outage = None, ""
                 self._link_is_up(link)
             elif isinstance(event, (ConnectFailed, ConnectionLost)):
                 link.is_lost = True
                 self._shut()
                 link.close()
                 self.refusal = None
+                self.outage = "" if event.failure is None else event.failure.message
                 if isinstance(event, ConnectFailed) and event.permanent:
                     self.refusal = link.fault
                     self.fault = link.fault if self._gives_up() else None

@@ -68,8 +68,9 @@ class Statistics:
         since_commit: Moves and deletions since the last commit (`BCSLDC`).
         since_move: Commits since the last move or deletion (`DCSLBC`).
         redelivered_messages: Messages delivered more than once (`RM`).
-        refused: What a broker says of each destination that it refuses, or of itself, while others are
-            consumed.
+        refused: Why nothing is consumed, or not everything: what a broker says of each destination that it
+            refuses, or of itself; why there is no connection; why the store can't be used. Empty while all
+            is well. What an activation has stopped for stays.
         samples: Seconds from the start to the deliveries of `SAMPLE_POINTS` (`t(s0)` ...).
         batch_ends: Calls of the handler with an EndOfBatch message, which `counts` leave out.
     """

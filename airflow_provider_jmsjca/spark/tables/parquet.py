@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, Attempt
 from airflow_provider_jmsjca.spark.tables.columns import check_partitions, widened
-from airflow_provider_jmsjca.spool.attempts import check_fence, committing, locked
-from airflow_provider_jmsjca.spool.files.posix import synchronize_folder, synchronize_tree
+from airflow_provider_jmsjca.spool.attempts import check_fence, committing
+from airflow_provider_jmsjca.spool.files.posix import locked, synchronize_folder, synchronize_tree
 from airflow_provider_jmsjca.spool.manifest import path_for_spark, uri_to_path
 
 if TYPE_CHECKING:
@@ -282,7 +282,8 @@ def local_path(df: DataFrame, table: str) -> Path | None:
     """
     scheme = urlsplit(table).scheme
     if scheme:
-        return uri_to_path(table) if scheme == "file" else None
+        found = uri_to_path(table) if scheme == "file" else None
+        return found if isinstance(found, Path) else None
     if not table.startswith("/"):
         raise ConfigurationError(
             f"table path {table!r}: expected an absolute path or a URI such as file:///..."

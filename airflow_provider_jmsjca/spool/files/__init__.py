@@ -1,6 +1,7 @@
-"""Where the spool's files are: created once, whole and durable, then read, listed and removed.
+"""The spool's files: created once, whole and durable, then read, listed and removed.
 
-Everything else in the spool goes through these functions. May import `errors`.
+A place is a path on a POSIX file system, or a name in an object store. Everything else in the spool goes
+through these functions. May import `errors`.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, Final
 
-from airflow_provider_jmsjca.spool.files import posix
-from airflow_provider_jmsjca.spool.files.posix import Buffer, Entry, Staged, digest_of
+from airflow_provider_jmsjca.spool.files import objects, posix
+from airflow_provider_jmsjca.spool.files.objects import ObjectEntry, ObjectPath
+from airflow_provider_jmsjca.spool.files.posix import PosixEntry, digest_of
+from airflow_provider_jmsjca.spool.files.staged import Buffer, Staged
 
-__all__ = ["Buffer", "Entry", "Place", "Staged", "digest_of"]
+__all__ = ["Buffer", "Entry", "ObjectPath", "Place", "Staged", "digest_of"]
 
-Place = Path
+Place = Path | ObjectPath
 """A file or folder of the spool."""
+Entry = PosixEntry | ObjectEntry
 LARGEST_DOCUMENT: Final = 16 * 1024 * 1024
 """Bytes of a JSON document in the spool."""
 _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{6,})(?P<suffix>\.[a-z]+)?")
@@ -56,7 +60,7 @@ def stage(place: Place) -> Staged:
     Raises:
         SpoolError: It can't be written; so does every method.
     """
-    return Staged(place)
+    return objects.ObjectStaged(place) if isinstance(place, ObjectPath) else posix.PosixStaged(place)
 
 
 def open_file(place: Place) -> BufferedIOBase:
@@ -65,6 +69,8 @@ def open_file(place: Place) -> BufferedIOBase:
     Raises:
         OSError: It can't be read, or is a symbolic link, a pipe, a folder or the like.
     """
+    if isinstance(place, ObjectPath):
+        return objects.open_file(place)
     return os.fdopen(posix.open_plain(place), "rb")
 
 
@@ -97,12 +103,19 @@ def read_document(place: Place) -> Any:
 
 def exists(place: Place) -> bool:
     """Tell whether there is a file of this name, whatever kind of file that is."""
-    return os.path.lexists(place)
+    return objects.exists(place) if isinstance(place, ObjectPath) else os.path.lexists(place)
 
 
 def is_folder(place: Place) -> bool:
     """Tell whether there is a folder of this name; a symbolic link is none."""
+    if isinstance(place, ObjectPath):
+        return objects.is_folder(place)
     return place.is_dir() and not place.is_symlink()
+
+
+def is_link(place: Place) -> bool:
+    """Tell whether this is a symbolic link."""
+    return isinstance(place, Path) and place.is_symlink()
 
 
 def entry_of(place: Place) -> Entry:
@@ -111,21 +124,21 @@ def entry_of(place: Place) -> Entry:
     Raises:
         OSError: It isn't there.
     """
-    return posix.entry_of(place)
+    return objects.entry_of(place) if isinstance(place, ObjectPath) else posix.entry_of(place)
 
 
-def entries(folder: Place) -> list[Entry]:
+def entries(folder: Place) -> Sequence[Entry]:
     """Return what is in a folder, by name.
 
     Raises:
         OSError: It isn't there, or can't be read.
     """
-    return posix.entries(folder)
+    return objects.entries(folder) if isinstance(folder, ObjectPath) else posix.entries(folder)
 
 
-def walk(folder: Place) -> list[Entry]:
+def walk(folder: Place) -> Sequence[Entry]:
     """Return the files in a folder and in those below it."""
-    return posix.walk(folder)
+    return objects.walk(folder) if isinstance(folder, ObjectPath) else posix.walk(folder)
 
 
 def names_in(folder: Place) -> list[str]:
@@ -134,6 +147,8 @@ def names_in(folder: Place) -> list[str]:
     Raises:
         OSError: It isn't there, or can't be read.
     """
+    if isinstance(folder, ObjectPath):
+        return [entry.place.name for entry in objects.entries(folder)]
     return [path.name for path in folder.iterdir()]
 
 
@@ -148,7 +163,18 @@ def numbered(folder: Place, stem: str) -> list[tuple[int, Place]]:
         match = _NUMBERED.fullmatch(name)
         if match and match["stem"] == stem:
             found.append((int(match["number"]), folder / name))
-    return sorted(found)
+    return sorted(found, key=lambda each: each[0])
+
+
+def require_exclusive_creation(spool: Place) -> None:
+    """Refuse a store that can't create an object exclusively; of a file system `seal` finds it out.
+
+    Raises:
+        ConfigurationError: It is one.
+        SpoolError: It can't be reached.
+    """
+    if isinstance(spool, ObjectPath):
+        spool.bucket.require_conditional_put(spool)
 
 
 def make_folder(folder: Place) -> None:
@@ -157,17 +183,58 @@ def make_folder(folder: Place) -> None:
     Raises:
         OSError: It can't be made or isn't ours, or there is something else, such as a symbolic link.
     """
-    posix.make_folder(folder)
+    if isinstance(folder, Path):
+        posix.make_folder(folder)
 
 
 def synchronize_folder(folder: Place) -> None:
     """Make the names in a folder survive a crash of the machine."""
-    posix.synchronize_folder(folder)
+    if isinstance(folder, Path):
+        posix.synchronize_folder(folder)
+
+
+def hold(place: Place) -> ExitStack:
+    """Keep other writers out until what is returned is closed or the process ends, however it ends.
+
+    A store of objects can't: there the fence alone shuts out the writer before.
+
+    Raises:
+        BatchInUseError: Another writer holds it.
+        OSError: The file can't be created.
+    """
+    return ExitStack() if isinstance(place, ObjectPath) else posix.hold(place)
+
+
+def is_held(place: Place) -> bool:
+    """Tell whether a writer holds a file; in a store of objects nobody does."""
+    return isinstance(place, Path) and posix.is_held(place)
+
+
+@contextmanager
+def locked(place: Place, timeout: float) -> Iterator[None]:
+    """Hold the lock of a file meanwhile; in a store of objects nothing.
+
+    Args:
+        place: The file; created if it is missing.
+        timeout: How long to wait for whoever holds it, in seconds.
+
+    Raises:
+        SpoolError: It was held all that time.
+        OSError: The file can't be created.
+    """
+    if isinstance(place, ObjectPath):
+        yield
+        return
+    with posix.locked(posix.open_plain(place, os.O_RDWR | os.O_CREAT), place, timeout):
+        yield
 
 
 def add_mark(place: Place) -> None:
     """Create an empty file, durably, whose name nobody else uses."""
-    posix.add_mark(place)
+    if isinstance(place, ObjectPath):
+        objects.put(place, b"")
+    else:
+        posix.add_mark(place)
 
 
 def renew(place: Place, content: bytes) -> None:
@@ -177,18 +244,26 @@ def renew(place: Place, content: bytes) -> None:
         place: The file.
         content: What it holds.
     """
-    del content
-    os.utime(place, follow_symlinks=False)
+    if isinstance(place, ObjectPath):
+        objects.put(place, content)
+    else:
+        os.utime(place, follow_symlinks=False)
 
 
 def remove(place: Place) -> None:
     """Remove a file, if it is there."""
-    place.unlink(missing_ok=True)
+    if isinstance(place, ObjectPath):
+        objects.remove(place)
+    else:
+        place.unlink(missing_ok=True)
 
 
 def remove_folder(folder: Place) -> None:
     """Remove a folder with everything in it, if it is there."""
-    posix.remove_folder(folder)
+    if isinstance(folder, ObjectPath):
+        objects.remove_folder(folder)
+    else:
+        posix.remove_folder(folder)
 
 
 def remove_folders(folder: Place, prefix: str) -> None:
@@ -200,19 +275,26 @@ def remove_folders(folder: Place, prefix: str) -> None:
 
 def remove_temporary(folder: Place) -> None:
     """Remove what crashed writers left; only the one writer of a folder may call it."""
-    posix.remove_temporary(folder)
+    if isinstance(folder, Path):
+        posix.remove_temporary(folder)
 
 
-def take_away(folder: Place, prefix: str, *, may_go: Callable[[Place], bool]) -> bool:
+def has_renames(place: Place) -> bool:
+    """Tell whether a folder can be taken away whole, by one step."""
+    return isinstance(place, Path)
+
+
+def take_away(folder: Place, prefix: str, *, may_go: Callable[[Place], bool], taken: str) -> bool:
     """Remove the folder of a batch, unless somebody works on it meanwhile.
 
     Guarantee: nothing is removed but what `may_go` has looked at: the folder is taken aside by one rename
-    first, and looked into there.
+    first, and looked into there. In a store of objects nothing is removed that another writer relies on.
 
     Args:
         folder: The batch's.
         prefix: How the name begins that it has meanwhile, beside the batches; a crash leaves it there.
         may_go: Whether a folder may go; asked where nobody else looks.
+        taken: How the names begin that a store of objects keeps: those that writers compete for.
 
     Returns:
         Whether it was done; `False` if it may not go, or is gone.
@@ -220,6 +302,8 @@ def take_away(folder: Place, prefix: str, *, may_go: Callable[[Place], bool]) ->
     Raises:
         OSError: It can't be removed.
     """
+    if isinstance(folder, ObjectPath):
+        return objects.take_away(folder, may_go=may_go, taken=taken)
     aside = folder.with_name(f"{prefix}{uuid.uuid4().hex}")
     try:
         folder.rename(aside)
@@ -237,6 +321,8 @@ def build_folder(
 ) -> None:
     """Create a folder with what is put into it, whole or not at all; one that is there stays as it is.
 
+    In a store of objects the last file tells whether it is there; `fill` may find others, of one who died.
+
     Args:
         folder: Its name; the folder above may be missing.
         fill: Writes the files; what the folder doesn't count without is the last one.
@@ -245,6 +331,10 @@ def build_folder(
     Raises:
         OSError: It can't be made.
     """
+    if isinstance(folder, ObjectPath):
+        with guard():
+            fill(folder)
+        return
     aside = folder.with_name(f"{_MAKING}{uuid.uuid4().hex}")
     try:
         make_folder(folder.parent)
@@ -268,4 +358,8 @@ def give_name(source: Place, place: Place) -> bool:
     Raises:
         OSError: It can't be done.
     """
-    return posix.give_name(source, place)
+    if isinstance(source, ObjectPath) and isinstance(place, ObjectPath):
+        return objects.give_name(source, place)
+    if isinstance(source, Path) and isinstance(place, Path):
+        return posix.give_name(source, place)
+    raise ValueError(f"{source} and {place} aren't in one place")

@@ -12,26 +12,31 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
+import socket
 import stat
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from io import BufferedIOBase
 from pathlib import Path
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import BinaryIO, Final, NamedTuple, cast
 
-from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.errors import BatchInUseError, SpoolError
+from airflow_provider_jmsjca.spool.files.staged import Staged
 
 TEMPORARY_PREFIX: Final = ".tmp-"
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
-Buffer = bytes | memoryview
+_LOCK_TRIES: Final = 5
+_LOCK_PAUSE_SECONDS: Final = 0.02
+_POLL_SECONDS: Final = 0.05
 
 
-class Entry(NamedTuple):
+class PosixEntry(NamedTuple):
     """A file or folder.
 
     Attributes:
@@ -44,97 +49,46 @@ class Entry(NamedTuple):
     is_folder: bool
 
 
-class Staged:
-    """A file that is written piece by piece under a temporary name until it is sealed or given up.
-
-    Nothing of it is there for others before `seal`. A crash leaves a temporary file that nobody reads.
+class PosixStaged(Staged):
+    """One under a temporary name beside its own. A crash leaves that, and nobody reads it.
 
     Args:
         path: The name that the file shall have; the folder must exist.
-
-    Attributes:
-        size: How many bytes were written.
-
-    Raises:
-        SpoolError: The operating system refused; so does every method.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.size = 0
-        self._digest = hashlib.sha256()
+        self._path = path
         self._temporary = path.with_name(f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
-        with self._refusals():
-            descriptor = os.open(
-                self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE
-            )
-            self._file = os.fdopen(descriptor, "wb", buffering=0)
-            os.fchmod(descriptor, FILE_MODE)  # the umask may have taken some of it
+        super().__init__(path.name)
 
-    @property
-    def sha256(self) -> str:
-        """The digest of what was written so far, in hexadecimal digits."""
-        return self._digest.hexdigest()
+    def _created(self) -> BinaryIO:
+        descriptor = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        os.fchmod(descriptor, FILE_MODE)  # the umask may have taken some of it
+        return cast("BinaryIO", os.fdopen(descriptor, "wb", buffering=0))
 
-    @property
-    def closed(self) -> bool:
-        """Whether it was sealed or given up; Arrow asks for it."""
-        return self._file.closed
-
-    def write(self, piece: Buffer) -> int:
-        """Append, and return how many bytes that was; what was given up takes no more, and says nothing."""
-        if not self._file.closed:
-            rest = memoryview(piece)
-            with self._refusals():
-                while rest:
-                    rest = rest[self._file.write(rest) :]
-            self._digest.update(piece)
-            self.size += len(piece)
-        return len(piece)
-
-    def flush(self) -> None:
-        """Do nothing: `seal` flushes."""
-
-    def seal(self) -> bool:
-        """Give the file its name, durably; `False` if that is taken: nothing was changed."""
-        with self._refusals():
-            try:
-                os.fsync(self._file.fileno())
-                self._file.close()
-                try:
-                    os.link(self._temporary, self.path)
-                except FileExistsError:
-                    # Over NFS a request that is repeated, for its answer was lost, finds what it made itself.
-                    if self._temporary.stat().st_nlink == 1:
-                        return False
-                synchronize_folder(self.path.parent)
-            finally:
-                self.close()
+    def _seal(self) -> bool:
+        os.fsync(self._file.fileno())
+        self._file.close()
+        try:
+            os.link(self._temporary, self._path)
+        except FileExistsError:
+            # Over NFS a request that is repeated, for its answer was lost, finds what it made itself.
+            if self._temporary.stat().st_nlink == 1:
+                return False
+        synchronize_folder(self._path.parent)
         return True
 
     def close(self) -> None:
         """Give it up, unless it is sealed."""
+        super().close()
         with self._refusals():
-            self._file.close()
             self._temporary.unlink(missing_ok=True)
 
-    @contextlib.contextmanager
-    def _refusals(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise SpoolError(
-                f"{self.path}: can't be written: {error.strerror or error} (the spool needs a POSIX file "
-                "system with hard links and free space)"
-            ) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def _refusal(self, error: OSError) -> SpoolError:
+        return SpoolError(
+            f"{self._path}: can't be written: {error.strerror or error} (the spool needs a POSIX file "
+            "system with hard links and free space)"
+        )
 
 
 def synchronize_folder(folder: Path) -> None:
@@ -229,23 +183,23 @@ def remove_temporary(folder: Path) -> None:
         leftover.unlink(missing_ok=True)
 
 
-def entry_of(path: Path) -> Entry:
+def entry_of(path: Path) -> PosixEntry:
     """Return what the file system says of a file; symbolic links aren't followed."""
     found = path.lstat()
-    return Entry(path, found.st_size, found.st_mtime_ns, stat.S_ISDIR(found.st_mode))
+    return PosixEntry(path, found.st_size, found.st_mtime_ns, stat.S_ISDIR(found.st_mode))
 
 
-def entries(folder: Path) -> list[Entry]:
+def entries(folder: Path) -> list[PosixEntry]:
     """Return what is in a folder, by name; what goes away meanwhile is left out."""
     return _entries(sorted(folder.iterdir()))
 
 
-def walk(folder: Path) -> list[Entry]:
+def walk(folder: Path) -> list[PosixEntry]:
     """Return everything in a folder and in those below it; what goes away meanwhile is left out."""
     return _entries(folder.rglob("*"))
 
 
-def _entries(paths: Iterable[Path]) -> list[Entry]:
+def _entries(paths: Iterable[Path]) -> list[PosixEntry]:
     found = []
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
@@ -279,3 +233,75 @@ def give_name(source: Path, path: Path) -> bool:
         return False
     synchronize_folder(path.parent)
     return True
+
+
+def _wait_for_lock(descriptor: int) -> None:
+    """Lock a file; for a moment it may be somebody who looks whether it is locked (`is_held`)."""
+    for _ in range(_LOCK_TRIES - 1):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_LOCK_PAUSE_SECONDS)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_held(path: Path) -> bool:
+    """Tell whether a writer holds the batch that this lock is of."""
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = open_plain(path, os.O_RDWR)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
+def hold(path: Path) -> contextlib.ExitStack:
+    """Take the lock of a folder; the system lets go of it when the process ends, however it ends."""
+    descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
+    try:
+        _wait_for_lock(descriptor)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 200, 0).decode(errors="replace") or "another process"
+        os.close(descriptor)
+        raise BatchInUseError(f"{path}: the batch is being written by {holder}") from None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+    held = contextlib.ExitStack()
+    held.callback(os.close, descriptor)
+    return held
+
+
+@contextlib.contextmanager
+def locked(descriptor: int, path: Path, timeout: float) -> Iterator[None]:
+    """Hold the `flock` of an open file meanwhile, and close the file.
+
+    Args:
+        descriptor: The file.
+        path: Its name, for the error.
+        timeout: How long to wait for whoever holds it, in seconds.
+
+    Raises:
+        SpoolError: It was held all that time.
+        OSError: Its file system has no locks.
+    """
+    deadline = time.monotonic() + timeout
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise SpoolError(
+                        f"{path}: another process has held its lock for {timeout:.0f} s; end that process"
+                    ) from None
+                time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)

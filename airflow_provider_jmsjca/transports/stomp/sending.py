@@ -77,6 +77,9 @@ def _parts(outgoing: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
     for one in outgoing:
         body = one.message.body
         size = len(body) if isinstance(body, (str, bytes)) else 0
+        for value in one.message.properties.values():
+            if value.__class__ is str:
+                size += len(value)
         if part and (len(part) == _MOST_MESSAGES or characters + size > _MOST_CHARACTERS or size > _LARGE):
             yield part
             part, characters = [], 0

@@ -172,7 +172,11 @@ def test_the_watch_leaves_the_client_id_to_the_consumer(server: Broker, change: 
 # `idle_for`
 
 
-def test_idle_for_goes_on_through_wake_ups_that_bring_nothing(server: Broker) -> None:
+def test_idle_for_goes_on_through_wake_ups_that_bring_nothing(
+    server: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(JmsListenOperator, "log", logging.getLogger("listen"))
+    caplog.set_level(logging.INFO, "listen")
     operator = listen(idle_for=2)
     trigger = first_trigger(operator)
     began, deadline = time.monotonic(), trigger.deadline
@@ -189,6 +193,7 @@ def test_idle_for_goes_on_through_wake_ups_that_bring_nothing(server: Broker) ->
         break
     assert (report["ended_by"], report["committed"]) == ("idle", 0)
     assert time.monotonic() - began < 2 + at_most(6)
+    assert "The task ends: nothing came for 2 s (`idle_for`), deferred ones included" in caplog.messages
 
 
 def test_a_message_renews_idle_for(server: Broker) -> None:

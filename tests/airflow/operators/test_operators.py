@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
+import logging
 import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,14 +27,19 @@ from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.limbo import LimboSender
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
 from airflow_provider_jmsjca.hooks import connection_cache
+from airflow_provider_jmsjca.hooks.async_jms import AsyncJmsHook
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.notifications.jms import JmsNotifier
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
 from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator, spark_submit_hook
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.spool.manifest import uri_to_path
+from airflow_provider_jmsjca.store.base import LimboEntry
+from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.transports.base import Capabilities
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.task_runs import run_task
@@ -141,6 +148,46 @@ def test_what_the_connection_factory_says_holds_for_publishing(
             send()
     send()
     assert server.depth("orders") == 4
+
+
+def by_notifier() -> None:
+    JmsNotifier(jms_conn_id="jms_test", destination="orders", messages=["a"]).notify({})  # type: ignore[typeddict-item]
+
+
+def in_an_event_loop() -> None:
+    async def send() -> None:
+        async with AsyncJmsHook("jms_test").get_conn() as connection:
+            await connection.send("orders", JmsMessage.text("a"))
+
+    asyncio.run(send())
+
+
+def from_limbo() -> None:
+    limbo, now = MemoryStore().limbo, datetime.now(UTC)
+    entry = LimboEntry(
+        jms_conn_id="jms_test", destination="queue://orders", message=JmsMessage.text("a"), due_at=now
+    )
+    limbo.put([entry], now)
+    if not LimboSender(limbo, lambda name: JmsHook(name).get_conn()).send_due().sent:
+        raise TransientBrokerError("it stays in limbo")
+
+
+@pytest.mark.parametrize("send", [by_notifier, in_an_event_loop, from_limbo])
+def test_what_the_connection_factory_says_holds_for_every_way_to_send(
+    server: Broker, monkeypatch: pytest.MonkeyPatch, send: Callable[[], None]
+) -> None:
+    """J98, J100, J45: sessions are transacted and committed, and no more than allowed."""
+    options = "JMSJCA.IgnoreTx=true\nJMSJCA.Strict=true\nJMSJCA.poolmaxsize=1\nJMSJCA.pooltimeout=50"
+    fields = {"conn_type": "jms", "host": f"vm://{server.name}", "extra": {"options": options}}
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", json.dumps(fields))
+    send()
+    assert server.depth("orders") == 1
+    with JmsHook("jms_test").get_conn() as connection, connection.session():
+        with pytest.raises(TransientBrokerError):
+            send()
+        assert server.depth("orders") == 1
+    send()
+    assert server.depth("orders") == 2
 
 
 def test_a_transacted_publish_that_is_refused_sends_nothing_and_is_not_tried_again(server: Broker) -> None:
@@ -255,12 +302,23 @@ def test_collect_stops_at_the_count_and_leaves_the_rest(
 @pytest.mark.parametrize(
     ("if_empty", "state"), [("skip", TaskInstanceState.SKIPPED), ("succeed", TaskInstanceState.SUCCESS)]
 )
-def test_an_empty_queue(tmp_path: Path, if_empty: str, state: TaskInstanceState) -> None:
+def test_an_empty_queue(
+    tmp_path: Path,
+    if_empty: str,
+    state: TaskInstanceState,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(JmsCollectOperator, "log", logging.getLogger("collect"))
+    caplog.set_level(logging.INFO, "collect")
     outcome = run_task(collect(tmp_path, if_empty=if_empty))
     assert outcome.state == state
     assert list(tmp_path.glob("[!.]*")) == []  # but for the index of known ids
     if state == TaskInstanceState.SUCCESS:
         assert (outcome.value["rows"], outcome.value["manifest"]) == (0, None)
+    assert "0 messages in 0 files; ended by idle after" in caplog.text
+    said = "Nothing came from queue://orders within 1 s: the task is skipped (`if_empty` is 'skip')"
+    assert (said in caplog.messages) == (if_empty == "skip")
 
 
 def test_the_same_task_instance_finds_its_batch_finished_and_receives_nothing(

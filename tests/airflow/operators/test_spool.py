@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import os
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +24,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.operators import collect as collect_module
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
+from airflow_provider_jmsjca.operators.spool import JmsSpoolMaintenanceOperator
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.manifest import Manifest
@@ -155,9 +158,33 @@ def test_the_maintenance_dag_prunes_and_names_what_needs_care(spool: Path) -> No
         "states": {"done": 1, "pruned": 1, "unfinished": 1},
         "pruned": ["d~~done~~collect~~-1"],
         "needs_care": ["d~~unfinished~~collect~~-1"],
+        "may_need_care": [],
     }
     (spool / "d~~fresh~~collect~~-1" / "segment-000000.parquet").write_bytes(b"x")
     assert execute(dag, "keep_in_order").state == TaskInstanceState.FAILED
+
+
+def test_a_batch_that_no_job_has_done_is_named_from_the_first_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(JmsSpoolMaintenanceOperator, "log", logging.getLogger("upkeep"))
+    caplog.set_level(logging.INFO, "upkeep")
+    old, fresh = left(tmp_path, "old", complete=True), left(tmp_path, "fresh", complete=True)
+    for name in (old, fresh):
+        take_fence(tmp_path / name)
+    age(tmp_path / old, 7200)
+    upkeep = JmsSpoolMaintenanceOperator(
+        task_id="upkeep", spool_path=str(tmp_path), care_after=timedelta(hours=1), older_than=timedelta(0)
+    )
+    report = upkeep.execute({})
+    assert (report["needs_care"], report["may_need_care"]) == ([old], [fresh])
+    named = {
+        record.levelno: record.getMessage() for record in caplog.records if "undone" in record.getMessage()
+    }
+    assert f"Batch {old} is undone" in named[logging.WARNING]
+    assert "kept 2 undone batches: " in caplog.text
+    assert f"Batch {fresh} is undone" in caplog.text
+    assert "`care_after` is 3600 s" in caplog.text
 
 
 def run(*arguments: str) -> None:
@@ -189,6 +216,15 @@ def test_the_commands_list_show_verify_prune_and_adopt(
     assert shown["folder"] == str(spool / fresh)
 
     assert [row["batch"] for row in printed("prune", "--dry-run")] == [done]
+    run("prune", "--older-than", "0", "--dry-run")
+    kept = capsys.readouterr().err.splitlines()
+    assert kept == [
+        (
+            "kept 1 done batch: within the horizon (the newest 200,000 messages of the last 7 days), by "
+            "which repetitions are recognised"
+        ),
+        "kept 1 unfinished batch: somebody has to look after it, see `airflow jms spool show`",
+    ]
     assert [row["state"] for row in printed("list")] == ["done", "done", "unfinished"]
     assert [row["batch"] for row in printed("prune")] == [done]
     assert [row["state"] for row in printed("list")] == ["pruned", "done", "unfinished"]

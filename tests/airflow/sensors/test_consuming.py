@@ -175,7 +175,7 @@ def test_a_cleared_task_whose_batch_was_pruned_says_so(
     publish("a", "b")
     sensor().execute(run())
     everything = Horizon(count=0, age=timedelta(0))
-    removed = prune(spool, older_than=timedelta(0), collected=True, horizon=everything)
+    removed = prune(spool, older_than=timedelta(0), collected=True, horizon=everything).removed
     assert [each.whole for each in removed] == [False]
     with pytest.raises(AirflowFailException, match="were removed from the spool"):
         sensor().execute(run())

@@ -48,6 +48,12 @@ def test_each_hand_over_is_counted_for_its_activation(store: Store) -> None:
     assert store.attempts.begin("orders", [], NOON) == {}
 
 
+def test_counts_go_on_beyond_those_of_patch_bay_p20(store: Store) -> None:
+    """P20: there they end at 127."""
+    for number in range(1, 131):
+        assert store.attempts.begin("orders", ["m1"], NOON) == {"m1": number}
+
+
 def test_a_settled_message_is_forgotten_with_its_history(store: Store) -> None:
     store.attempts.begin("orders", ["m1", "m2"], NOON)
     store.attempts.begin("orders", ["m1"], NOON)

@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cryptography.fernet import Fernet
 from sqlalchemy import create_engine, text
 
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -25,6 +27,7 @@ from airflow_provider_jmsjca.store.sql.store import SqlStore, open_store
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 HOSTILE = JmsMessage.text("no \0 body '; DROP TABLE", {"a": "é \0", "n": 7}, correlation_id="c")
+LONG = JmsMessage.text("x" * 1_000_000, {"long": "é" * 9_000}, reply_to=Destination.queue("q" * 600))
 ORDER = LimboEntry(
     jms_conn_id="jms_default",
     destination="queue://orders",
@@ -45,9 +48,11 @@ def lease(store: Store, at: int, owner: str = "one", *, limit: int = 10, leave: 
     return [each.number for each in leased]
 
 
-def test_a_message_is_kept_whole(store: Store) -> None:
-    (number,) = store.limbo.put([replace(ORDER, message=HOSTILE, activation="x" * 300)], NOON)
-    assert store.limbo.contents([number, number + 1]) == {number: HOSTILE}
+@pytest.mark.parametrize("message", [HOSTILE, LONG], ids=["hostile", "long"])
+def test_a_message_is_kept_whole(store: Store, message: JmsMessage) -> None:
+    """P20: in Patch Bay a property has 250 characters at most."""
+    (number,) = store.limbo.put([replace(ORDER, message=message, activation="x" * 300)], NOON)
+    assert store.limbo.contents([number, number + 1]) == {number: message}
     (listed,) = store.limbo.page()
     assert (listed.number, listed.state, listed.put_at) == (number, LimboState.WAITING, NOON)
 

@@ -132,6 +132,18 @@ def test_reply_to_a_topic(round_trip: RoundTrip) -> None:
     )
 
 
+def test_a_name_with_a_slash(connection: Connection, queue: Destination) -> None:
+    named = Destination.queue(f"{queue.name}/eu")
+    message = JmsMessage.text("x", reply_to=named)
+    connection.send([Outgoing(destination=named, message=message)])
+    collector = Collector()
+    consumer = connection.consume(Subscription(destination=named), collector)
+    (received,) = collector.wait(1)
+    assert (received.message.destination, received.message.reply_to) == (named, named)
+    consumer.acknowledge([received])
+    connection.synchronize()
+
+
 def test_not_persistent(round_trip: RoundTrip) -> None:
     """I35."""
     assert round_trip(JmsMessage.text("x", persistent=False)).persistent is False

@@ -38,3 +38,9 @@ def test_a_long_cell_is_found() -> None:
 def test_a_number_of_the_catalogue_is_found_and_code_is_not() -> None:
     assert [fault for _, fault in faults_in("As J133 says.")] == ["cites J133, a number of the catalogue"]
     assert list(faults_in("`J133` and P4D and x-J1.")) == []
+
+
+def test_a_link_by_a_role_counts_as_its_text() -> None:
+    rest = WORD * (MOST_WORDS - 2)
+    assert list(faults_in(f"{{airflow}}`two words <a/page.html>` {rest}.")) == []
+    assert len(list(faults_in(f"{{airflow}}`three words here <a/page.html>` {rest}."))) == 1

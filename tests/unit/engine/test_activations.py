@@ -113,9 +113,16 @@ def test_a_block_that_never_consumes_says_why() -> None:
         connection="stomp://127.0.0.1:1",
         start_within=0.3,
     )
-    with pytest.raises(TransientBrokerError, match=r"orders: doesn't consume after 0.3 s"), activation:
+    said = r"orders: doesn't consume after 0.3 s \(it is Connecting\): .*127.0.0.1:1.*refused"
+    with pytest.raises(TransientBrokerError, match=said), activation:
         raise AssertionError("the block must not begin")
     assert not activation.running
+
+
+def test_settings_of_a_scheme_that_nobody_knows_are_refused_as_a_url_is() -> None:
+    settings = ConnectionSettings(scheme="tcp", hosts=(("localhost", 61613),))
+    with pytest.raises(ConfigurationError, match="no transport for scheme 'tcp'"):
+        Activation({"destination": "queue://orders"}, print, connection=settings)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +147,15 @@ def test_two_addresses_or_none_are_refused(site: Site) -> None:
         Activation(spec | {"connection_url": "vm://other"}, print, connection=site.settings)
     with pytest.raises(ConfigurationError, match="connection_url: missing at every level"):
         Activation(spec, print)
+
+
+def test_an_option_of_the_address_without_effect_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        Activation(
+            {"destination": "queue://orders"}, print, connection="vm://said?JMSJCA.producerpooling=true"
+        )
+    (said,) = [text for text in caplog.messages if "producerpooling" in text]
+    assert "accepted, no meaning here: a session sends" in said
 
 
 @pytest.mark.parametrize(

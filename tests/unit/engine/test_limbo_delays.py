@@ -79,7 +79,7 @@ class NoDelay(LesserConnection):
 def test_a_long_delay_holds_neither_thread_nor_line_and_the_count_goes_on_p15(
     site: Site, store: Store, mode: dict[str, Any]
 ) -> None:
-    """P12, P15: also where the broker can't delay; the attempts are counted on when it comes back."""
+    """P12, P13, P15: also where the broker can't delay; the attempts are counted on when it comes back."""
     site.send("bad", "good")
     activation = site.activation(
         fail_bad,

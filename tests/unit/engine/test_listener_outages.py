@@ -163,6 +163,42 @@ def test_permanent_refusals_end_a_run(site: Site) -> None:
         site.activation(nothing).run(idle_for=timedelta(seconds=20))
 
 
+def test_a_refusal_after_start_is_an_error_in_the_log_and_stays_in_the_statistics(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is there to raise it to: a service must not stand still in silence."""
+    site.broker.require_login("alice", "secret")
+    activation = site.activation(nothing)
+    activation.start()
+    until(lambda: not activation.running)
+    (refused,) = activation.statistics().refused
+    assert isinstance(activation.fault, AuthenticationError)
+    assert activation.state == "Down"
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR] == [
+        f"{activation.settings.name}: message delivery stops: the broker refuses: {refused}"
+    ]
+
+
+def test_a_stop_by_the_handler_is_a_warning_in_the_log(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.send("one")
+    activation = site.activation(lambda delivery: delivery.stop_message_delivery("enough"))
+    activation.start()
+    until(lambda: not activation.running)
+    (line,) = [record for record in caplog.records if "message delivery stops" in record.getMessage()]
+    assert (line.levelno, line.getMessage().endswith("stops: enough")) == (logging.WARNING, True)
+
+
+def test_the_statistics_say_why_there_is_no_connection(site: Site) -> None:
+    site.broker.kill()
+    activation = site.activation(nothing)
+    activation.start()
+    until(lambda: activation.statistics().refused)
+    assert activation.statistics().refused == (f"vm://{site.broker.name} is down",)
+    site.broker.restart()
+    assert activation.consuming.wait(5)
+    assert activation.statistics().refused == ()
+
+
 def test_pauses_grow_while_the_destination_is_refused(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     """J108, J122: each connection comes up and brings nothing; it is said once."""
     site.broker.forbid(ORDERS)

@@ -18,7 +18,16 @@ from airflow_provider_jmsjca.spool.files import seal
 from airflow_provider_jmsjca.spool.known_ids import Horizon, message_key
 from airflow_provider_jmsjca.spool.manifest import Manifest, path_to_uri
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.spool.upkeep import Removed, State, adopt, batches, describe, prune, verify
+from airflow_provider_jmsjca.spool.upkeep import (
+    Kept,
+    Removed,
+    State,
+    adopt,
+    batches,
+    describe,
+    prune,
+    verify,
+)
 from tests.unit.spark.conftest import MakeRows, OpenBatch
 from tests.unit.spark.dying_writer import KILLED, die_at
 
@@ -140,13 +149,32 @@ def test_verifying_reads_every_byte(make: Make, name: str) -> None:
 def test_pruning_removes_what_nobody_needs_and_nothing_else(make: Make) -> None:
     spool = everything(make)
     before = states(spool)
-    assert prune(spool, older_than=WEEK, dry_run=True) == []  # nothing is that old
-    assert prune(spool, older_than=timedelta(0)) == [Removed(batch_id="b-empty", whole=True, bytes=_any())]
-    planned = prune(spool, older_than=WEEK, dry_run=True, now=LATER)
+    assert prune(spool, older_than=WEEK, dry_run=True).removed == ()  # nothing is that old
+    outcome = prune(spool, older_than=timedelta(0))
+    assert outcome.removed == (Removed(batch_id="b-empty", whole=True, bytes=_any()),)
+    horizon = (
+        "within the horizon (the newest 200,000 messages of the last 7 days), "
+        "by which repetitions are recognised"
+    )
+    care = "somebody has to look after it, see `airflow jms spool show`"
+    assert outcome.kept == (
+        Kept(
+            batch_id="b-collected",
+            state=State.COLLECTED,
+            why="no job was submitted for it; it goes if you ask for `collected` ones",
+        ),
+        Kept(batch_id="b-done", state=State.DONE, why=horizon),
+        Kept(batch_id="b-rejects", state=State.REJECTS, why=care),
+        Kept(batch_id="b-sent", state=State.DONE, why=horizon),
+        Kept(batch_id="b-undone", state=State.UNDONE, why=care),
+        Kept(batch_id="b-unfinished", state=State.UNFINISHED, why=care),
+    )
+    assert f"kept 2 done batches: {horizon}" in outcome.kept_summary()
+    planned = prune(spool, older_than=WEEK, dry_run=True, now=LATER).removed
     assert [(each.batch_id, each.whole) for each in planned] == [("b-done", False), ("b-sent", False)]
     del before["b-empty"]
     assert states(spool) == before
-    assert prune(spool, older_than=WEEK, now=LATER) == planned
+    assert prune(spool, older_than=WEEK, now=LATER).removed == planned
     assert states(spool) == before | {"b-done": State.PRUNED, "b-sent": State.PRUNED}
     assert sorted(path.name for path in (spool / "b-sent").iterdir()) == [
         "_DONE",
@@ -155,11 +183,11 @@ def test_pruning_removes_what_nobody_needs_and_nothing_else(make: Make) -> None:
         "manifest.json",
         "pruned",
     ]
-    assert prune(spool, older_than=WEEK, now=LATER) == []
+    assert prune(spool, older_than=WEEK, now=LATER).removed == ()
     with pytest.raises(SpoolError, match="was pruned"):
         Manifest.read(spool / "b-done" / "manifest.json").verify()
     assert verify(describe(spool / "b-done")) is None
-    removed = prune(spool, older_than=WEEK, collected=True, forget=WEEK, now=LATER)
+    removed = prune(spool, older_than=WEEK, collected=True, forget=WEEK, now=LATER).removed
     assert [(each.batch_id, each.whole) for each in removed] == [
         ("b-collected", False),
         ("b-done", True),
@@ -181,8 +209,8 @@ def test_ids_within_the_horizon_are_kept_however_little_age_is_asked_for(make: M
         folder = make(f"b{number}", State.DONE, numbers=range(3 * number, 3 * number + 3))
         os.utime(folder / "segment-000000.parquet", (time.time() - 100 + number,) * 2)
     spool = folder.parent
-    assert prune(spool, older_than=timedelta(0)) == []
-    removed = prune(spool, older_than=timedelta(0), horizon=Horizon(count=7))
+    assert prune(spool, older_than=timedelta(0)).removed == ()
+    removed = prune(spool, older_than=timedelta(0), horizon=Horizon(count=7)).removed
     assert [each.batch_id for each in removed] == ["b0", "b1", "b2"]
 
 

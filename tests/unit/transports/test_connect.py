@@ -6,6 +6,7 @@ import logging
 import uuid
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -78,3 +79,19 @@ def test_only_hosts_that_are_elsewhere_are_named(caplog: pytest.LogCaptureFixtur
 def test_a_scheme_nobody_knows_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no transport for scheme 'tcp'"):
         connect(replace(AWAY, scheme="tcp"))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "said"),
+    [
+        (("localhost:61613",), "hosts[0] is no such pair; expected a tuple of pairs of a name and a port"),
+        ((("a", 1), ("b", "2")), "hosts[1] is no such pair"),
+        ("localhost:61613", "hosts is a str; expected"),
+        ([("localhost", 61613)], "hosts is a list; expected"),
+    ],
+)
+def test_hosts_that_are_no_pairs_are_refused_by_name(hosts: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        ConnectionSettings(scheme="stomp", hosts=hosts)
+    assert said in str(caught.value)
+    assert "localhost:61613" not in str(caught.value), "it may hold a password"

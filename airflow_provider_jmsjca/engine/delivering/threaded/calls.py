@@ -222,7 +222,7 @@ class Caller:
                 )
             )
         if delivery.stop_reason is not None:
-            stop = StopAsked(reason=delivery.stop_reason, within=self._stop_within)
+            stop = StopAsked(reason=delivery.stop_reason, within=self._stop_within, by_handler=True)
             self._on_stop(stop)
             events.append(stop)
         return tuple(events)

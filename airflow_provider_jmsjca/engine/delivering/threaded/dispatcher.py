@@ -172,9 +172,9 @@ class Dispatcher(Driver):
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """What the broker says when it refuses, of itself or of a destination, while others are consumed."""
-        if self.refusal is not None:
-            return (str(self.refusal),)
+        """Why nothing is consumed, or not everything: what broker, store or network say."""
+        if self.refusal is not None or self.outage:
+            return (str(self.refusal or self.outage),)
         if self.ledger is not None and self.ledger.trouble:
             return (self.ledger.trouble,)
         sources = self.settings.delivery.sources

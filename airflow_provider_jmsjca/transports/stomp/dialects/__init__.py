@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.stomp.dialects.activemq import ActiveMqDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
@@ -37,13 +38,25 @@ def register(server: str, dialect: Dialect) -> None:
         dialect: An object; all connections to such servers share it.
 
     Raises:
-        ConfigurationError: That server has a dialect of this package, or the name can't stand in the header.
+        ConfigurationError: That server has a dialect of this package; the name can't stand in the header; or
+            the dialect is none, or doesn't read the names of destinations as it writes them.
     """
+    given: object = dialect  # whatever a caller without types gives
+    if not isinstance(given, Dialect):
+        shown = given.__name__ if isinstance(given, type) else type(given).__name__
+        raise ConfigurationError(f"server {server!r}: expected an object of a dialect, such as {shown}()")
     if server in _OURS:
         raise ConfigurationError(f"server {server!r} has a dialect of this package, which stays")
     if not server or not _SERVER.fullmatch(server) or "/" in server:
         raise ConfigurationError(
             f"server {server!r}: expected the name in the server header of CONNECTED, up to the slash"
+        )
+    queue = Destination.queue("orders")
+    written = dialect.reply_to(queue)
+    if (found := dialect.reply_to_from(written)) != queue:
+        raise ConfigurationError(
+            f"server {server!r}: {type(dialect).__name__} writes {queue} as {written!r}, which it reads as "
+            f"{found}: override destination_from() as the inverse of destination()"
         )
     _known[server] = dialect
 

@@ -19,8 +19,10 @@ from airflow_provider_jmsjca.transports.stomp.dialects.values import (
     BODILESS_KINDS,
     BODY_KIND,
     BYTES,
+    EMPTY,
     TEXT,
     bytes_of,
+    marked_kind,
     no_body,
     text_of,
 )
@@ -195,14 +197,17 @@ class ActiveMqDialect(Dialect):
             )
 
     def decode_body(self, frame: Frame, headers: Mapping[str, str]) -> tuple[BodyKind, Body]:
-        """Take what has a content-length for bytes unless it says text, a body without for text.
+        """Believe our own marker; else take what has a content-length for bytes unless it says text.
 
         Raises:
             PoisonMessageError: It isn't Unicode, or there is neither a body nor our mark that there is none.
         """
-        if headers.get("amq-msg-type") == "text":
+        kind = marked_kind(headers)
+        if kind is TEXT or headers.get("amq-msg-type") == "text":
             return TEXT, modified_utf8.decode(frame.body)
-        if "content-length" in headers:
+        if kind is EMPTY and not frame.body:
+            return EMPTY, None
+        if "content-length" in headers or (kind is BYTES and frame.body):
             return BYTES, frame.body
         if frame.body:
             return TEXT, modified_utf8.decode(frame.body)

@@ -192,7 +192,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def destination(self, destination: Destination) -> str:
-        """Return the `destination` header."""
+        """Return the `destination` header; `destination_from` is its inverse, so override both or neither."""
+
+    def destination_from(self, text: str) -> Destination | None:
+        """Return the destination that `destination` writes as `text`; `None`: it writes none like that."""
+        return destination_of(text)
 
     def encode(self, outgoing: Outgoing, new_id: Callable[[], str], first: bytes = b"") -> bytes:
         """Return the SEND frame.
@@ -255,6 +259,17 @@ class Dialect(ABC):
         """Return the `reply-to` header."""
         return self.destination(destination)
 
+    def reply_to_from(self, text: str) -> Destination:
+        """Return the destination that a `reply-to` header names, in the broker's form or another client's.
+
+        Raises:
+            PoisonMessageError: It names none.
+        """
+        try:
+            return self.destination_from(text) or Destination.from_header(text)
+        except ConfigurationError as error:
+            raise PoisonMessageError(f"the header 'reply-to' names no destination: {text[:80]!r}") from error
+
     def identity(self, new_id: Callable[[], str]) -> bytes:
         """Return encoded lines that say which message it is and when it was sent, if the broker doesn't."""
         del new_id
@@ -311,7 +326,7 @@ class Dialect(ABC):
             self.decode_properties(headers),
             self.message_id(headers),
             get("correlation-id"),
-            None if reply_to is None else _reply_to(reply_to),
+            None if reply_to is None else self.reply_to_from(reply_to),
             get("type"),
             self.origin(headers, subscription),
             number(headers, "timestamp", None),
@@ -382,7 +397,9 @@ class Dialect(ABC):
             body=frame.body,
             message_id=kept(lambda: self.message_id(headers), None, self.identifier),
             correlation_id=headers.get("correlation-id"),
-            reply_to=kept(lambda: None if reply_to is None else _reply_to(reply_to), None, "reply-to"),
+            reply_to=kept(
+                lambda: None if reply_to is None else self.reply_to_from(reply_to), None, "reply-to"
+            ),
             type=headers.get("type"),
             destination=kept(
                 lambda: self.origin(headers, subscription), subscription.destination, "destination"
@@ -434,14 +451,7 @@ class Dialect(ABC):
 
     def origin(self, headers: Mapping[str, str], subscription: Subscription) -> Destination:
         """Return where the message was sent to."""
-        return destination_of(headers.get("destination", "")) or subscription.destination
-
-
-def _reply_to(text: str) -> Destination:
-    try:
-        return Destination.from_header(text)
-    except ConfigurationError as error:
-        raise PoisonMessageError(f"the header 'reply-to' names no destination: {text[:80]!r}") from error
+        return self.destination_from(headers.get("destination", "")) or subscription.destination
 
 
 def _priority(headers: Mapping[str, str]) -> int:

@@ -163,6 +163,10 @@ class RabbitMqDialect(Dialect):
             return destination.name
         return f"/{destination.kind}/{destination.name.replace('/', '%2F')}"
 
+    def destination_from(self, text: str) -> Destination | None:
+        """Return the destination with the slashes that were escaped."""
+        return super().destination_from(text.replace("%2F", "/"))
+
     def identity(self, new_id: Callable[[], str]) -> bytes:
         """Return our own message id, for the broker gives a new one with every delivery, and the time."""
         escaped = new_id().replace(":", r"\c")

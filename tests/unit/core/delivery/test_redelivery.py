@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_jmsjca.core.copies.dead_letter import ConsumedFrom, copy_of, original_of
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import MessageState, MoveKind, MoveTarget, RedeliveryHandling
 from tests.unit.core.delivery.harness import FAILURE, SECOND, SETTINGS, Run
 
@@ -151,15 +153,56 @@ def test_p15_a_move_is_a_unit_of_its_own() -> None:
     """P11."""
     run = Run(handling="1:move(queue:dlq.$,topic:alarms)")
     (move,) = run.arrive("m", redelivered=True)
+    assert isinstance(move, d.MoveMessage)
     assert move == d.MoveMessage(
         unit=2,
         delivery=1,
         targets=(Destination.queue("dlq.orders"), Destination.topic("alarms")),
         redirect=False,
-        state=MessageState(seen=1),
+        state=MessageState(seen=1, failure=move.state.failure),
     )
     assert run.send(e.UnitCommitted(unit=2)) == []
     assert run.machine.idle
+
+
+def test_a_dead_letter_says_so_if_no_exception_is_known() -> None:
+    """Its process may have died at each attempt, and so another one moves it."""
+    (move,) = Run(handling="1:move(queue:dlq.$)").arrive("m", redelivered=True)
+    assert isinstance(move, d.MoveMessage)
+    failure = move.state.failure
+    assert failure is not None
+    assert (failure.class_name, failure.message[:26]) == ("", "no exception is known: the")
+    letter = copy_of(JmsMessage.text("x"), ConsumedFrom(destination=Destination.queue("orders")), move.state)
+    assert letter.properties["JMS_Sun_JMSJCA_ExceptionMessage"] == failure.message
+    assert "JMS_Sun_JMSJCA_ExceptionClass" not in letter.properties
+    read = original_of(letter)
+    assert read is not None
+    assert read.state.failure == failure
+
+
+def test_what_nobody_subscribes_to_is_moved_without_a_reason() -> None:
+    settings = replace(SETTINGS, unsubscribed=Destination.queue("others"))
+    (move,) = Run(settings=settings).arrive("m", redelivered=True, unsubscribed=True)
+    assert isinstance(move, d.MoveMessage)
+    assert move.state.failure is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"handling": "2:move(queue:dlq)"}, "message 'm' was moved to queue://dlq after 2 deliveries"),
+        (
+            {"handling": "2:delete"},
+            "message 'm' was deleted, as the redelivery handling says, after 2 deliveries",
+        ),
+    ],
+)
+def test_a_move_and_a_deletion_are_logged(settings: Any, said: str) -> None:
+    run = Run(**settings)
+    (taken_out,) = run.arrive("m", redelivered=True, delivery_count=3)
+    assert isinstance(taken_out, d.MoveMessage | d.DeleteMessage)
+    decisions = run.machine.handle(e.UnitCommitted(unit=taken_out.unit), run.now)
+    assert decisions == [d.Log(level=d.LogLevel.INFO, text=said, of_delivery=True)]
 
 
 def test_j142_j167_copy_then_redirect_then_delivered_where_it_is() -> None:

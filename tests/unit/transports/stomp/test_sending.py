@@ -417,6 +417,25 @@ def test_a_large_message_travels_alone(pair: Pair) -> None:  # noqa: F811
     assert "a message was refused" in str(sending.error)
 
 
+def test_properties_count_where_messages_are_put_together(pair: Pair) -> None:  # noqa: F811
+    """A thousand messages of a megabyte each in one transaction would take all the memory of a broker."""
+    heavy = JmsMessage.text("", {f"p{number}": "x" * 5_000 for number in range(60)})
+    heard = Heard(pair.peer)
+    sending = Sending(
+        pair.up(ACTIVEMQ), lambda: [Outgoing(destination=QUEUE, message=heavy) for _ in range(20)]
+    )
+    first, count, asked = heard.part()
+    assert count == 13  # 300,000 characters each, four mebibytes together
+    pair.peer.receipt(asked)
+    pair.peer.receipt(heard.commit(first))
+    second, count, asked = heard.part()
+    assert count == 7
+    pair.peer.receipt(asked)
+    pair.peer.receipt(heard.commit(second))
+    sending.ended()
+    assert sending.error is None
+
+
 def test_a_small_one_refused_for_its_size_leaves_those_before_it_in_doubt(pair: Pair) -> None:  # noqa: F811
     """Where the broker's limit is set below what is taken for large here."""
     longer = Outgoing(destination=QUEUE, message=JmsMessage.text("x" * 10_000))

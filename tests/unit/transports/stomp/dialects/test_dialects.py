@@ -540,3 +540,45 @@ def test_rabbitmq_tells_client_ids_and_names_with_dots_apart() -> None:
         for client, name in names
     ]
     assert ids == ["a.b.c", "a%2Eb.c", "a%252Eb.c", "a%252Eb%2Ec.d", "a.b"]
+
+
+@every_dialect
+@pytest.mark.parametrize("name", ["orders", "eu/orders", "a b"])
+def test_a_reply_to_comes_back_as_it_was_sent(dialect: Dialect, name: str) -> None:
+    for to in (Destination.queue(name), Destination.topic(name)):
+        assert dialect.reply_to_from(dialect.reply_to(to)) == to
+    frame = f"message-id:1|destination:{dialect.destination(QUEUE)}|reply-to:{dialect.reply_to(TOPIC)}"
+    message = came(dialect, frame.replace("topic:", "topic\\c") + "|content-length:1", b"x")
+    assert (message.destination, message.reply_to) == (QUEUE, TOPIC)
+
+
+class PrefixedDialect(GenericDialect):
+    """Names its destinations otherwise than most brokers."""
+
+    def destination(self, destination: Destination) -> str:
+        return f"/toy/{destination.kind}/{destination.name}"
+
+    def destination_from(self, text: str) -> Destination | None:
+        return super().destination_from(text.removeprefix("/toy"))
+
+
+def test_a_dialect_with_names_of_its_own_needs_two_methods() -> None:
+    head = "destination:/toy/topic/news|reply-to:/toy/queue/answers"
+    message = came(PrefixedDialect(), head, b"x")
+    assert (message.destination, message.reply_to) == (TOPIC, Destination.queue("answers"))
+    salvaged = PrefixedDialect().salvage(
+        Frame(b"MESSAGE", f"\n{head}".replace("|", "\n").encode(), b"x"), ON_QUEUE
+    )
+    assert (salvaged.destination, salvaged.reply_to) == (TOPIC, Destination.queue("answers"))
+
+
+@pytest.mark.parametrize("reader", ALL, ids=lambda dialect: dialect.product)
+@pytest.mark.parametrize(
+    "message", [JmsMessage.text("x"), JmsMessage.text(""), JmsMessage.bytes(b"x"), JmsMessage.empty()]
+)
+def test_what_the_generic_dialect_marks_is_read_as_marked_everywhere(
+    reader: Dialect, message: JmsMessage
+) -> None:
+    head, body = sent(GENERIC, message)
+    found = came(reader, "|".join(head[1:]), body)
+    assert (found.body_kind, found.body) == (message.body_kind, message.body)

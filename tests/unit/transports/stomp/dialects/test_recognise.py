@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.stomp import dialects
 from airflow_provider_jmsjca.transports.stomp.dialects import recognise
@@ -53,4 +56,30 @@ def test_a_registered_dialect_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_name_that_can_not_be_registered(server: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         dialects.register(server, GenericDialect())
+    assert str(caught.value) == said
+
+
+class Prefixed(GenericDialect):
+    """Writes destinations in a form of its own, and doesn't read it."""
+
+    def destination(self, destination: Destination) -> str:
+        return f"/toy/{destination.name}"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (GenericDialect, "server 'Toy': expected an object of a dialect, such as GenericDialect()"),
+        (
+            Prefixed(),
+            (
+                "server 'Toy': Prefixed writes queue://orders as '/toy/orders', which it reads as "
+                "queue:///toy/orders: override destination_from() as the inverse of destination()"
+            ),
+        ),
+    ],
+)
+def test_a_dialect_that_can_not_be_registered(given: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        dialects.register("Toy", given)
     assert str(caught.value) == said

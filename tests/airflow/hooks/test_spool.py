@@ -1,0 +1,76 @@
+"""Where the spool is, and with whose credentials."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.hooks.spool import spool_path, store_environment
+from airflow_provider_jmsjca.spool.references import seal_message
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, **fields: object) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(fields))
+
+
+def test_the_connection_has_the_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(
+        monkeypatch,
+        conn_type="aws",
+        login="key",
+        password="geheim",
+        extra={"region_name": "eu-central-1", "endpoint_url": "http://minio:9000"},
+    )
+    spool = spool_path("s3://store@bucket/jms/spool")
+    assert str(spool) == "s3://bucket/jms/spool"
+    assert store_environment(spool) == {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "geheim",
+        "AWS_REGION": "eu-central-1",
+        "AWS_ENDPOINT_URL": "http://minio:9000",
+    }
+    with pytest.raises(ConfigurationError, match="who reads it has no Airflow connection"):
+        seal_message(spool, JmsMessage.text("x"))
+
+
+def test_other_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(
+        monkeypatch, conn_type="google_cloud_platform", extra={"keyfile_dict": {"type": "service_account"}}
+    )
+    spool = spool_path("gs://store@bucket/spool")
+    assert store_environment(spool) == {"GOOGLE_SERVICE_ACCOUNT_KEY": '{"type": "service_account"}'}
+    connect(monkeypatch, conn_type="wasb", login="account", password="key")
+    spool = spool_path("abfs://store@container/spool")
+    assert str(spool) == "abfs://container@account.dfs.core.windows.net/spool"
+    assert store_environment(spool) == {
+        "AZURE_STORAGE_ACCOUNT_NAME": "account",
+        "AZURE_STORAGE_ACCOUNT_KEY": "key",
+    }
+
+
+def test_without_a_connection_the_environment_has_them() -> None:
+    for text in ("s3://bucket/spool", "gs://bucket/spool", "abfs://c@account.dfs.core.windows.net/spool"):
+        assert str(spool_path(text)) == text
+        assert store_environment(spool_path(text)) == {}
+
+
+def test_what_a_connection_can_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError, match="connection 'nowhere' is not defined in Airflow"):
+        spool_path("s3://nowhere@bucket/spool")
+    connect(monkeypatch, conn_type="aws", extra={"role_arn": "arn:x"})
+    with pytest.raises(
+        ConfigurationError, match="connection 'store': a spool can't use role_arn of its extra"
+    ):
+        spool_path("s3://store@bucket/spool")
+    connect(monkeypatch, conn_type="wasb", password="key")
+    with pytest.raises(ConfigurationError, match="expected the storage account's name as its login"):
+        spool_path("abfs://store@container/spool")
+
+
+@pytest.mark.parametrize("text", ["hdfs://name/x", "s3://", "s3://bucket/a?b", "ftp://x/y"])
+def test_other_schemes_are_refused(text: str) -> None:
+    with pytest.raises(JmsError, match=r"spool_path is .*HDFS are not supported"):
+        spool_path(text)

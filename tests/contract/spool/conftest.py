@@ -1,0 +1,50 @@
+"""Fixtures of the spool's contract suite: every test that asks for `spool` runs on each kind of place."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.spool.files import ObjectPath, Place
+from airflow_provider_jmsjca.spool.rows import Row
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from tests.servers.s3 import BUCKET, S3
+
+ORDERS = Destination.queue("orders")
+OpenBatch = Callable[..., SpoolBatch]
+
+
+@pytest.fixture(params=["posix", "s3"])
+def spool(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """An empty spool."""
+    if request.param == "posix":
+        return tmp_path / "spool"
+    server: S3 = request.getfixturevalue("s3")
+    return ObjectPath.parse(f"s3://{BUCKET}/{uuid.uuid4().hex}/jms spool", server.options())
+
+
+@pytest.fixture
+def open_batch(spool: Place) -> OpenBatch:
+    def open_it(batch_id: str = "d~~r~~t~~-1", activation: str = "a") -> SpoolBatch:
+        return SpoolBatch(spool, batch_id, source=str(ORDERS), activation=activation)
+
+    return open_it
+
+
+def rows(numbers: Iterable[int], size: int = 10) -> list[Row]:
+    return [
+        Row(JmsMessage.text("x" * size, message_id=f"ID:{number}", destination=ORDERS), 1_700_000_000_000_000)
+        for number in numbers
+    ]
+
+
+@pytest.fixture
+def s3_environment(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials in the environment, where no connection says any."""
+    for name, value in s3.options().items():
+        monkeypatch.setenv(name.upper(), value)

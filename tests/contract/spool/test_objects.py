@@ -1,0 +1,92 @@
+"""What only a store of objects can do to the spool."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+
+import pytest
+
+from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
+from airflow_provider_jmsjca.spool.attempts import take_fence
+from airflow_provider_jmsjca.spool.files import ObjectPath, exists, names_in, read_file, seal
+from airflow_provider_jmsjca.spool.manifest import path_for_spark, pattern_for_spark, uri_to_path
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from tests.contract.spool.conftest import rows
+from tests.servers.proxy import TcpProxy
+from tests.servers.s3 import BUCKET, S3
+
+UNREACHABLE_SECONDS = 2.0
+NOBODY = ("127.0.0.1", 9)
+
+
+def place(server: S3, *names: str, endpoint: str | None = None) -> ObjectPath:
+    key = "/".join((BUCKET, uuid.uuid4().hex, *names))
+    return ObjectPath.parse(f"s3://{key}", server.options(endpoint))
+
+
+def open_batch(spool: ObjectPath) -> SpoolBatch:
+    return SpoolBatch(spool, "b1", source="queue://orders", activation="a")
+
+
+def test_a_store_without_conditional_put_is_refused(s3: S3) -> None:
+    # Under another name of the host: each bucket is asked once.
+    spool = place(s3, "unconditional", "spool", endpoint=f"http://localhost:{s3.ports['s3']}")
+    with pytest.raises(ConfigurationError, match=r"spool_path s3://.*no conditional put \(If-None-Match"):
+        open_batch(spool)
+    assert names_in(spool) == [".conditional-put"]
+
+
+def test_a_put_whose_answer_was_lost_is_ours(s3: S3) -> None:
+    folder = place(s3, "answer-lost")
+    assert seal(folder / "a", b"first")
+    assert not seal(folder / "a", b"second")
+    assert read_file(folder / "a") == b"first"
+
+
+def test_an_attempt_whose_answer_was_lost_has_its_own_fence(s3: S3) -> None:
+    folder = place(s3, "answer-lost")
+    assert [take_fence(folder), take_fence(folder)] == [1, 2]
+
+
+def test_a_store_that_is_not_reachable_for_a_while(s3: S3) -> None:
+    with TcpProxy(("127.0.0.1", s3.ports["s3"])) as proxy:
+        spool = place(s3, "spool", endpoint=f"http://127.0.0.1:{proxy.port}")
+        with open_batch(spool) as batch:
+            batch.seal(rows([1]))
+            there, proxy.target = proxy.target, NOBODY
+            proxy.cut()
+            back = threading.Timer(UNREACHABLE_SECONDS, setattr, (proxy, "target", there))
+            back.start()
+            batch.seal(rows([2]))
+            assert batch.complete().rows == 2
+            back.join()
+
+
+def test_credentials_are_in_no_text(s3: S3) -> None:
+    options = {**s3.options(), "aws_secret_access_key": "geheim"}
+    spool = ObjectPath.parse(f"s3://{BUCKET}/x", options)
+    assert "geheim" not in f"{spool} {spool!r} {spool.bucket!r} {spool.bucket.store!r}"
+
+
+def test_a_bucket_that_is_not_there_is_named(s3: S3) -> None:
+    spool = ObjectPath.parse("s3://nowhere/spool", s3.options())
+    with pytest.raises(SpoolError, match=r"s3://nowhere/spool.*there is no such object or bucket"):
+        open_batch(spool)
+    assert not exists(spool / "a")
+
+
+@pytest.mark.parametrize(
+    "uri", ["s3://", "s3:///a", "s3://b/a//c", "s3://b/../c", "s3://b/a?x=1", "hdfs://b/a"]
+)
+def test_what_names_no_object(uri: str) -> None:
+    with pytest.raises(SpoolError, match=r"expected|can't be in it"):
+        uri_to_path(uri)
+
+
+def test_what_spark_calls_it() -> None:
+    assert path_for_spark(uri_to_path("s3://bucket/jms~~spool/b{1}")) == "s3a://bucket/jms~~spool/b{1}"
+    assert pattern_for_spark(uri_to_path("s3://bucket/b{1}")) == r"s3a://bucket/b\{1\}"
+    assert path_for_spark(uri_to_path("abfs://c@account.dfs.core.windows.net/x")) == (
+        "abfss://c@account.dfs.core.windows.net/x"
+    )

@@ -1,0 +1,96 @@
+"""An S3 server: moto's, which keeps everything in its memory.
+
+Requests are served one after the other, so that a conditional put is one step there too. Two names in a key
+make it misbehave: below `unconditional/` it ignores conditions, as some stores do; below `answer-lost/` it
+does what the first put of a key asks, and says that it failed.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tests.servers.ports import HOST
+from tests.servers.server import Server
+
+BUCKET = "jms"
+
+
+class S3(Server):
+    """A server that takes any credentials, with one bucket. What it holds ends with it."""
+
+    name: ClassVar[str] = "s3"
+    port_names: ClassVar[tuple[str, ...]] = ("s3",)
+
+    @property
+    def endpoint(self) -> str:
+        """Where it listens, as a URL."""
+        return f"http://{HOST}:{self.ports['s3']}"
+
+    def options(self, endpoint: str | None = None) -> dict[str, str]:
+        """Return what a client needs, as `ObjectPath.parse` takes it."""
+        return {
+            "aws_endpoint_url": endpoint or self.endpoint,
+            "aws_access_key_id": "any",
+            "aws_secret_access_key": "any",
+            "aws_region": "us-east-1",
+        }
+
+    def _prepare(self) -> None:
+        pass
+
+    def _command(self) -> Sequence[str | Path]:
+        return [sys.executable, "-m", "tests.servers.s3", str(self.ports["s3"])]
+
+    def _working_folder(self) -> Path:
+        return Path(__file__).parent.parent.parent
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection((HOST, self.ports["s3"]), timeout=5):
+                pass
+            request = urllib.request.Request(f"{self.endpoint}/{BUCKET}", method="PUT")  # noqa: S310 - http
+            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - http
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+
+def _one_at_a_time(application: Callable[..., Iterable[bytes]]) -> Callable[..., list[bytes]]:
+    lock = threading.Lock()
+    lost: set[str] = set()
+
+    def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        path = environ["PATH_INFO"]
+        with lock:
+            if "/unconditional/" in path:
+                environ.pop("HTTP_IF_NONE_MATCH", None)
+            if "/answer-lost/" in path and environ["REQUEST_METHOD"] == "PUT" and path not in lost:
+                lost.add(path)
+                list(application(environ, lambda *_: None))
+                start_response("500 Internal Server Error", [])
+                return []
+            return list(application(environ, start_response))
+
+    return serve
+
+
+def main() -> None:
+    """Serve on the port that the command line names."""
+    from moto.moto_server.werkzeug_app import (  # noqa: PLC0415 - slow to import
+        DomainDispatcherApplication,
+        create_backend_app,
+    )
+    from werkzeug.serving import run_simple  # noqa: PLC0415 - slow to import
+
+    application = DomainDispatcherApplication(create_backend_app)
+    run_simple(HOST, int(sys.argv[1]), _one_at_a_time(application), threaded=True)
+
+
+if __name__ == "__main__":
+    main()
