@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
-from airflow_provider_jmsjca.spool.known_ids import count_rows
+from airflow_provider_jmsjca.spool.files import ObjectPath, Place, is_folder, numbered
+from airflow_provider_jmsjca.spool.known_ids import SEGMENT_STEM, count_rows
 from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.rows import table_to_messages
+from airflow_provider_jmsjca.spool.rows import manifest_messages
 from tests.servers.broker import Broker
+from tests.servers.s3 import S3
 
 ROOT = Path(__file__).parents[2]
 _LARGER_THAN_A_FENCE = 5_000
@@ -28,11 +28,12 @@ class CollectorProcess:
         self,
         broker: Broker,
         queue: str,
-        folder: Path,
+        folder: Place,
         *,
         max_messages: int,
         segment_messages: int,
         idle_seconds: float = 5,
+        store: S3 | None = None,
     ) -> None:
         """Start it.
 
@@ -43,8 +44,10 @@ class CollectorProcess:
             max_messages: How many messages make the batch.
             segment_messages: Most messages in a segment.
             idle_seconds: How long nothing may come before the batch ends.
+            store: Where the spool is, if it is in a store of objects.
         """
         self.folder = folder
+        self._store = store
         host, port = broker.address()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.chaos.collector"],
@@ -60,6 +63,7 @@ class CollectorProcess:
                 "password": broker.password,
                 "queue": queue,
                 "spool": str(folder.parent),
+                "options": folder.bucket.options if isinstance(folder, ObjectPath) else {},
                 "batch_id": folder.name,
                 "max_messages": max_messages,
                 "segment_messages": segment_messages,
@@ -77,11 +81,15 @@ class CollectorProcess:
     @property
     def segments(self) -> int:
         """How many segments with messages the batch has; places that a fence or the end took don't count."""
-        return sum(count_rows(path) > 0 for path in self.folder.glob("segment-*.parquet"))
+        if not is_folder(self.folder):
+            return 0
+        return sum(count_rows(path) > 0 for _, path in numbered(self.folder, SEGMENT_STEM))
 
     @property
     def sealing(self) -> bool:
         """Whether a segment is being written; the batch's header and a fence, written alike, are smaller."""
+        if isinstance(self.folder, ObjectPath):
+            return bool(self._store is not None and self._store.in_hand)
         for path in self.folder.glob(".tmp-*"):
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_size > _LARGER_THAN_A_FENCE:
@@ -105,12 +113,10 @@ class CollectorProcess:
         return found
 
 
-def stored_numbers(folders: Iterable[Path]) -> list[int]:
+def stored_numbers(folders: Iterable[Place]) -> list[int]:
     """Return the numbers that the messages of finished batches hold, after checking their digests."""
     found = []
     for folder in folders:
         manifest = Manifest.read(folder / "manifest.json")
-        manifest.verify()
-        for path in manifest.segment_paths():
-            found += [int(str(item.message.body)) for item in table_to_messages(pq.ParquetFile(path).read())]
+        found += [int(str(item.message.body)) for item in manifest_messages(manifest)]
     return found

@@ -13,6 +13,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
+from airflow_provider_jmsjca.spool.files import ObjectPath
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Subscription
 
@@ -32,7 +33,9 @@ def main() -> None:
         idle_time=timedelta(seconds=asked["idle_seconds"]),
         segment_messages=asked["segment_messages"],
     )
-    with SpoolBatch(Path(asked["spool"]), asked["batch_id"], source=str(source), activation="chaos") as batch:
+    spool = asked["spool"]
+    place = ObjectPath.parse(spool, asked["options"]) if asked["options"] else Path(spool)
+    with SpoolBatch(place, asked["batch_id"], source=str(source), activation="chaos") as batch:
         result = collect(partial(open_connection, settings), batch, spec, stop=threading.Event())
     counts = {"rows": result.rows, "duplicates": result.duplicates, "reconnects": result.reconnects}
     sys.stdout.write(json.dumps(counts) + "\n")

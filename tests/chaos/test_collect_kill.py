@@ -2,7 +2,8 @@
 
 Before each kill the queue gets what makes one more segment, and not what the batch lacks: however fast the
 process is, it can't have finished before it is killed. `JMSJCA_CHAOS=full` sends 20,000 messages, otherwise
-3,000.
+3,000, or 1,500 where the spool is in a store of objects. There the store has the segment in hand when the
+process dies, and stores it after that.
 """
 
 from __future__ import annotations
@@ -19,14 +20,20 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.spool.files import ObjectPath, Place, exists
+from airflow_provider_jmsjca.spool.manifest import MANIFEST
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.chaos.collecting import CollectorProcess, stored_numbers
 from tests.chaos.conftest import Report
 from tests.servers.broker import Broker
+from tests.servers.s3 import BUCKET, S3
 
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"
-MESSAGES, SEGMENT, ROUNDS = (20_000, 1_000, 9) if FULL else (3_000, 250, 5)
+SIZES = {
+    "posix": (20_000, 1_000, 9) if FULL else (3_000, 250, 5),
+    "s3": (20_000, 1_000, 9) if FULL else (1_500, 250, 2),
+}
 
 
 def send(broker: Broker, queue: Destination, numbers: Iterable[int]) -> None:
@@ -36,30 +43,38 @@ def send(broker: Broker, queue: Destination, numbers: Iterable[int]) -> None:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", SIZES)
 def test_killed_around_seal_and_acknowledgement_nothing_is_lost_or_stored_twice(
-    activemq: Broker, tmp_path: Path, report: Report
+    kind: str, activemq: Broker, tmp_path: Path, report: Report, request: pytest.FixtureRequest
 ) -> None:
+    messages, segment, most = SIZES[kind]
+    spool: Place = tmp_path
+    store: S3 | None = None
+    if kind == "s3":
+        store = request.getfixturevalue("s3")
+        spool = ObjectPath.parse(f"s3://{BUCKET}/{uuid.uuid4().hex}/slow/spool", store.options())
     queue = f"chaos.{uuid.uuid4().hex[:8]}"
     source = Destination.queue(queue)
 
     # The second batch may meet messages that a kill of the first left sealed but not acknowledged, and the
     # third those of the second: a batch that has its count doesn't ask the broker again.
-    half = MESSAGES // 2
-    unsent = iter(range(MESSAGES))
+    half = messages // 2
+    unsent = iter(range(messages))
     kills = duplicates = 0
-    for batch_id, rounds in (("first", ROUNDS), ("second", ROUNDS // 2), ("third", 0)):
+    for batch_id, rounds in (("first", most), ("second", most // 2), ("third", 0)):
         collect = partial(
             CollectorProcess,
             activemq,
             queue,
-            tmp_path / batch_id,
+            spool / batch_id,
             max_messages=half,
-            segment_messages=SEGMENT,
+            segment_messages=segment,
             idle_seconds=60 if rounds else 5,
+            store=store,
         )
         for number in range(rounds):
             early = number % 2 == 0
-            send(activemq, source, islice(unsent, SEGMENT))
+            send(activemq, source, islice(unsent, segment))
             collector = collect()
             before = collector.segments
             deadline = time.monotonic() + 120
@@ -71,14 +86,19 @@ def test_killed_around_seal_and_acknowledgement_nothing_is_lost_or_stored_twice(
             collector.kill()
             kills += 1
         if rounds:
-            send(activemq, source, islice(unsent, half - rounds * SEGMENT))
+            send(activemq, source, islice(unsent, half - rounds * segment))
         duplicates += collect().result()["duplicates"]
 
-    stored = stored_numbers(tmp_path / name for name in ("first", "second", "third"))
-    assert len(stored) == MESSAGES
-    assert set(stored) == set(range(MESSAGES))
+    # In a store of objects a batch without messages has no manifest.
+    last = ("third",) if exists(spool / "third" / MANIFEST) or kind == "posix" else ()
+    stored = stored_numbers(spool / name for name in ("first", "second", *last))
+    assert len(stored) == messages
+    assert set(stored) == set(range(messages))
     connection = connect(activemq.settings())
     assert list(connection.browse(source)) == []
     connection.close()
     # Not an expectation: how many of the kills hit the gap is luck, and this says it.
-    report(f"collecting task: {MESSAGES} messages, {kills} kills, {duplicates} duplicates dropped at the end")
+    report(
+        f"collecting task, {kind}: {messages} messages, {kills} kills, "
+        f"{duplicates} duplicates dropped at the end"
+    )

@@ -2,14 +2,17 @@
 
 Requests are served one after the other, so that a conditional put is one step there too. Two names in a key
 make it misbehave: below `unconditional/` it ignores conditions, as some stores do; below `answer-lost/` it
-does what the first put of a key asks, and says that it failed.
+does what the first put of a key asks, and says that it failed; below `slow/` it has a segment in hand for a
+while before it stores it, whatever became of the client.
 """
 
 from __future__ import annotations
 
+import io
 import socket
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -19,6 +22,8 @@ from tests.servers.ports import HOST
 from tests.servers.server import Server
 
 BUCKET = "jms"
+_IN_HAND_SECONDS = 0.3
+_ASKED_IN_HAND = "/-/in-hand"
 
 
 class S3(Server):
@@ -31,6 +36,12 @@ class S3(Server):
     def endpoint(self) -> str:
         """Where it listens, as a URL."""
         return f"http://{HOST}:{self.ports['s3']}"
+
+    @property
+    def in_hand(self) -> int:
+        """How many segments it has in hand that aren't stored yet."""
+        with urllib.request.urlopen(f"{self.endpoint}{_ASKED_IN_HAND}", timeout=30) as answer:  # noqa: S310 - http
+            return int(answer.read())
 
     def options(self, endpoint: str | None = None) -> dict[str, str]:
         """Return what a client needs, as `ObjectPath.parse` takes it."""
@@ -64,9 +75,18 @@ class S3(Server):
 def _one_at_a_time(application: Callable[..., Iterable[bytes]]) -> Callable[..., list[bytes]]:
     lock = threading.Lock()
     lost: set[str] = set()
+    in_hand: list[str] = []
 
     def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
         path = environ["PATH_INFO"]
+        if path == _ASKED_IN_HAND:
+            start_response("200 OK", [])
+            return [str(len(in_hand)).encode()]
+        if "/slow/" in path and "/segment-" in path and environ["REQUEST_METHOD"] == "PUT":
+            environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+            in_hand.append(path)
+            time.sleep(_IN_HAND_SECONDS)
+            in_hand.remove(path)
         with lock:
             if "/unconditional/" in path:
                 environ.pop("HTTP_IF_NONE_MATCH", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 
@@ -16,7 +17,7 @@ from tests.contract.spool.conftest import rows
 from tests.servers.proxy import TcpProxy
 from tests.servers.s3 import BUCKET, S3
 
-UNREACHABLE_SECONDS = 2.0
+UNREACHABLE_SECONDS = 30.0 if os.environ.get("JMSJCA_CHAOS") == "full" else 2.0
 NOBODY = ("127.0.0.1", 9)
 
 
