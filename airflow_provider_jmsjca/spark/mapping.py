@@ -38,6 +38,8 @@ _WRITTEN: Final = {"date": _DATE, "timestamp": _DATE + _TIME + _ZONE, "timestamp
 _BASE64: Final = "[A-Za-z0-9+/]*+={0,2}"
 _END: Final = "(?s:(?!.))"  # `$` would also match before a last line feed
 _OBJECT: Final = "^[ \t\r\n]*+[{]"
+_OPENS: Final = "^[ \t\r\n]*+[\\[{]"
+_BLANK: Final = f"^[ \t\r\n]*+{_END}"
 _BITS: Final = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 _FLOATS: Final = ("float", "double")
 _SIMPLE: Final = frozenset({"string", "boolean", "binary", "variant", *_BITS, *_FLOATS, *_WRITTEN})
@@ -48,7 +50,22 @@ _LIMITS: Final = {
     "maxNestingDepth": "more than 999 levels of objects and arrays",
 }
 _LONG: Final = "a string of more than 20,000,000 characters"
-_NOT_ONE: Final = "the body is not JSON, not just one value, or has a name twice"
+_EMPTY: Final = "the body is empty"
+_TWICE: Final = "the body has an object with a name twice"
+_HALF: Final = "the body has an escape such as \\ud800, which is half a character"
+_MORE: Final = "the body has more than one JSON value"
+_CUT: Final = (
+    "the body is not JSON: it begins with { or [ and ends with neither } nor ], so it may be cut off"
+)
+_NOT_JSON: Final = "the body is not JSON"
+# Halves of a character without the other half, as JSON escapes them.
+_HALVES: Final = (
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
+_CONTROL: Final = r"\p{Cntrl}"
+# Of a value that doesn't fit a reason shows so many characters.
+_SHOWN: Final = 40
+_NO_FAULT: Final = "CAST(NULL AS STRUCT<reason: STRING, value: VARIANT>)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -475,51 +492,95 @@ def _ordinary_value(kind: DataType, found: str, probe: str | None = None) -> str
 def _complaint(fields: StructType) -> str:
     """Say what is wrong with a message, or NULL."""
     body, kinds = f"{_BODY}.", ", ".join(f"'{kind}'" for kind in _JSON_KINDS)
-    fault = _fault(fields, f"try_variant_get({body}whole, '$[0]', 'variant')", "''")
+    whole = f"try_variant_get({body}whole, '$[0]', 'variant')"
+    fault = f"_jms_fault -> concat(_jms_fault.reason, {_found('_jms_fault.value')})"
     return f"""CASE
         WHEN {_UNDECODABLE} IS NOT NULL THEN {_undecodable_reason()}
         WHEN body_type NOT IN ({kinds}) THEN concat('expected a JSON body, found kind ', body_type)
-        WHEN {body}text IS NULL THEN 'expected a JSON body, found none'
+        WHEN {body}text IS NULL OR {body}text RLIKE {_quoted(_BLANK)} THEN {_quoted(_EMPTY)}
         WHEN NOT is_valid_utf8({body}text) THEN 'expected a JSON body, found bytes that are not UTF-8'
         WHEN {body}whole IS NULL THEN {_why_unreadable()}
-        WHEN NOT ({_is_one()}) THEN {_quoted(_NOT_ONE)}
-        WHEN try_variant_get({body}whole, '$[0]', 'variant') IS NULL THEN {_quoted(_NOT_ONE)}
-        WHEN NOT ({_is_object()}) THEN 'expected a JSON object, found another value'
-        ELSE coalesce({fault}, CASE WHEN {body}parsed.{_UNPARSED} IS NOT NULL
-            THEN {_quoted(f"the body doesn't fit {type_name(fields)}")} END)
+        WHEN NOT ({_is_one()}) OR {whole} IS NULL THEN {_quoted(_MORE)}
+        WHEN NOT ({_is_object()}) THEN get(transform(array({whole}),
+            _jms_other -> concat('expected a JSON object', {_found("_jms_other")})), 0)
+        ELSE coalesce(
+            get(transform(array({_fault(fields, whole, "''")}), {fault}), 0),
+            CASE WHEN {body}parsed.{_UNPARSED} IS NOT NULL
+                THEN {_quoted(f"the body doesn't fit {type_name(fields)}")} END)
         END"""
 
 
-def _why_unreadable() -> str:
-    """Say whether it is a limit of the reader that keeps a body from being read."""
+def _found(value: str) -> str:
+    """Show what a VARIANT is, in a few characters at most; empty text for NULL."""
+    text = _from_variant(value, "STRING")
+    # 1.0 is shown as 1.
+    pointed = (
+        f"CASE WHEN {_kind(value)} LIKE 'DECIMAL%' AND try_cast({text} AS BIGINT) IS NOT NULL "
+        f"AND {text} NOT LIKE '%.%' THEN ' with a decimal point' ELSE '' END"
+    )
+    return f"""CASE {_kind(value)}
+        WHEN 'STRING' THEN concat(', found the string "', {_shown(text, _SHOWN)}, '"')
+        WHEN 'BOOLEAN' THEN concat(', found ', {text})
+        WHEN 'VOID' THEN ', found null'
+        WHEN 'DOUBLE' THEN CASE WHEN {text} LIKE '%Infinity' THEN ', found a number beyond DOUBLE'
+            ELSE concat(', found the number ', {text}) END
+        ELSE CASE
+            WHEN {value} IS NULL THEN ''
+            WHEN {_kind(value)} LIKE 'OBJECT<%' THEN ', found an object'
+            WHEN {_kind(value)} LIKE 'ARRAY<%' THEN ', found an array'
+            ELSE concat(', found the number ', {_shown(text, _SHOWN)}, {pointed}) END
+        END"""
 
-    def reads(*lifted: str, as_fields: str = "") -> str:
-        options = ["'columnNameOfCorruptRecord'", f"'{_UNPARSED}'"]
-        for option in lifted:
-            options += [f"'{option}'", "'1000000000'"]
-        inside = f"concat('{{\"_\":', {_BODY}.text, '}}')"
+
+def _shown(text: str, most: int) -> str:
+    """Show the beginning of a text, in one line."""
+    beginning = f"regexp_replace(left({text}, {most}), {_quoted(_CONTROL)}, ' ')"
+    return f"concat({beginning}, CASE WHEN length({text}) > {most} THEN '…' ELSE '' END)"
+
+
+def _why_unreadable() -> str:
+    """Say why a body isn't one JSON value: the body itself, or a limit of the reader."""
+    text, options = f"{_BODY}.text", [f"'columnNameOfCorruptRecord', '{_UNPARSED}'"]
+
+    def reads(*lifted: str, inside: str, as_fields: str = "") -> str:
+        given = ", ".join([*options, *(f"'{option}', '1000000000'" for option in lifted)])
         return (
-            f"from_json({inside}, 'STRUCT<{as_fields}{_UNPARSED}: STRING>', map({', '.join(options)}))"
-            f".{_UNPARSED} IS NULL"
+            f"from_json({inside}, 'STRUCT<{as_fields}{_UNPARSED}: STRING>', map({given})).{_UNPARSED} IS NULL"
         )
 
+    named = f"concat('{{\"_\":', {text}, '}}')"
+    # What is one value stands behind a name, and in an array; what goes on after a value doesn't do both.
+    both = f"{reads(inside=named)} AND {reads(inside=_listed(text))}"
     # The length of a string is looked at only where the string is copied.
-    long = f"octet_length({_BODY}.text) > 20000000 AND NOT ({reads(as_fields='_: STRING, ')})"
-    cases = [
-        (f"{reads()} AND {long}", _LONG),
-        (reads(), None),
-        *((reads(option), limit) for option, limit in _LIMITS.items()),
-        (reads(*_LIMITS), " and ".join(_LIMITS.values())),
+    long = f"octet_length({text}) > 20000000 AND NOT ({reads(inside=named, as_fields='_: STRING, ')})"
+    limits = [
+        *((reads(option, inside=named), limit) for option, limit in _LIMITS.items()),
+        (reads(*_LIMITS, inside=named), " and ".join(_LIMITS.values())),
     ]
-    whens = []
-    for case, limit in cases:
-        reason = _NOT_ONE if limit is None else f"the body has {limit}: Spark cannot read it"
-        whens.append(f"WHEN {case} THEN {_quoted(reason)}")
-    return f"CASE {' '.join(whens)} ELSE {_quoted(_NOT_ONE)} END"
+
+    def beyond(limit: str) -> str:
+        return _quoted(f"the body has {limit}: Spark cannot read it")
+
+    opens = f"{text} RLIKE {_quoted(_OPENS)}"
+    cases = [
+        (f"{reads(inside=named)} AND {long}", beyond(_LONG)),
+        (f"{both} AND {text} RLIKE {_quoted(_HALVES)}", _quoted(_HALF)),
+        (both, _quoted(_TWICE)),
+        *((f"NOT ({reads(inside=named)}) AND {case}", beyond(limit)) for case, limit in limits),
+        # On its own only the first value of a text is read.
+        (f"{_is_object()} AND {reads(inside=text)}", _quoted(_MORE)),
+        (f"{opens} AND right(rtrim(' \t\r\n', {text}), 1) NOT IN ('}}', ']')", _quoted(_CUT)),
+    ]
+    begins = f"concat({_quoted(_NOT_JSON)}, ', it begins with \"', {_shown(text, _SHOWN)}, '\"')"
+    return f"CASE {' '.join(f'WHEN {case} THEN {reason}' for case, reason in cases)} ELSE {begins} END"
+
+
+def _listed(text: str) -> str:
+    return f"concat('{{\"_\":[', {text}, ']}}')"
 
 
 def _fault(kind: DataType, value: str, path: str) -> str:
-    """Say what is wrong with a value, by its path, or NULL.
+    """Say what is wrong with a value: a struct of the reason, by its path, and of the misfit; or NULL.
 
     Args:
         kind: The type it should have.
@@ -528,7 +589,8 @@ def _fault(kind: DataType, value: str, path: str) -> str:
     """
     from pyspark.sql.types import ArrayType, MapType, StructType  # noqa: PLC0415 - only jobs have pyspark
 
-    misfit = f"concat('field \\'', {path}, '\\': the value is no ', {_quoted(type_name(kind))})"
+    why = f"concat('field \\'', {path}, '\\': the value is no ', {_quoted(type_name(kind))})"
+    misfit = f"named_struct('reason', {why}, 'value', {value})"
     each = _variable(value)
     match kind:
         case StructType():
@@ -545,8 +607,8 @@ def _fault(kind: DataType, value: str, path: str) -> str:
                     missing.append(f"CASE WHEN {_absent(member)} THEN concat('\\'', {place}, '\\'') END")
             if missing:
                 all_missing = f"concat_ws(', ', {', '.join(missing)})"
-                faults.append(f"concat('required but missing: ', nullif({all_missing}, ''))")
-            first = f"coalesce({', '.join([*faults, 'CAST(NULL AS STRING)'])})"
+                faults.append(f"CASE WHEN {all_missing} <> '' THEN {_missing(all_missing)} END")
+            first = f"coalesce({', '.join([*faults, _NO_FAULT])})"
             found = _from_variant(value, f"STRUCT<{inner}>")
             within = f"get(transform(array({found}), {each} -> {first}), 0)"
             return f"CASE WHEN {_kind(value)} NOT LIKE 'OBJECT<%' THEN {misfit} ELSE {within} END"
@@ -566,8 +628,13 @@ def _fault(kind: DataType, value: str, path: str) -> str:
 
 
 def _item_fault(kind: DataType, value: str, place: str, *, nullable: bool) -> str:
-    missing = "CAST(NULL AS STRING)" if nullable else f"concat('required but missing: \\'', {place}, '\\'')"
+    missing = _NO_FAULT if nullable else _missing(f"concat('\\'', {place}, '\\'')")
     return f"CASE WHEN {_absent(value)} THEN {missing} ELSE {_fault(kind, value, place)} END"
+
+
+def _missing(names: str) -> str:
+    reason = f"concat('required but missing: ', {names})"
+    return f"named_struct('reason', {reason}, 'value', CAST(NULL AS VARIANT))"
 
 
 def _fits(kind: DataType, value: str) -> str:

@@ -24,32 +24,48 @@ GOOD = [
     (JmsMessage.bytes('{"a":5,"b":"ü"}'.encode()), (5, "ü")),
     (JmsMessage.map({"a": 6, "b": "map"}), (6, "map")),
 ]
-NOT_ONE = "the body is not JSON, not just one value, or has a name twice"
-NO_OBJECT = "expected a JSON object, found another value"
+EMPTY = "the body is empty"
+MORE = "the body has more than one JSON value"
 BAD = [
-    (JmsMessage.text("not json"), NOT_ONE),
-    (JmsMessage.text(""), NOT_ONE),
-    (JmsMessage.text('{"a":1,"b":'), NOT_ONE),
-    (JmsMessage.text('{"a":1} xyz'), NOT_ONE),
-    (JmsMessage.text('{"a":1}\n{"a":2}'), NOT_ONE),
-    (JmsMessage.text('{"a":1},{"a":2}'), NOT_ONE),
-    (JmsMessage.text('{"a":1,"a":2}'), NOT_ONE),
+    (JmsMessage.text("not json"), 'the body is not JSON, it begins with "not json"'),
+    (
+        JmsMessage.text(f"<order>\n{'x' * 100}</order>"),
+        f'the body is not JSON, it begins with "<order> {"x" * 32}…"',
+    ),
+    (JmsMessage.text(""), EMPTY),
+    (JmsMessage.text(" \n"), EMPTY),
+    (
+        JmsMessage.text('{"a":1,"b":'),
+        "the body is not JSON: it begins with { or [ and ends with neither } nor ], so it may be cut off",
+    ),
+    (JmsMessage.text('{"a":1} xyz'), MORE),
+    (JmsMessage.text('{"a":1}\n{"a":2}'), MORE),
+    (JmsMessage.text('{"a":1},{"a":2}'), MORE),
+    (JmsMessage.text('{"a":1},"b":2'), MORE),
+    (JmsMessage.text('{"a":{"b":1}'), 'the body is not JSON, it begins with "{"a":{"b":1}"'),
+    (JmsMessage.text('{"a":1,"a":2}'), "the body has an object with a name twice"),
     (JmsMessage.bytes(b'{"a":1,"b":"\xff"}'), "expected a JSON body, found bytes that are not UTF-8"),
-    (JmsMessage.text('{"a":1,"b":"\\ud800"}'), NOT_ONE),
-    (JmsMessage.text('[{"a":1}]'), NO_OBJECT),
-    (JmsMessage.text("5"), NO_OBJECT),
-    (JmsMessage.text("null"), NO_OBJECT),
+    (
+        JmsMessage.text('{"a":1,"b":"\\ud800"}'),
+        "the body has an escape such as \\ud800, which is half a character",
+    ),
+    (JmsMessage.text('[{"a":1}]'), "expected a JSON object, found an array"),
+    (JmsMessage.text("5"), "expected a JSON object, found the number 5"),
+    (JmsMessage.text("null"), "expected a JSON object, found null"),
     (JmsMessage.text('{"b":"y"}'), "required but missing: 'a'"),
     (JmsMessage.text('{"a":null}'), "required but missing: 'a'"),
     (JmsMessage.text('{"A":1}'), "required but missing: 'a'"),
-    (JmsMessage.text('{"a":"q"}'), "field 'a': the value is no INT"),
-    (JmsMessage.text('{"a":1.5}'), "field 'a': the value is no INT"),
-    (JmsMessage.text('{"a":99999999999}'), "field 'a': the value is no INT"),
-    (JmsMessage.text('{"a":true}'), "field 'a': the value is no INT"),
-    (JmsMessage.text('{"a":1,"t":"hello"}'), "field 't': the value is no TIMESTAMP"),
+    (JmsMessage.text('{"a":"q"}'), "field 'a': the value is no INT, found the string \"q\""),
+    (JmsMessage.text('{"a":1.5}'), "field 'a': the value is no INT, found the number 1.5"),
+    (JmsMessage.text('{"a":99999999999}'), "field 'a': the value is no INT, found the number 99999999999"),
+    (JmsMessage.text('{"a":true}'), "field 'a': the value is no INT, found true"),
+    (
+        JmsMessage.text('{"a":1,"t":"hello"}'),
+        "field 't': the value is no TIMESTAMP, found the string \"hello\"",
+    ),
     (
         JmsMessage.text('{"a":1,"s":{"x":"q"}}'),
-        "field 's.x': the value is no INT",
+        "field 's.x': the value is no INT, found the string \"q\"",
     ),
     (JmsMessage.stream([1]), "expected a JSON body, found kind stream"),
     (JmsMessage.object(b'{"a":1}'), "expected a JSON body, found kind object"),
@@ -199,9 +215,23 @@ def test_every_json_value_as_every_type(spark: SparkSession, make_batch: MakeBat
     rejects = {asked[row.position]: row.exception_message for row in mapped.rejects.collect()}
     assert rejects.keys() == {(kind, value) for kind, value in asked if value not in FITTING[kind]}
     last = names["STRUCT<x: INT NOT NULL>"]
+    numbers = (
+        "0 -1 1.5 100.0 127 128 200 -129 32768 2147483648 9223372036854775807 9223372036854775808 "
+        "0.1000000000000000000001 123.45 1234.5 1.0E39 1577836800 1577836800.5"
+    )
+    found_there = {
+        "true",
+        "false",
+        "an array",
+        "a number beyond DOUBLE",
+        *(f"the number {number}" for number in numbers.split()),
+        "the number 1 with a decimal point",
+        *(f'the string "{text}"'.replace("\n", " ") for text in STRINGS.values()),
+    }
     assert {why for (kind, _), why in rejects.items() if kind == "STRUCT<x: INT NOT NULL>"} == {
-        f"field '{last}': the value is no STRUCT<x: INT NOT NULL>",
-        f"field '{last}.x': the value is no INT",
+        *(f"field '{last}': the value is no STRUCT<x: INT NOT NULL>, found {what}" for what in found_there),
+        f"field '{last}.x': the value is no INT, found the number 1.5",
+        f"field '{last}.x': the value is no INT, found the string \"1\"",
         f"required but missing: '{last}.x'",
     }
 
@@ -238,9 +268,9 @@ def test_a_misfit_is_named_by_its_path(spark: SparkSession, make_batch: MakeBatc
     messages = Batch(manifest, take_fence(manifest.folder)).messages(spark)
     mapped = map_json(messages, "items ARRAY<STRUCT<price: DECIMAL(3,1) NOT NULL, note: STRING>>")
     assert {row.position: row.exception_message for row in mapped.rejects.collect()} == {
-        0: "field 'items[2].price': the value is no DECIMAL(3,1)",
+        0: "field 'items[2].price': the value is no DECIMAL(3,1), found the number 2.55",
         1: "required but missing: 'items[1].price'",
-        3: "field 'items[0].note': the value is no STRING",
+        3: "field 'items[0].note': the value is no STRING, found the number 5",
     }
     assert [row.position for row in mapped.rows.collect()] == [2]
 

@@ -65,7 +65,7 @@ def test_a_batch_goes_into_a_table_once_and_its_bad_messages_come_back(
     assert (done.rows, done.stored, done.rejected) == (53, {str(table): 51}, 2)
     assert [(item.message.message_id, item.exception_message) for item in rejected_messages(manifest)] == [
         ("ID:51", "required but missing: 'dep_delay'"),
-        ("ID:52", "field 'dep_delay': the value is no DOUBLE"),
+        ("ID:52", "field 'dep_delay': the value is no DOUBLE, found the string \"late\""),
     ]
 
     # As if the driver had died just before it reported.

@@ -101,7 +101,7 @@ def test_columns_of_the_message_stand_beside_its_fields(spark: SparkSession, mak
     assert rows == {0: (1, "ID:0", 1_600_000_000, 5)}
     assert rejects == {
         1: "column 'n': the expression failed: CAST(properties['n'] AS INT) AS n",
-        2: "field 'a': the value is no INT",
+        2: "field 'a': the value is no INT, found the string \"y\"",
     }
 
 
