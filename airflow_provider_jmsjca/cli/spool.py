@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from airflow_provider_jmsjca.cli.commands import MARKED_UP, one_line_errors
 from airflow_provider_jmsjca.hooks.spool import spool_path
+from airflow_provider_jmsjca.spark.rejects import reject_reasons
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import exists
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
@@ -29,7 +30,7 @@ def list_command(args: argparse.Namespace) -> None:
 
 @one_line_errors
 def show_command(args: argparse.Namespace) -> None:
-    """Print all that is known of one batch, the tables it was stored in included."""
+    """Print all that is known of one batch, the tables it was stored in and reasons of rejects included."""
     [batch] = batches(spool_path(args.spool_path), [args.batch])
     key = TaskKey.parse(batch.batch_id)
     said = {
@@ -44,7 +45,10 @@ def show_command(args: argparse.Namespace) -> None:
         "fault": verify(batch) or "",
     }
     if exists(batch.folder / MANIFEST):
-        parts = lineage(Manifest.read(batch.folder / MANIFEST))
+        manifest = Manifest.read(batch.folder / MANIFEST)
+        reasons = reject_reasons(manifest) if batch.rejected else {}
+        said |= {f"rejected, {reason}": str(count) for reason, count in reasons.items()}
+        parts = lineage(manifest)
         said |= {f"part, rows {rows}": became for rows, became in parts}
     _print(args, ({"name": name, "value": value} for name, value in said.items()))
 

@@ -29,6 +29,7 @@ from airflow_provider_jmsjca.hooks.spool import store_environment
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.rejected_messages import send_dead_letters, target_of
+from airflow_provider_jmsjca.spark.rejects import reject_reasons
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
 from airflow_provider_jmsjca.spool.splits import DataFailure, parts
@@ -81,8 +82,9 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
     For lineage the tables are outputs of the task, and so is the dead-letter destination if it got any.
 
     Returns:
-        What `JmsCollectOperator` returns, and `stored` (rows by table), `rejected`, `dead_lettered`, `splits`
-        (how often the batch was split).
+        What `JmsCollectOperator` returns, and `stored` (rows by table), `rejected`, `reasons` (how many were
+        rejected for each of the ten most frequent reasons), `dead_lettered`, `splits` (how often the batch
+        was split).
     """
 
     destination_fields: ClassVar[Sequence[str]] = ("destination", "dead_letter_destination")
@@ -145,7 +147,13 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             collected = self.collected(context)
             report = self._report = collected.report()
             self._properties = self._spark_properties(context)
-            own: dict[str, Any] = {"stored": {}, "rejected": 0, "dead_lettered": 0, "splits": 0}
+            own: dict[str, Any] = {
+                "stored": {},
+                "rejected": 0,
+                "reasons": {},
+                "dead_lettered": 0,
+                "splits": 0,
+            }
             if collected.result.manifest is not None:
                 own = self._store(hook_class, Manifest.read(collected.folder / MANIFEST), target)
             for manifest, said in zip(collected.adopted, report["adopted"], strict=True):
@@ -171,11 +179,14 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         done = Done.read(manifest.folder) or self._submit(hook_class, manifest)
         for table in done.stored:
             note_table(JmsHook(self.jms_conn_id), table)
+        reasons = reject_reasons(manifest) if done.rejected else {}
+        self.log.info("%s", _summary(done, reasons))
         sent = self._send_dead_letters(manifest, target) if done.rejected else 0
         splits = len(parts(manifest.folder)) // 2
         return {
             "stored": done.stored,
             "rejected": done.rejected,
+            "reasons": reasons,
             "dead_lettered": sent,
             "splits": splits,
         }
@@ -303,6 +314,14 @@ def _path_style(manifest: Manifest) -> dict[str, str]:
     if "AWS_ENDPOINT_URL" in {**os.environ, **store_environment(manifest.folder)}:
         return {"spark.hadoop.fs.s3a.path.style.access": "true"}
     return {}
+
+
+def _summary(done: Done, reasons: Mapping[str, int]) -> str:
+    """Say in one line what became of a batch."""
+    stored = ", ".join(f"{rows:,} in {table}" for table, rows in done.stored.items()) or "nothing"
+    why = "; ".join(f"{count:,}x {reason}" for reason, count in reasons.items())
+    rejected = f"rejected {done.rejected:,}{f': {why}' if why else ''}"
+    return f"Batch {done.batch_id}: stored {stored}; {rejected}"
 
 
 def _explain(failure: AirflowException, manifest: Manifest) -> None:

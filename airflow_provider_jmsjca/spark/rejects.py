@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -26,6 +27,7 @@ from airflow_provider_jmsjca.spool.files import (
     Entry,
     Place,
     digest_of,
+    exists,
     give_name,
     make_folder,
     open_file,
@@ -46,6 +48,14 @@ _ASIDE: Final = "_rejects-"
 _FOLDER_COLUMN: Final = "_jms_segment"
 _FOREIGN: Final = -1
 _NO_REASON: Final = "no reason given"
+# What differs from message to message in the reasons of `mapping`: the value, its place in a list or map.
+_PARTICULAR: Final = (
+    (re.compile(r'(, (?:found the string|it begins with)) ".*\Z', re.DOTALL), r'\1 "…"'),
+    (re.compile(r"(, found the number) .*\Z", re.DOTALL), r"\1 …"),
+    (re.compile(r"\[(?:[0-9]+|'[^']*')\]"), "[…]"),
+)
+_MOST_REASONS: Final = 1_000
+OTHER_REASONS: Final = "other reasons"
 _REJECT_FIELDS = {"segment": int, "position": int, "exception_class": str, "exception_message": str}
 
 
@@ -212,6 +222,36 @@ def rejected_messages(manifest: Manifest) -> Iterator[RejectedMessage]:
                 if reject.segment == number:
                     wanted.setdefault(reject.position, reject)
         yield from _messages(manifest, number, wanted)
+
+
+def reject_reasons(manifest: Manifest, *, most: int = 10) -> dict[str, int]:
+    """Return how many messages a finished batch turned away for each reason, the most frequent first.
+
+    Values of messages are left out of the reasons of `mapping`, so that those of one kind count together.
+
+    Args:
+        manifest: Of the batch.
+        most: How many reasons; the rest counts as `OTHER_REASONS`. A batch that was pruned has none.
+
+    Raises:
+        SpoolError: A file can't be read.
+    """
+    done, found = Done.read(manifest.folder), Counter[str]()
+    for file in () if done is None else done.rejects:
+        if not exists(manifest.folder / file.file):
+            continue
+        for reject in _read(manifest.folder, file):
+            reason = _general(reject.exception_message)
+            found[reason if reason in found or len(found) < _MOST_REASONS else OTHER_REASONS] += 1
+    named = [each for each in found.most_common() if each[0] != OTHER_REASONS]
+    rest = found[OTHER_REASONS] + sum(count for _, count in named[most:])
+    return dict(named[:most]) | ({OTHER_REASONS: rest} if rest else {})
+
+
+def _general(reason: str) -> str:
+    for pattern, shown in _PARTICULAR:
+        reason = pattern.sub(shown, reason)
+    return " ".join(reason.split())
 
 
 def _verified(folder: Place, file: RejectsFile) -> set[int]:

@@ -5,6 +5,7 @@ Without `--schema` the table has the columns of the message schema. With it (`"c
 DOUBLE"`) each body is read as a JSON object with these fields, and messages that don't fit are turned away.
 `--schema-file` names a file that has the fields, in these words or as Spark's JSON form of a schema. `--keep`
 adds columns of the message: `--keep message_id "properties['region'] AS region"`.
+Spark says no more than warnings, unless `spark.log.level` says otherwise.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument("--keep", nargs="*", default=[], help="columns of the message to keep")
         parser.add_argument("--partition-by", nargs="*", default=[], help="columns to partition by")
         asked = parser.parse_args(batch.arguments)
-        conf = SparkConf().setAppName(f"jms {batch.batch_id}")
+        conf = SparkConf().setAppName(f"jms {batch.batch_id}").setIfMissing("spark.log.level", "WARN")
         if asked.format == "delta":
             for name, value in delta.SESSION.items():
                 conf.setIfMissing(name, value)

@@ -364,9 +364,15 @@ ORDERS = [json.dumps({"id": number, "amount": number * 1.5}) for number in range
 
 
 def test_collect_submit_and_dead_letter(
-    server: Broker, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Broker,
+    publish: Publish,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """J162: the whole batch path with a real spark-submit; bad messages leave with their reason."""
+    monkeypatch.setattr(JmsToSparkSubmitOperator, "log", logging.getLogger("load"))
+    caplog.set_level(logging.INFO)
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_TEST", json.dumps({"conn_type": "spark", "host": "local[1]"}))
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
@@ -390,6 +396,13 @@ def test_collect_submit_and_dead_letter(
     report = outcome.value
     assert (report["rows"], report["rejected"], report["dead_lettered"]) == (42, 2, 2)
     assert report["stored"] == {str(table): 40}
+    reasons = {"required but missing: 'id'": 1, 'the body is not JSON, it begins with "…"': 1}
+    assert report["reasons"] == reasons
+    (said,) = [line for line in caplog.messages if ": stored " in line]
+    assert said.startswith(f"Batch {report['batch_id']}: stored 40 in {table}; rejected 2: 1x ")
+    assert all(f"1x {reason}" in said for reason in reasons)
+    # Of Spark's own information only what it says before the job's settings hold.
+    assert sum(" INFO " in line for line in caplog.messages) < 10
     assert server.depth("orders") == 0
     letters = [original_of(message) for message in server.messages("orders.dlq")]
     assert [letter is not None and letter.message.body for letter in letters] == [

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_jmsjca.errors import SpoolError
-from airflow_provider_jmsjca.spark.rejects import Reject, rejected_messages
+from airflow_provider_jmsjca.spark.rejects import OTHER_REASONS, Reject, reject_reasons, rejected_messages
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from tests.unit.spark.conftest import write_rejects
@@ -40,6 +40,32 @@ def test_rejects_become_messages_again_in_the_order_received(finished: Manifest)
         ("ID:2", "body 2", "x.Y", "bad"),
         ("ID:4", "body 4", "x.Y", "late"),
     ]
+
+
+def test_reasons_of_one_kind_count_together(finished: Manifest) -> None:
+    why = [
+        *["required but missing: 'items[3].price'", "required but missing: 'items[0].price'"],
+        *["required but missing: 'by['é'].price'"],
+        *[f"field 'a': the value is no DECIMAL(3,1), found the number {number}" for number in (2.55, 7.25)],
+        *[f"field 'a': the value is no INT, found the string \"{text}\"" for text in ('x"', "y, found")],
+        *[f'the body is not JSON, it begins with "{text}"' for text in ("<a>", "b\nc")],
+        *["the amount is -3"] * 4,
+    ]
+    files = [write_rejects(finished.folder, 1, n, [reject(0, n, text)]) for n, text in enumerate(why)]
+    finish(finished.folder, *files)
+    found = reject_reasons(finished)
+    assert list(found) == [
+        "the amount is -3",
+        "required but missing: 'items[…].price'",
+        "field 'a': the value is no DECIMAL(3,1), found the number …",
+        "field 'a': the value is no INT, found the string \"…\"",
+        'the body is not JSON, it begins with "…"',
+        "required but missing: 'by[…].price'",
+    ]
+    assert list(found.values()) == [4, 2, 2, 2, 2, 1]
+    assert reject_reasons(finished, most=2) == {**dict(list(found.items())[:2]), OTHER_REASONS: 7}
+    (finished.folder / files[0].file).unlink()
+    assert reject_reasons(finished)["required but missing: 'items[…].price'"] == 1
 
 
 def test_rejects_of_an_attempt_that_did_not_finish_do_not_count(finished: Manifest) -> None:
