@@ -2,7 +2,7 @@
 
 The names of `__all__` are the public surface. Each is imported when it is asked for, so that
 `import airflow_provider_jmsjca` brings in neither Airflow nor PySpark nor a broker's client. `Batch` needs
-PySpark, and Airflow's classes need Airflow; everything else works without both.
+PySpark, `open_store` SQLAlchemy, and Airflow's classes need Airflow; everything else works without them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.decorators.sensor import jms_sensor_task
     from airflow_provider_jmsjca.engine.activations.activation import Activation
     from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+    from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+    from airflow_provider_jmsjca.engine.session.session import JmsSession
     from airflow_provider_jmsjca.errors import (
         AuthenticationError,
         BatchInUseError,
@@ -47,6 +49,18 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
     from airflow_provider_jmsjca.sensors.jms import JmsSensor
     from airflow_provider_jmsjca.spark.job import Batch
+    from airflow_provider_jmsjca.store.sql.store import open_store
+    from airflow_provider_jmsjca.transports import connect
+    from airflow_provider_jmsjca.transports.base import (
+        ConnectionSettings,
+        Outgoing,
+        Subscription,
+        TlsSettings,
+    )
+    from airflow_provider_jmsjca.transports.capabilities import Capabilities
+    from airflow_provider_jmsjca.transports.stomp.dialects import register
+    from airflow_provider_jmsjca.transports.stomp.dialects.generic import GenericDialect
+    from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery, UnitKind
     from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 
 __version__ = "0.1.0"
@@ -61,6 +75,8 @@ _MODULES: Final = {
     "decorators.sensor": ("jms_sensor_task",),
     "engine.activations.activation": ("Activation",),
     "engine.delivering.delivery": ("Delivery",),
+    "engine.session.connection": ("JmsConnection",),
+    "engine.session.session": ("JmsSession",),
     "errors": (
         "AuthenticationError",
         "BatchInUseError",
@@ -88,6 +104,13 @@ _MODULES: Final = {
     "operators.spark": ("JmsToSparkSubmitOperator",),
     "sensors.jms": ("JmsSensor",),
     "spark.job": ("Batch",),
+    "store.sql.store": ("open_store",),
+    "transports": ("connect",),
+    "transports.base": ("ConnectionSettings", "Outgoing", "Subscription", "TlsSettings"),
+    "transports.capabilities": ("Capabilities",),
+    "transports.stomp.dialects": ("register",),
+    "transports.stomp.dialects.generic": ("GenericDialect",),
+    "transports.stomp.dialects.settlement": ("Recovery", "UnitKind"),
     "triggers.activation": ("JmsActivationTrigger",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
@@ -99,17 +122,21 @@ __all__ = [
     "AuthenticationError",
     "Batch",
     "BatchInUseError",
+    "Capabilities",
     "CapabilityError",
     "ClientIdInUseError",
     "ConfigurationError",
     "ConnectionLostError",
+    "ConnectionSettings",
     "Delivery",
     "Destination",
     "FencedError",
+    "GenericDialect",
     "InDoubtError",
     "JmsAcknowledgeOperator",
     "JmsActivationTrigger",
     "JmsCollectOperator",
+    "JmsConnection",
     "JmsError",
     "JmsHook",
     "JmsListenOperator",
@@ -117,17 +144,26 @@ __all__ = [
     "JmsNotifier",
     "JmsPublishOperator",
     "JmsSensor",
+    "JmsSession",
     "JmsToSparkSubmitOperator",
+    "Outgoing",
     "PermanentBrokerError",
     "PoisonMessageError",
+    "Recovery",
     "RedeliveryHandling",
     "Selector",
     "SpoolError",
     "StoreSchemaError",
+    "Subscription",
+    "TlsSettings",
     "TransientBrokerError",
     "TransientStoreError",
+    "UnitKind",
+    "connect",
     "jms_listener_task",
     "jms_sensor_task",
+    "open_store",
+    "register",
     "substitute",
 ]
 

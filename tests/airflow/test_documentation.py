@@ -24,7 +24,6 @@ from sqlalchemy import select, update
 from airflow_provider_jmsjca.assets.batch_facet import JmsBatchRunFacet
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -152,19 +151,6 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
     FINISHED.get(page, lambda _: None)(names)
 
 
-def test_the_library_page_moves_a_message_with_the_hook(
-    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_JMS_DEFAULT", json.dumps({"conn_type": "jms", "host": f"vm://{server.name}"})
-    )
-    publish("one")
-    (block,) = (each for each in PYTHON if each.page == "docs/library.md" and "JmsHook" in each.text)
-    names: dict[str, Any] = {"JmsMessage": JmsMessage}  # imported further up on the page
-    exec(compile(block.text, str(block), "exec"), names)  # noqa: S102 - our own pages
-    a_message_is_moved(names)
-
-
 def page_is(page: str, table: dict[str, Any]) -> Callable[[Any], Any]:
     return lambda function: table.setdefault(page, function)
 
@@ -223,7 +209,9 @@ def test_a_command_within_a_sentence_is_understood(page: str, command: str) -> N
     understood(command, block, named_only=True)
 
 
-def understood(command: str, block: Block, *, named_only: bool = False) -> None:
+def understood(  # noqa: C901 - one case for each program
+    command: str, block: Block, *, named_only: bool = False
+) -> None:
     """Parse a command as the program does that it is for.
 
     Args:
@@ -244,6 +232,11 @@ def understood(command: str, block: Block, *, named_only: bool = False) -> None:
             project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
             assert extra in project["optional-dependencies"]
             assert package.startswith((".", project["name"]))
+        case ["pip", "install", "--no-deps", package]:
+            assert package == tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["name"]
+        case ["pip", "install", *packages]:
+            needed = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+            assert {*packages} <= {*needed, *(each.partition(">=")[0] for each in needed)}
         case ["export", setting]:
             is_a_setting(*setting.split("=", 1))
         case ["python", "-m", "tests.servers", *arguments]:

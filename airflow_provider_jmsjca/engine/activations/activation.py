@@ -95,6 +95,9 @@ class Activation(ActivationGroup):
         spec: The spec in force.
         client_id: JMS client id that the broker knows it by (W30), with members before their name is added;
             `None`: none.
+        consuming: A `threading.Event`, set while the broker has confirmed the subscriptions; for reading.
+        ended_by: Which end the last `run` reached; `None` before.
+        missing: Members that weren't up when the last `run` ended; `None` without members.
 
     Raises:
         ConfigurationError: Nothing says where the broker is; settings are given, and the spec says it too; no
@@ -173,7 +176,7 @@ class Activation(ActivationGroup):
 
     @property
     def ready(self) -> bool:
-        """Whether it consumes; see `ActivationBase.ready`."""
+        """Whether it consumes; of several members, one does and all were tried."""
         return self._whole.ready
 
     @property
@@ -202,7 +205,7 @@ class Activation(ActivationGroup):
         return self._whole.down
 
     def statistics(self) -> Statistics:
-        """Return a snapshot; see `ActivationBase.statistics`. Source: J117, J121."""
+        """Return a snapshot; of several members the sums. Source: J117, J121."""
         return self._whole.statistics()
 
     def attributes(self) -> dict[str, object]:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_provider_jmsjca import Activation, ConnectionSettings
 from airflow_provider_jmsjca.transports.memory import broker
 from airflow_provider_jmsjca.transports.stomp import dialects
 
@@ -15,18 +22,64 @@ PAGE = Path(__file__).parents[3] / "docs" / "library.md"
 
 
 def test_the_blocks_run_and_print_what_the_page_says(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(dialects, "_known", known := dict(dialects.BY_SERVER))
     text = PAGE.read_text("utf-8")
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        if 'scheme="stomp"' in block or "JmsHook" in block:
-            compile(block, "library", "exec")  # a real broker, and Airflow: other tests have them
+        if 'scheme="stomp"' in block:
+            compile(block, "library", "exec")  # a real broker: other tests have them
         else:
             exec(compile(block, "library", "exec"), names)  # noqa: S102 - our own page
 
     assert f"prints `{capsys.readouterr().out.strip()}`" in text
-    assert [message.body for message in broker("library").messages("booked")] == ["good"]
+    assert [message.body for message in broker("library").messages("archive")] == ["good"]
     assert [message.body for message in broker("library").messages("orders.dlq")] == ["bad"]
     assert known["Toy"].product == "toy"
+    assert (tmp_path / "orders-store.db").exists()
+
+
+def test_a_listener_needs_the_packages_that_the_page_installs_and_no_more() -> None:
+    page = PAGE.read_text("utf-8")
+    start = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:3:2])
+    assert "listener.run" in start
+    project = tomllib.loads((PAGE.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = {re.split("[><]", each)[0] for each in project["dependencies"]}
+    (installed,) = re.findall(r"^\$ pip install (pydantic.*)$", page, re.MULTILINE)
+    missing = needed - {re.split("[><]", each)[0] for each in shlex.split(installed)}
+    assert missing == {"apache-airflow", "pyarrow", "sqlalchemy", "alembic"}
+    modules = [each.removeprefix("apache-") for each in missing]
+    blocked = f"import sys\nfor each in {modules!r} + ['pyspark']:\n    sys.modules[each] = None\n"
+    ran = subprocess.run(
+        [sys.executable, "-c", blocked + start], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stdout == "1 5 1\n"
+
+
+def test_the_service_ends_when_it_is_told_to_and_says_how_it_is() -> None:
+    page = PAGE.read_text("utf-8")
+    (service,) = [
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "SIGTERM" in block
+    ]
+    settings = ConnectionSettings(scheme="vm", hosts=(("service", None),))
+    listener = Activation({"destination": "queue://orders"}, print, connection=settings)
+    names: dict[str, Any] = {"listener": listener}
+    exec(compile(service, "library", "exec"), names)  # noqa: S102 - our own page
+    assert names["health"]() == {"ready": False, "state": "Down", "refused": ()}
+    seen = []
+
+    def tell() -> None:
+        if listener.consuming.wait(10):
+            seen.append(names["health"]())
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    threading.Thread(target=tell).start()
+    try:
+        names["main"]()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == [{"ready": True, "state": "Up", "refused": ()}]
+    assert not listener.running
