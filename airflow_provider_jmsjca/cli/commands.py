@@ -18,13 +18,15 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec, read_descrip
 from airflow_provider_jmsjca.core.activation.document import LONGEST_TEXT, read_document
 from airflow_provider_jmsjca.core.configuration.layers import Layer
 from airflow_provider_jmsjca.core.explain import display, explain
-from airflow_provider_jmsjca.core.options import Level, option_by_field, read_value
+from airflow_provider_jmsjca.core.options import Level, option_by_field, read_properties, read_value
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.hooks.destinations import looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
 
 # Tables are printed as rich's markup, in which [jmsjca] would be a style and vanish.
 MARKED_UP: Final = ("table",)
+
+_PROPERTIES = ".properties"
 
 Command = Callable[[argparse.Namespace], None]
 
@@ -75,20 +77,39 @@ def import_command(args: argparse.Namespace) -> None:
     What they say of the connector and its connection factories follows in comments. What is read and has no
     effect, what isn't read at all, and further activations are named in notes on standard error.
     """
-    descriptor = read_descriptor(*(_read(Path(file)) for file in args.files))
+    paths = [Path(file) for file in args.files]
+    common, dropped = _common_to_sinks([path for path in paths if path.suffix == _PROPERTIES])
+    descriptor = read_descriptor(*(_read(path) for path in paths if path.suffix != _PROPERTIES))
     if descriptor.activations:
-        spec = ActivationSpec(**descriptor.activation(args.name))
+        spec = ActivationSpec(**{**common, **descriptor.activation(args.name)})
         sys.stdout.write(spec.to_yaml(secrets=args.secrets))
         for sentence in spec.without_effect:
             sys.stderr.write(f"note: {sentence}\n")
     _write_comments("connector, for [jmsjca]", descriptor.connector, secrets=args.secrets)
     for interface, fields in descriptor.connection_factories.items():
         _write_comments(f"{interface}, for an Airflow connection", fields, secrets=args.secrets)
-    for path in descriptor.dropped:
+    for path in (*descriptor.dropped, *dropped):
         sys.stderr.write(f"note: dropped, not read here: {path}\n")
     for name in descriptor.activations:
         if args.name is not None and name != args.name:
             sys.stderr.write(f"note: not printed: activation {name!r}, see --name\n")
+
+
+def _common_to_sinks(paths: list[Path]) -> tuple[dict[str, str], list[str]]:
+    """Return what Patch Bay's `MessagingManager.properties` say for every sink, and what isn't read of it.
+
+    Source: P16, P21.
+    """
+    common: dict[str, str] = {}
+    dropped: list[str] = []
+    for path in paths:
+        for name, value in read_properties(_text(path, _read(path))).items():
+            option = option_by_field(name)
+            if option is not None and name in option.patch_bay:
+                common[name] = value
+            else:
+                dropped.append(f"{path.name} > {name}")
+    return common, dropped
 
 
 def _write_comments(title: str, fields: Mapping[str, str], *, secrets: bool) -> None:

@@ -306,7 +306,8 @@ def get_jms_cli_commands() -> list[CLICommand]:
                     help="Print the activation spec of a deployment descriptor as YAML",
                     description=(
                         "Reads ejb-jar.xml, weblogic-ejb-jar.xml, ra.xml or Patch Bay XML, whole or a "
-                        "fragment. Several files about one bean belong together."
+                        "fragment, and Patch Bay's MessagingManager.properties. Several files about one bean "
+                        "belong together."
                     ),
                     func=lazy_load_command(f"{_COMMANDS}.import_command"),
                     args=(

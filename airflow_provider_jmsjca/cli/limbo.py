@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from airflow.cli.simple_table import AirflowConsole
 from rich.markup import escape
 
-from airflow_provider_jmsjca.cli.commands import one_line_errors
+from airflow_provider_jmsjca.cli.commands import MARKED_UP, one_line_errors
 from airflow_provider_jmsjca.engine.limbo import EVERY, StoreUpkeep
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
 from airflow_provider_jmsjca.hooks.jms import JmsHook
@@ -129,5 +129,4 @@ def _row(message: LimboMessage, output: str) -> dict[str, str]:
         "tries": str(message.tries),
         "exception": ": ".join(filter(None, (message.exception_class, message.exception_message))),
     }
-    # Tables are printed as rich's markup.
-    return {name: escape(text) if output == "table" else text for name, text in texts.items()}
+    return {name: escape(text) if output in MARKED_UP else text for name, text in texts.items()}

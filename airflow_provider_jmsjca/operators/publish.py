@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.secrets import NoSecretsFromTemplates
 from airflow_provider_jmsjca.hooks.settings import settings_for
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
-from airflow_provider_jmsjca.operators.sending import Sending, send
+from airflow_provider_jmsjca.operators.sending import Sending, send, with_delivery_dates
 
 
 class JmsPublishOperator(NoSecretsFromTemplates, BaseOperator):
@@ -51,7 +51,8 @@ class JmsPublishOperator(NoSecretsFromTemplates, BaseOperator):
             them when they are due: until then they are in the store of this installation, encrypted with
             Airflow's Fernet key; the triggerer or `airflow jms store run` sends them. Templated.
         deliver_at: The moment before which they can't be received, in place of `delay`: a `datetime` with a
-            time zone, or ISO 8601 text. Templated.
+            time zone, or ISO 8601 text. Without either, a message's own property `DELIVERY_DATE` counts
+            where the connection or `[jmsjca]` says `allow_message_delays`. Templated.
         deduplicate: Give each message an id that is the same when the task is tried again.
 
     Returns:
@@ -118,6 +119,8 @@ class JmsPublishOperator(NoSecretsFromTemplates, BaseOperator):
             outgoing = sending.outgoing(self._deduplication(context))
             hook = JmsHook(self.jms_conn_id)
             options = hook.options()
+            if options["allow_message_delays"] is True:
+                outgoing = with_delivery_dates(outgoing)
             with hook.connect(options, finder()) as connection:
                 broker = connection.broker
                 limbo = send(connection, outgoing, transacted=self.transacted, limbo=self.jms_conn_id)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from airflow_provider_jmsjca.core.copies.delivery_date import time_left
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
 from airflow_provider_jmsjca.core.message.checks import HIGHEST_PRIORITY
@@ -132,6 +133,25 @@ class Sending:
             case _:
                 text = json_text(item)
         return JmsMessage.text(text, self.properties or {}, type=self.message_type)
+
+
+def with_delivery_dates(outgoing: Sequence[Outgoing]) -> list[Outgoing]:
+    """Return messages with the delay that their property `DELIVERY_DATE` asks for, where nothing else does.
+
+    Raises:
+        ConfigurationError: Names every message whose property can't be read.
+
+    Source: P18.
+    """
+    now, faults, found = datetime.now(UTC), [], []
+    for place, item in enumerate(outgoing):
+        try:
+            found.append(replace(item, delay=item.delay or time_left(item.message, now)))
+        except ConfigurationError as error:
+            faults.append(f"messages[{place}]: {error}")
+    if faults:
+        raise ConfigurationError(faults)
+    return found
 
 
 def _seconds_until(given: object) -> float:

@@ -228,6 +228,31 @@ DROPPED = """<ejb-jar><enterprise-beans>
 </enterprise-beans></ejb-jar>"""
 
 
+def test_import_reads_what_patch_bay_says_of_limbo_p21(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """P16, P21: one file for all sinks, beside the XML."""
+    patch_bay = tmp_path / "dynamoMessagingSystem.xml"
+    patch_bay.write_text(
+        "<message-sink><nucleus-name>/a/Sink</nucleus-name><input-port><port-name>D</port-name>"
+        "<input-destination><destination-name>patchbay:/orders</destination-name>"
+        "<destination-type>Queue</destination-type></input-destination></input-port></message-sink>"
+    )
+    manager = tmp_path / "MessagingManager.properties"
+    manager.write_text(
+        "allowMessageDelays=true\nlimboDeliveryRetry=3\nlimboPollInterval=5000\n"
+        "dataSource=/atg/dynamo/service/jdbc/JTDataSource\nother=1\n"
+    )
+    run("import", str(patch_bay), str(manager))
+    printed = capsys.readouterr()
+    found = yaml.safe_load(printed.out)
+    assert (found["allow_message_delays"], found["limbo_delivery_retry"]) == (True, 3)
+    assert "note: limbo_poll_interval:" in printed.err
+    assert "note: data_source:" in printed.err
+    assert "store_url of [jmsjca] names it" in printed.err
+    assert "note: dropped, not read here: MessagingManager.properties > other" in printed.err
+
+
 def test_import_says_what_it_drops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     descriptor = tmp_path / "ejb-jar.xml"
     descriptor.write_text(DROPPED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.store import installed_store
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
 from tests.servers.broker import Broker
@@ -177,3 +179,24 @@ def test_what_failed_for_good_stays_in_limbo_and_is_revived_i28(capsys: pytest.C
     run("limbo", "revive", kept["number"])
     run("store", "run", "--once")
     assert receive(queue) == "bad"
+
+
+def test_the_property_delivery_date_is_heard_where_it_is_allowed_p18_p21(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P18, P21: allowMessageDelays; a delay of the operator comes first."""
+    queue = "queue://limbo.property"
+    due = str(int((time.time() + 3600) * 1000))
+    dated = {"messages": "later", "properties": {"DELIVERY_DATE": due}}
+    assert "limbo" not in publish(queue, **dated)
+    assert receive(queue) == "later"
+    monkeypatch.setenv("AIRFLOW__JMSJCA__ALLOW_MESSAGE_DELAYS", "true")
+    assert publish(queue, **dated)["limbo"] == [1]
+    assert publish(queue, messages="now") == {"destination": queue, "count": 1}
+    assert publish(queue, **dated, delay=60)["limbo"] == [2]
+    with contextlib.closing(installed_store()) as store:
+        first, second = store.limbo.page()
+    assert abs(first.due_at.timestamp() * 1000 - int(due)) < 2
+    assert second.due_at < first.due_at
+    with pytest.raises(AirflowFailException, match=r"messages\[0\]: property DELIVERY_DATE holds 'soon'"):
+        publish(queue, messages="x", properties={"DELIVERY_DATE": "soon"})

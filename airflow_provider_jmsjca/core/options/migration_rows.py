@@ -62,6 +62,31 @@ PATCH_BAY = (
         acts="core.delivery, engine.limbo",
         shown_default="5 with max_attempts or use_store; else such a message is delivered (J142)",
     ),
+    Option(
+        name="allow_message_delays",
+        value_type=OptionType.BOOLEAN,
+        levels="CFA",
+        default=False,
+        patch_bay=("allowMessageDelays",),
+        meaning="Hear the property DELIVERY_DATE of a message that is sent, milliseconds since 1970: the "
+        "message is delivered no sooner.",
+        source="P18, P21",
+        acts="operators, engine.calls",
+    ),
+    accepted(
+        "limbo_poll_interval",
+        "How often to look for what is due in limbo.",
+        "P21",
+        "it is looked each second",
+        patch_bay=("limboPollInterval",),
+    ),
+    accepted(
+        "data_source",
+        "Database of what is in limbo.",
+        "P21",
+        "store_url of [jmsjca] names it",
+        patch_bay=("dataSource",),
+    ),
     accepted(
         "failure_output_port",
         "Name of the redelivery port.",

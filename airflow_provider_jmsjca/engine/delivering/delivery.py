@@ -226,7 +226,8 @@ class Delivery(DeliveredMessage):
         Args:
             destination: Where to, for example `queue://orders`; in a task also `lookup://orders`.
             message: What; a delivery, such as this one, is sent on as it was received.
-            delay: Seconds before it can be received.
+            delay: Seconds before it can be received; `None`: as its property `DELIVERY_DATE` says, where the
+                spec has `allow_message_delays`, otherwise none.
             deduplication_id: A second message with this id is dropped by the broker. Deliveries by
                 themselves need none. Those in batches do on Artemis, so that what they sent isn't there
                 twice after a crash: an id made of the message's own, if what is sent depends on nothing else.

@@ -6,9 +6,10 @@ import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
+from airflow_provider_jmsjca.core.copies.delivery_date import time_left
 from airflow_provider_jmsjca.core.delivered import DeliveredMessage
 from airflow_provider_jmsjca.core.delivery.decisions import Deliver, DeliverEndOfBatch, RecordAttempt
 from airflow_provider_jmsjca.core.delivery.events import (
@@ -86,6 +87,7 @@ class Caller:
         self._handling = str(delivery.handling)
         self._transacted = settings.transacted
         self._reply_to = settings.reply_to
+        self._hears_dates = settings.spec is not None and settings.spec.allow_message_delays
         self._name = settings.name
         self.engine = HandlerEngine(
             destination=delivery.destination,
@@ -244,6 +246,8 @@ class Caller:
         connection = intake.link.connection
         if self._reply_to is not None and outgoing.message.reply_to is None:
             outgoing = replace(outgoing, message=replace(outgoing.message, reply_to=self._reply_to))
+        if self._hears_dates and outgoing.delay is None:
+            outgoing = replace(outgoing, delay=time_left(outgoing.message, datetime.now(UTC)))
         check_sendable(connection, outgoing)
         if self._transacted:
             self._settler.unit_to_join(intake, delivery.unit).send(outgoing)

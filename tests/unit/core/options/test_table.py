@@ -59,6 +59,8 @@ OTHER_FIELDS = [
     # P6-P10, P16
     "max-attempts", "delay", "failure-output-port", "output-destination", "nucleus-name", "input-port",
     "destination-name", "durable-subscriber-name", "limboDeliveryRetry",
+    # P21
+    "allowMessageDelays", "limboPollInterval", "dataSource",
     # C14
     "Delay", "Move/Delete after N times", "Action", "Move to queue/topic", "Move to destination name",
     # I48, I49
@@ -89,6 +91,7 @@ DEFAULTS: dict[str, object] = {
     "max-suspend-seconds": timedelta(seconds=60),
     "trans-timeout-seconds": timedelta(seconds=30),
     "limboDeliveryRetry": 5,  # P16
+    "allowMessageDelays": False,  # P21
     "PollQuantity": 1,  # I49
     "InDoubtEvents": "reprocess",  # I14
     "RestartRetryCount": 3,  # I48
