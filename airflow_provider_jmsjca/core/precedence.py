@@ -183,7 +183,7 @@ def _credentials_led_away(
         return
     yield (
         f"{in_force.layer.title}: its connection_url {why}, where {' and '.join(taken)} of "
-        f"{values[taken[-1]].origin.source} would be sent; expected that broker's own Airflow connection "
+        f"{values[taken[-1]].origin.source} would be sent. Expected that broker's own Airflow connection "
         "(connection_url: lookup://CONNECTION_ID), or share_login: true (in a URL JMSJCA.share_login=true) "
         "to send them there all the same"
     )

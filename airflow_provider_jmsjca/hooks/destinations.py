@@ -145,7 +145,7 @@ def _variable(name: str, value: str) -> AdministeredObject:
         return AdministeredObject.parse(value)
     except ConfigurationError:
         raise ConfigurationError(
-            f"destination lookup://{name}: the Airflow variable {name!r} can't be read as a destination (its "
-            "value isn't shown, it may be a secret); expected queue://orders or topic://prices, or JSON such "
+            f"destination lookup://{name}: the Airflow variable {name!r} can't be read as a destination. Its "
+            "value isn't shown, it may be a secret. Expected queue://orders or topic://prices, or JSON such "
             'as {"type": "queue", "name": "q1234", "options": {"prefetch": "10"}}'
         ) from None

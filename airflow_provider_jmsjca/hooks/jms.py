@@ -102,8 +102,8 @@ class JmsHook(BaseHook):
     async def aoptions(self) -> Resolved:
         """Return every option in force, with its origin; for an event loop.
 
-        Whoever asks for the same connection at once, or within a second of the answer, gets the same answer:
-        a thousand triggers look it up once.
+        Whoever asks for the same connection at once, or within a second of the answer, gets the same answer.
+        A thousand triggers look it up once.
 
         Raises:
             ConfigurationError: The connection can't be used; every fault is named.
@@ -214,9 +214,9 @@ class JmsHook(BaseHook):
         """Connect, or share a connection that this process has already.
 
         Args:
-            username: User to log in as instead of the connection's; or a connection URL, which takes the
-                place of its address and may hold `username` and `password` in its query, or is
-                `lookup://` and another Airflow connection.
+            username: User to log in as instead of the connection's. A connection URL here takes the place
+                of the connection's address, and may hold `username` and `password` in its query.
+                `lookup://other` takes another Airflow connection.
             password: Password of that user.
 
         Returns:

@@ -62,9 +62,9 @@ def spool_path(given: str | None = None) -> Place:
         return uri_to_path(text)
     except SpoolError as error:
         raise ConfigurationError(
-            f"spool_path is {text!r}; expected a path or file:///... URI ('#', '?' and '%' in it written as "
-            "%23, %3F, %25) on a POSIX file system that worker, driver and executors see, such as NFS; or "
-            "s3://, gs:// or abfs:// and a bucket: other stores and HDFS are not supported"
+            f"spool_path is {text!r}; expected a path or file:///... URI on a POSIX file system that worker, "
+            "driver and executors see, such as NFS. Or s3://, gs:// or abfs:// and a bucket; other stores "
+            "and HDFS are not supported. In a URI '#', '?' and '%' are written as %23, %3F, %25"
         ) from error
 
 

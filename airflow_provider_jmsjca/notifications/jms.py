@@ -26,8 +26,8 @@ _LONGEST_TEXT = 4000
 class JmsNotifier(BaseNotifier):
     """Sends a message when a task or a DAG run fails, succeeds, is tried again, or misses a deadline.
 
-    For `on_failure_callback`, `on_success_callback`, `on_retry_callback`, `on_skipped_callback` and
-    `on_execute_callback` of tasks, for the callbacks of DAGs, and for deadline alerts: there
+    Use it for `on_failure_callback`, `on_success_callback`, `on_retry_callback`, `on_skipped_callback` and
+    `on_execute_callback` of tasks, for the callbacks of DAGs, and for deadline alerts. For these,
     `AsyncCallback(JmsNotifier, kwargs={...})` sends from the triggerer without blocking its event loop. One
     notifier may serve many tasks: each call renders its templates anew.
 
@@ -39,10 +39,10 @@ class JmsNotifier(BaseNotifier):
     Args:
         destination: `queue://name`, `topic://name`, `lookup://object`, or the name of a queue. Templated. The
             triggerer finds objects in `[jmsjca]` only.
-        messages: A message or a list of them, in the forms of `JmsPublishOperator`; `None` sends one JSON
+        messages: A message or a list of them, in the forms of `JmsPublishOperator`. `None` sends one JSON
             object with `dag_id`, `run_id`, `task_id`, `map_index`, `try_number`, `state`, `logical_date`,
-            `exception`, `reason`, `deadline` and `log_url`, as far as Airflow knows them, without the secrets
-            that Airflow masks in its logs. Templated.
+            `exception`, `reason`, `deadline` and `log_url`, as far as Airflow knows them. Secrets that
+            Airflow masks in its logs are masked there too. Templated.
         jms_conn_id: The Airflow connection. Templated.
         properties: Added to messages that are given as values, and to the one of `None`. Templated.
         message_type: JMSType of such messages. Templated.

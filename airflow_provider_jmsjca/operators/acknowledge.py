@@ -18,7 +18,7 @@ class JmsAcknowledgeOperator(BaseOperator):
     """Acknowledges the messages of the events that started the run, or has them delivered again.
 
     For a `JmsActivationTrigger` with `hold_until_ack=True`. Without this operator a message is acknowledged
-    when its run has succeeded; with it as soon as the task has run, whatever becomes of the run afterwards.
+    when its run has succeeded. With it, as soon as the task has run, whatever becomes of the run afterwards.
     The first word counts: to say another one later changes nothing.
 
     Guarantee: when the task has succeeded its word is stored; the trigger hears it within some 10 seconds. A

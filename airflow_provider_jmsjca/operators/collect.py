@@ -93,8 +93,8 @@ class JmsCollectOperator(NoSecretsFromTemplates, BaseOperator):
     first.
 
     Guarantee: a message is acknowledged only after it is in a sealed file, so nothing is lost whatever dies.
-    The batch belongs to the task instance and not to its attempt: a retry goes on with it, and a task that
-    is cleared after success finds it finished and receives nothing. What comes twice is dropped by its
+    The batch belongs to the task instance and not to its attempt: a retry goes on with it. A task that is
+    cleared after success finds it finished and receives nothing. What comes twice is dropped by its
     message id, as far back as the spool's retained ids.
 
     Args:

@@ -79,19 +79,19 @@ class JmsListenOperator(BaseOperator):
     """Hands the messages of a destination to a function, one transaction after the other.
 
     The function gets a `Delivery`: it reads like the message, and can `send()` messages that are committed
-    with it. When it returns the delivery is committed; when it raises, or asks for it, it is rolled back and
-    delivered again as the redelivery handling says.
+    with it. When it returns, the delivery is committed. When it raises, or asks for it, the delivery is
+    rolled back. The message is then delivered again as the redelivery handling says.
 
     The task ends at the first of `max_messages`, `run_for` and `idle_for`; at least one must be given. It
-    fails when for `failing_for` nothing but failures of the same messages happened.
-    Airflow's `execution_timeout` fails it, counted from its start, deferred or not. While
-    a queue is empty it is deferred and holds no worker; unless the spec connects otherwise than the Airflow
-    connection says, which is all that the triggerer knows.
+    fails when for `failing_for` nothing but failures of the same messages happened. Airflow's
+    `execution_timeout` fails it, counted from its start, deferred or not. While a queue is empty the task is
+    deferred and holds no worker. It keeps its worker if the spec connects otherwise than the Airflow
+    connection, because the triggerer knows only that.
 
-    Guarantee: a message is settled only after the function has returned. Whatever dies before the broker has
-    confirmed that brings it back; on ActiveMQ what was sent along isn't sent then, on other brokers it may be
-    sent twice. Counts of attempts last as long as the task holds its worker, with `use_store` of the spec
-    as long as the store keeps them.
+    Guarantee: a message is settled only after the function has returned. If anything dies before the broker
+    has confirmed that, the message comes back. What was sent along isn't sent then on ActiveMQ; on other
+    brokers it may be sent twice. Counts of attempts last as long as the task holds its worker, with
+    `use_store` of the spec as long as the store keeps them.
 
     Args:
         spec: An `ActivationSpec`, or its fields: destination (one, or several that take turns),
@@ -118,10 +118,10 @@ class JmsListenOperator(BaseOperator):
 
     Returns:
         `{"delivered": 12, "redelivered": 2, "committed": 10, "rolled_back": 2, "moved": 0, "deleted": 0, ...,
-        "ended_by": "count"}`; with a distributed durable subscription also `"moved_to_queue"`, with a
-        listener on every member also `"members_down"`, those that weren't up at the end (or, if `run_for`
-        ended while it was deferred, when it left the worker). For lineage the destinations are inputs of the
-        task; where the function sends to isn't known before.
+        "ended_by": "count"}`. A distributed durable subscription adds `"moved_to_queue"`. A listener on every
+        member adds `"members_down"`: those that weren't up at the end. If `run_for` ended while the task was
+        deferred, those that weren't up when it left the worker. For lineage the destinations are inputs of
+        the task; where the function sends to isn't known before.
 
     Source: J81-J84, J128-J148, J172, J183-J211, W12, W30, W31, W33, W46.
     """

@@ -23,7 +23,7 @@ class JmsPublishOperator(NoSecretsFromTemplates, BaseOperator):
     """Sends one or many messages to a destination.
 
     Guarantee: the task succeeds only when the broker, or the store for delays, has confirmed every message.
-    If it fails half-way the messages before are there, and a retry sends them again; with `transacted=True`,
+    If it fails half-way the messages before are there, and a retry sends them again. With `transacted=True`,
     on a broker with atomic commits, either all are there or none. When the connection breaks during a commit
     nobody knows the outcome: the task fails, and a retry may repeat messages. `deduplicate=True` makes the
     broker drop such repetitions where it can (Artemis).
@@ -33,9 +33,9 @@ class JmsPublishOperator(NoSecretsFromTemplates, BaseOperator):
 
     Args:
         destination: `queue://name`, `topic://name`, `lookup://object`, or the name of a queue. Templated.
-        messages: A message or a list of them. Each is text, bytes, a `JmsMessage`, the JSON form of one
-            (`JmsMessage.to_json`), or any other value that JSON has (a mapping, list, number or truth value),
-            which is sent as JSON text. Templated.
+        messages: A message or a list of them. Each is text, bytes, a `JmsMessage`, or the JSON form of one
+            (`JmsMessage.to_json`). Any other value that JSON has is sent as JSON text: a mapping, list,
+            number or truth value. Templated.
         jms_conn_id: The Airflow connection.
         properties: Added to messages that are given as values: everything but a `JmsMessage` and its JSON
             form. Templated.
@@ -48,8 +48,8 @@ class JmsPublishOperator(NoSecretsFromTemplates, BaseOperator):
         transacted: Send all of them in one transaction. More than one message is refused on brokers without
             atomic commits (Artemis, RabbitMQ).
         delay: Seconds before they can be received; `None`: none. A broker that can't delay (RabbitMQ) gets
-            them when they are due: until then they are in the store of this installation, encrypted with
-            Airflow's Fernet key; the triggerer or `airflow jms store run` sends them. Templated.
+            them when they are due. Until then they are in the store of this installation, encrypted with
+            Airflow's Fernet key. The triggerer or `airflow jms store run` sends them. Templated.
         deliver_at: The moment before which they can't be received, in place of `delay`: a `datetime` with a
             time zone, or ISO 8601 text. Without either, a message's own property `DELIVERY_DATE` counts
             where the connection or `[jmsjca]` says `allow_message_delays`. Templated.

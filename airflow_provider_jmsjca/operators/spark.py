@@ -69,7 +69,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         dead_letter_destination: Where rejected messages go; `$` stands for the destination's name.
             Templated.
         bisect: If the job fails because of its data (`spark.data_failure`), run it on halves of the batch,
-            and of these, until what fails stands alone; that becomes dead letters with the exception.
+            and of these, until what fails stands alone. That becomes dead letters with the exception.
             The job must not have stored anything before it fails, and runs several times in one driver.
         bisect_splits: Most splits of one batch; after that the task fails, and no message that failed alone
             is turned away.
@@ -82,9 +82,9 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
     For lineage the tables are outputs of the task, and so is the dead-letter destination if it got any.
 
     Returns:
-        What `JmsCollectOperator` returns, and `stored` (rows by table), `rejected`, `reasons` (how many were
-        rejected for each of the ten most frequent reasons), `dead_lettered`, `splits` (how often the batch
-        was split).
+        What `JmsCollectOperator` returns, and `stored` (rows by table), `rejected`, `reasons`,
+        `dead_lettered`, and `splits` (how often the batch was split). `reasons` says how many were rejected
+        for each of the ten most frequent reasons.
     """
 
     destination_fields: ClassVar[Sequence[str]] = ("destination", "dead_letter_destination")

@@ -72,11 +72,11 @@ class JmsSensor(NoSecretsFromTemplates, BaseSensorOperator):
 
     With `peek=False` it claims one message, or a batch, and returns it. Guarantee: a message is acknowledged
     only after it is in a sealed file of the spool, so nothing is lost whatever dies. The messages belong to
-    the task instance and not to its attempt: a retry returns the same ones and takes no others, and so does a
-    task that is cleared. What the broker repeats of them, to this sensor or another on the queue, is dropped
-    by its message id, as far back as the spool's retained ids. A message that can't be decoded is moved to
-    `dead_letter_destination`, or to where the redelivery handling of the connection or of `[jmsjca]` moves
-    messages; without either it stays, and the sensor looks past it.
+    the task instance and not to its attempt. A retry returns the same ones and takes no others, and so does a
+    task that is cleared. What the broker repeats, here or to another sensor of the queue, is dropped by
+    its id, as far back as the spool retains ids. A message that can't be decoded is moved to
+    `dead_letter_destination`. Without one it goes where the redelivery handling of the connection or of
+    `[jmsjca]` moves messages. Without either it stays, and the sensor looks past it.
 
     Args:
         destination: `queue://name`, `lookup://object`, or the name of a queue. Templated.
@@ -96,7 +96,7 @@ class JmsSensor(NoSecretsFromTemplates, BaseSensorOperator):
         max_messages: Most messages of a batch, 1 to 1,000; only with `peek=False`.
         batch_timeout: Seconds to wait for further messages of a batch once there is one.
         max_body_bytes: Of a message whose body and properties are longer as JSON, XCom has a reference to a
-            copy in the spool, which is kept for `[jmsjca] reference_retention_days`.
+            copy in the spool. The copy is kept for `[jmsjca] reference_retention_days`.
         spool_path: Directory of the batches, as for `JmsCollectOperator`. Templated.
         **kwargs: `poke_interval` (seconds between two looks), `timeout` (seconds, then the sensor fails or,
             with `soft_fail`, is skipped), `mode`, and those of every operator; `execution_timeout` counts the

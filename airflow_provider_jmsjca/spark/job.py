@@ -98,8 +98,9 @@ class Batch:
     def from_args(cls, arguments: Sequence[str] | None = None) -> Self:
         """Return the batch that the command line names.
 
-        Leaves the process (`SystemExit`) with code 0 if the batch is done already, 65 if a file is missing,
-        damaged or foreign, 75 if a newer attempt has begun, after one line on standard error.
+        Leaves the process (`SystemExit`) after one line on standard error if there is nothing to do. The code
+        is 0 if the batch is done already, 65 if a file is missing, damaged or foreign. It is 75 if a newer
+        attempt has begun.
 
         Args:
             arguments: Without the script's name; `None` means the command line's.
@@ -134,8 +135,8 @@ class Batch:
     def json(self, messages: DataFrame, schema: StructType | str, *, keep: Sequence[str] = ()) -> Mapped:
         """Read the bodies as JSON objects; see `mapping.sort_json`. Hand its `rejects` to `reject`.
 
-        What was read is kept in Spark's memory, and on its disks where that is too small, until the `with`
-        block ends: the bodies are read once, although both halves are used.
+        The bodies are read once, although both halves are used. Until the `with` block ends, what was read is
+        kept in Spark's memory, and on its disks where that is too small.
         """
         return split(self._keep(sort_json(messages, schema, keep)))
 
@@ -165,9 +166,9 @@ class Batch:
         A column that the table doesn't have is added to it, and is NULL in older batches. One that the rows
         don't have is NULL in this batch.
 
-        Guarantee: done again after a crash, the table has the rows of the batch once. `parquet`: as
-        `tables.parquet.replace_by_rename` on file systems of this machine (absolute path or `file:` URI), as
-        `replace_by_overwrite` elsewhere; a second call for the same table replaces the first. `delta`: as
+        Guarantee: done again after a crash, the table has the rows of the batch once. `parquet`: on file
+        systems of this machine (absolute path or `file:` URI) as `tables.parquet.replace_by_rename`,
+        elsewhere as `replace_by_overwrite`. A second call for the same table replaces the first. `delta`: as
         `tables.delta.write_once`.
 
         Args:
@@ -183,9 +184,9 @@ class Batch:
         Raises:
             FencedError: A newer attempt has begun.
             SpoolError: The operating system refused.
-            ConfigurationError: Format, mode or path aren't those above; a column has another type than the
-                table's, or the table is partitioned otherwise; with `delta` the batch has written to this
-                table before. Then nothing was written.
+            ConfigurationError: Format, mode or path aren't those above. Or a column has another type than
+                the table's, or the table is partitioned otherwise. Or, with `delta`, the batch has written to
+                this table before. Then nothing was written.
         """
         attempt = Attempt(batch_id=self.batch_id, folder=self.manifest.folder, fence=self.fence)
         modes = _MODES.get(format)
@@ -214,8 +215,8 @@ class Batch:
 
         Args:
             df: Columns `segment`, `position` (which message), `exception_class` and `exception_message`
-                (why; J162, J163). A message that is named twice is turned away once, for the reason of the
-                first call; within one call for the one that comes first in the alphabet.
+                (why). A message that is named twice is turned away once, for the reason of the first call.
+                Within one call the reason counts that comes first in the alphabet.
 
         Returns:
             How many messages have been turned away so far.
@@ -224,6 +225,8 @@ class Batch:
             ConfigurationError: A column is missing, or a row names no message of the batch.
             FencedError: A newer attempt has begun.
             SpoolError: A file can't be written.
+
+        Source: J162, J163.
         """
         self._rejects += write_rejects(df, self.manifest, self.fence, self._rejects)
         return self._rejected

@@ -50,7 +50,7 @@ def read_ids(segment: Place) -> list[str]:
     except (pa.ArrowException, OSError) as error:
         raise SpoolError(
             f"{segment}: the ids can't be read: {error}; restore the file, or move its batch's folder out of "
-            "the spool: then those of its messages that the broker repeats are stored once more"
+            "the spool. Those of its messages that the broker repeats are then stored once more"
         ) from error
 
 

@@ -27,8 +27,8 @@ _lock = threading.Lock()
 def connect(settings: ConnectionSettings) -> Connection:
     """Open a connection.
 
-    What makes it open to others on the way is warned about once in a process: a password that goes to another
-    machine without TLS, and a broker whose certificate isn't checked.
+    Two things are warned about once in a process, because others on the way could read along. One is a
+    password that goes to another machine without TLS, the other a broker whose certificate isn't checked.
 
     Raises:
         ConfigurationError: No transport knows the scheme; otherwise as `Transport.connect`.

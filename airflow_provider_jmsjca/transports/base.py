@@ -144,17 +144,17 @@ class Subscription:
         durable_name: Name of a durable subscription on a topic; `None` for a non-durable one.
         prefetch: How many unsettled messages the broker may have outstanding here, as near as the broker
             can bound it; `None` leaves it to the dialect.
-        prefetch_bytes: At least so many bytes of them, where a broker bounds them by their size: large
-            messages that the holder must have at once would come one by one otherwise.
+        prefetch_bytes: At least so many bytes of them, where a broker bounds them by their size. Without it
+            large messages that the holder must have at once would come one by one.
         in_order: The holder promises to settle in the order of arrival. A transport may then acknowledge many
-            messages at once; what is settled before its turn is acknowledged when everything before it is,
-            and a unit of work can settle only what is next.
+            messages at once. What is settled before its turn is acknowledged when everything before it is. A
+            unit of work can settle only what is next.
         alone: The holder promises to receive nothing else over the connection meanwhile. A transport may then
             do the same where one acknowledgement counts for everything received over a connection; it
             refuses another consumer there.
         one_of_several: The holder has several consumers of the destination, and nobody has said what their
-            prefetch is to be. Where the broker keeps a message group's order only by giving it to one
-            consumer, and doesn't show which messages are of one, a transport takes one message at a time.
+            prefetch is to be. Some brokers keep a message group's order only by giving it to one
+            consumer, and don't show which messages are of one. There a transport takes one message at a time.
     """
 
     destination: Destination

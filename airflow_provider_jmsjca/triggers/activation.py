@@ -52,35 +52,35 @@ class JmsActivationTrigger(BaseEventTrigger):
     Two kinds of event:
 
     - `event="message"`: every message is an event and is consumed by it, or every batch of `batch_size`. The
-      message is acknowledged after Airflow has stored the event, all of a batch or none: nothing is lost when
+      messages of an event are acknowledged together, after Airflow has stored the event. Nothing is lost when
       the triggerer, the broker or the network dies. A message redelivered in the life of a triggerer makes no
-      second event; after a crash of the triggerer the last few may, with the same `message_id`.
+      second event. After a crash of the triggerer the last few may make one, with the same `message_id`.
     - `event="ready"`: messages are there. Nothing is consumed; a task of the DAG, such as
       `JmsToSparkSubmitOperator`, drains the queue. While messages are there, an event comes every `interval`
-      seconds; less and less often, down to every 5 minutes, while nobody consumes the first of them. Set
-      `max_active_runs=1` on the DAG: Airflow then folds all events that come during a run into one further
-      run, so that 50,000 messages make a few runs, and a message that arrives while a run is ending still
+      seconds. While nobody consumes the first of them, events come less and less often, down to every 5
+      minutes. Set `max_active_runs=1` on the DAG: Airflow then folds all events that come during a run into
+      one further run. So 50,000 messages make a few runs. A message that arrives while a run is ending still
       gets its own.
 
-    With `hold_until_ack=True` a message is acknowledged when the DAG runs that its event has started have all
-    succeeded, or a `JmsAcknowledgeOperator` in one of them has. When one fails, or `hold_timeout` has passed,
-    the redelivery handling deals with the message. Messages wait in the triggerer and hold no worker, as many
-    at once as `prefetch`. If the triggerer is restarted a message comes again, and is found: it goes on
-    waiting for its run and makes no second event; only one whose event was stored in the moment of a crash
-    may. Airflow tells nothing of a run that isn't there yet: a DAG that is scheduled by the asset later than
-    the others have ended isn't waited for.
+    With `hold_until_ack=True` a message is acknowledged when every DAG run that its event has started has
+    succeeded. A `JmsAcknowledgeOperator` in one of them may say so earlier. When a run fails, or
+    `hold_timeout` has passed, the redelivery handling deals with the message. Messages wait in the triggerer
+    and hold no worker, as many at once as `prefetch`. If the triggerer is restarted a message comes again,
+    goes on waiting for its run, and makes no second event. Only a message whose event was stored in the
+    moment of a crash may make one. Airflow tells nothing of a run that isn't there yet. So a DAG isn't waited
+    for if the asset schedules it after the others have ended.
 
-    To look, ActiveMQ Classic is browsed, which with the broker policy `persistJMSRedelivered` marks the first
-    two messages as redelivered and counts that once, however often it is done. Artemis hands one message out
-    and takes it back without counting or marking it. RabbitMQ marks that one message as redelivered, and
-    quorum queues count it as delivered: there each look at the same message doubles the interval, up to an
-    hour, so that a queue's delivery limit isn't reached by looking.
+    A look at the queue differs by broker. ActiveMQ Classic is browsed. With the broker policy
+    `persistJMSRedelivered` a browser marks the first two messages as redelivered, and counts that once.
+    Artemis hands one message out and takes it back without counting or marking it. RabbitMQ marks that one
+    message as redelivered, and quorum queues count it as delivered. There each look at the same message
+    doubles the interval, up to an hour. Otherwise looking alone would reach a queue's delivery limit.
 
     Triggers with the same arguments share one subscription, and each of them gets every event. Triggers with
     different arguments on one queue compete for its messages, as JMS consumers do.
 
-    Wrong arguments and refusals by the broker don't raise: they are logged, and tried again with growing
-    pauses up to a minute, because Airflow would restart a trigger that raises every two seconds. Wrong
+    Wrong arguments and refusals by the broker don't raise, because Airflow would restart a trigger that
+    raises every two seconds. They are logged, and tried again with growing pauses, up to a minute. Wrong
     arguments are a `UserWarning` besides, when the DAG is parsed.
 
     In `dag.test()` Airflow runs triggers without storing events; then nothing is acknowledged and a consumed
@@ -107,9 +107,9 @@ class JmsActivationTrigger(BaseEventTrigger):
             `prefetch` of the destination beats it.
         event: `"message"` or `"ready"`.
         interval: Seconds between two `ready` events while messages are there.
-        payload: What an event carries: `"message"`; `"reference"` for the headers, and a reference to the
-            whole message, which lies in the spool then (`[jmsjca] spool_path`); or `"headers"` for the
-            message without its body, which is then gone when the message is acknowledged.
+        payload: What an event carries. `"message"`: the whole message. `"reference"`: the headers, and a
+            reference to the whole message, which then lies in the spool (`[jmsjca] spool_path`).
+            `"headers"`: the message without its body, which is lost when the message is acknowledged.
             `JmsMessage.from_event` reads the first two, `JmsMessage.all_from_event` batches.
         max_body_bytes: With `payload="message"` a message whose body and properties are larger as JSON goes
             by reference. A message whose properties alone are larger is refused.
@@ -124,9 +124,9 @@ class JmsActivationTrigger(BaseEventTrigger):
             seconds, then 30 for ever, and never moves or deletes.
         **fields: Any other field of an activation spec, under any of its spellings:
             `unsubscribed_destination`, `redelivery_redirect`, `archive_destination` ... With a `batch_size`
-            above 1 an event holds up to so many messages. It is made when they are there, `batch_timeout`
-            seconds after the first of them, or when they hold 1 MiB; without a `batch_timeout` as soon as
-            none came for `batch_idle_timeout`, 0.1 seconds.
+            above 1 an event holds up to so many messages. It is made when they are there, when they hold 1
+            MiB, or `batch_timeout` seconds after the first of them. Without a `batch_timeout` it is made as
+            soon as none came for `batch_idle_timeout`, 0.1 seconds.
 
     Source: J46-J64, J128-J148, J143, J178-J182, C12; JMS 2.0 section 8.7.
     """

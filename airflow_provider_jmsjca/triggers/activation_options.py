@@ -566,7 +566,7 @@ def _unusable(value: object) -> str | None:
 _DEEPEST = 8
 _LARGEST_NUMBER = 2**63
 _NO_SECRETS = (
-    "holds a secret, which Airflow would store in clear and show; expected it in an Airflow connection: name "
+    "holds a secret, which Airflow would store in clear and show. Expected it in an Airflow connection: name "
     "that one in jms_conn_id, or as connection_url: lookup://CONNECTION_ID"
 )
 

@@ -3,18 +3,27 @@
 The rules stand in CONTRIBUTING.md. Sentences have 25 words at most, cells of a table 15, and no page for
 users cites a number of the catalogue. What proselint finds counts too. Left out are the pages for
 contributors and generated ones.
+
+The same holds for what a user reads elsewhere: the meaning of an option, which the connection form shows, the
+docstrings of the public classes, and the texts of errors.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+
+import airflow_provider_jmsjca
+from airflow_provider_jmsjca import _MODULES as PUBLIC
+from airflow_provider_jmsjca.core.options import OPTIONS
 
 MOST_WORDS = 25
 """Words in a sentence."""
@@ -36,6 +45,10 @@ PROSELINT = {
     "typography",  # straight quotes and three dots are what code has
 }
 """Checks of proselint that don't fit pages with code in them."""
+SOURCE_LINE = re.compile(r"^Source: .*(?:\n.+)*", re.MULTILINE)
+"""In a docstring: where a behaviour comes from, to the end of its paragraph."""
+_Documented: TypeAlias = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _SENTENCE = re.compile(r"(?<=[.!?:;])[\")\]]*\s+(?=[\"(\[]*[A-Z0-9`])")
 _FOUND = re.compile(r"\S+\.md:\d+:\d+: ")
 _WORD = re.compile(r"[\w.@/:$*-]*\w[\w'-]*")
@@ -87,6 +100,96 @@ def faults_in(page: str) -> Iterator[tuple[int, str]]:
                 if (count := len(_WORD.findall(part))) > most:
                     yield line, f"a {what} of {count} words, more than {most}: {part[:60]!r}"
         before = token.type
+
+
+def text_faults() -> list[str]:
+    """Return what is hard to read in the package's own texts: options, public docstrings, errors."""
+    package = Path(airflow_provider_jmsjca.__file__).parent
+    return option_faults() + docstring_faults(package, PUBLIC) + error_faults(package)
+
+
+def option_faults() -> list[str]:
+    """Return what is hard to read in the meaning of an option."""
+    return [f"option {option.name}: {fault}" for option in OPTIONS for _, fault in faults_in(option.meaning)]
+
+
+def docstring_faults(package: Path, public: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Return what is hard to read in the docstrings of public names and their public members.
+
+    A `Source:` line may cite numbers: the site leaves it out.
+
+    Args:
+        package: Folder of the package.
+        public: Module -> its public names.
+    """
+    return [
+        f"{module}.py: {name}: {fault}"
+        for module, names in public.items()
+        for name, docstring in _docstrings(_file(package, module), names)
+        for _, fault in faults_in(SOURCE_LINE.sub("", docstring))
+    ]
+
+
+def _file(package: Path, module: str) -> Path:
+    path = package.joinpath(*module.split("."))
+    return path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+
+
+def _docstrings(file: Path, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for node in _defining(file, names):
+        yield node.name, ast.get_docstring(node) or ""
+        for member in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(member, _DOCUMENTED) and not member.name.startswith("_"):
+                yield f"{node.name}.{member.name}", ast.get_docstring(member) or ""
+
+
+def _defining(file: Path, names: tuple[str, ...]) -> Iterator[_Documented]:
+    """Yield the classes and functions of these names, from a module or from where its package has them."""
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, _DOCUMENTED) and node.name in names:
+            yield node
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            package, _, module = node.module.partition(".")
+            if (again := tuple(each.name for each in node.names if each.name in names)) and module:
+                root = next(each for each in file.parents if each.name == package)
+                yield from _defining(_file(root, module), again)
+
+
+def error_faults(package: Path) -> list[str]:
+    """Return the long sentences in the texts of errors: an error's first argument, or what says `expected`.
+
+    What is filled in counts as one word.
+    """
+    return [
+        f"{file.relative_to(package)}:{line}: {fault}"
+        for file in sorted(package.rglob("*.py"))
+        for line, text in _error_texts(ast.parse(file.read_text(encoding="utf-8")))
+        for _, fault in faults_in(text)
+    ]
+
+
+def _error_texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    seen: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (*_DOCUMENTED, ast.Module)) and ast.get_docstring(node, clean=False) is not None:
+            seen.add(node.body[0].value)  # type: ignore[attr-defined]  # it is an expression
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Error"):
+            for given in node.args[:1]:
+                seen.update(ast.walk(given))
+                yield given.lineno, _text(given)
+        elif isinstance(node, ast.JoinedStr | ast.Constant) and node not in seen:
+            seen.update(ast.walk(node))
+            if "expected " in (text := _text(node)) and "CASE WHEN" not in text:  # that is SQL
+                yield node.lineno, text
+
+
+def _text(node: ast.AST) -> str:
+    """Return a text as far as the code says it; `x` stands for what is filled in."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(part) for part in node.values)
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    return "`x`"
 
 
 def _spoken(token: Token) -> str:

@@ -105,7 +105,7 @@ def refuse_secrets(where: str, given: Mapping[str, object]) -> None:
     """
     faults = [
         f"{where}: {spelling} holds a secret, which Airflow would store in clear with the DAG and show among "
-        "its rendered templates; expected it in an Airflow connection: name that one in jms_conn_id, or as "
+        "its rendered templates. Expected it in an Airflow connection: name that one in jms_conn_id, or as "
         "connection_url: lookup://CONNECTION_ID"
         for spelling in secret_fields(given)
     ]

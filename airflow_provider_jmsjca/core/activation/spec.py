@@ -57,7 +57,7 @@ class ActivationSpec(ActivationFields):
 
     Every field of the option table is read under any of its spellings: `batch_size`, JMSJCA's `BatchSize`,
     WebLogic's `max-beans-in-free-pool`, the WBIA adapter's `PollQuantity` and so on. Where the spec's own
-    `options` or `connection_url` carry `JMSJCA.*` options, the fields already show them; what the connection
+    `options` or `connection_url` carry `JMSJCA.*` options, the fields already show them. What the connection
     and the installation say is added by `resolve([connector, factory, spec.layer()])` and
     `ActivationSpec.from_resolved`.
 
@@ -214,12 +214,18 @@ class ActivationSpec(ActivationFields):
 
     @property
     def redelivery(self) -> RedeliveryHandling:
-        """The redelivery handling, whichever way it was said (J59, P6, C14)."""
+        """The redelivery handling, whichever way it was said.
+
+        Source: J59, P6, C14.
+        """
         return redelivery_handling(self)
 
     @property
     def move_retries(self) -> int | None:
-        """How often a failed move is tried again; `None`: nobody asked for Patch Bay's way (P16)."""
+        """How often a failed move is tried again; `None`: nobody asked for Patch Bay's way.
+
+        Source: P16.
+        """
         asked = self.max_attempts is not None or "limbo_delivery_retry" in self.model_fields_set
         return self.limbo_delivery_retry if asked else None
 
@@ -245,7 +251,10 @@ class ActivationSpec(ActivationFields):
 
     @property
     def transacted(self) -> bool:
-        """Whether we end the transaction when the handler returns (W21, J105, J127)."""
+        """Whether we end the transaction when the handler returns.
+
+        Source: W21, J105, J127.
+        """
         return (
             self.transaction_type is TransactionType.CONTAINER
             and self.transaction_attribute is TransactionAttribute.REQUIRED
@@ -258,7 +267,10 @@ class ActivationSpec(ActivationFields):
         return min(self.endpoint_pool_steady_size, self.endpoint_pool_max_size)
 
     def concurrency_for(self, kind: DestinationKind) -> int:
-        """Return how many handlers may run at once on such a destination. Source: J55, J81-J84."""
+        """Return how many handlers may run at once on such a destination.
+
+        Source: J55, J81-J84.
+        """
         if self.concurrency_mode is ConcurrencyMode.SERIAL:
             return 1
         if self.concurrency_mode is ConcurrencyMode.SYNC and kind is DestinationKind.TOPIC:
@@ -267,12 +279,18 @@ class ActivationSpec(ActivationFields):
 
     @property
     def effective_transaction_timeout(self) -> timedelta:
-        """The bound on a delivery; zero in the spec stands for the default (W18, W22)."""
+        """The bound on a delivery; zero in the spec stands for the default.
+
+        Source: W18, W22.
+        """
         return self.transaction_timeout or _DEFAULT_TRANSACTION_TIMEOUT
 
     @property
     def suspend_interval(self) -> timedelta:
-        """How long each suspension of an outage lasts; zero: deliveries are never suspended (W24-W26)."""
+        """How long each suspension of an outage lasts; zero: deliveries are never suspended.
+
+        Source: W24-W26.
+        """
         return min(self.init_suspend, self.max_suspend)
 
     def client_id_for(self, *, factory_client_id: str | None = None, instance: str = "") -> str | None:

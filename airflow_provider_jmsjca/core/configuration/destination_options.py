@@ -37,7 +37,7 @@ def check_options(options: Mapping[str, str], place: str) -> list[str]:
         if option.name != _PREFETCH:
             faults.append(
                 f"{place}: {key} is no option of a destination, expected it in the activation spec or on the "
-                f"connection; a destination takes {_PREFETCH} and the options of its broker"
+                f"connection; a destination takes {_PREFETCH} and its broker's options"
             )
             continue
         try:

@@ -456,8 +456,8 @@ class JmsMessage(PropertyReader):
     def from_event(cls, event: Any) -> JmsMessage:
         """Return the message of an event that `JmsActivationTrigger` has made.
 
-        The message is in the event, or in the spool, where the event refers to it: then this machine has to
-        see the spool, and what is read there is compared with the digest in the event.
+        The message is in the event, or in the spool where the event refers to it. In the second case this
+        machine has to see the spool. What is read there is compared with the digest in the event.
 
         Args:
             event: One of `triggering_asset_events`, or its payload, or one of the `messages` in the payload

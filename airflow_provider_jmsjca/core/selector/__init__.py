@@ -41,8 +41,8 @@ class Selector:
 
         Args:
             text: The selector.
-            strings_as_numbers: For transports whose properties arrive as strings (STOMP): compare and
-                divide as ActiveMQ does, so that `n > 2` finds a message whose `n` is the string `3`.
+            strings_as_numbers: For transports whose properties arrive as strings (STOMP). Values are compared
+                and divided as ActiveMQ does, so that `n > 2` finds a message whose `n` is the string `3`.
                 Without it types are strict: a comparison of unlike types is unknown.
 
         Raises:

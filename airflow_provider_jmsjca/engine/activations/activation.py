@@ -61,13 +61,13 @@ class Activation(ActivationGroup):
         with Activation(spec, handler, connection="stomp://localhost:61613") as activation:
             ...  # it consumes; at the end of the block it is stopped
 
-    Or `activation.run(idle_for=60)`, which returns the counts. Which kind it is the spec says: a listener on
-    each member (`distributed_destination_connection`), a share of a distributed durable subscription
-    (`subscription_name`), or one on one connection. All have the same methods.
+    Or `activation.run(idle_for=60)`, which returns the counts. The spec says which kind it is. There are a
+    listener on each member (`distributed_destination_connection`), a share of a distributed durable
+    subscription (`subscription_name`), and a listener on one connection. All have the same methods.
 
     Guarantee: a message is settled only after its handler has returned, or when the redelivery handling says
-    so in so many words; until then whatever dies brings it back. A crash between a handler's return and the
-    broker's confirmation delivers it once more. Counts of attempts last as long as this object (J131), with
+    so. If anything dies before that, the message comes back. A crash between a handler's return and the
+    broker's confirmation delivers it once more. Counts of attempts last as long as this object, with
     `use_store` as long as the store keeps them.
 
     Every method may be called from any thread, but not from a signal handler.
@@ -93,15 +93,15 @@ class Activation(ActivationGroup):
 
     Attributes:
         spec: The spec in force.
-        client_id: JMS client id that the broker knows it by (W30), with members before their name is added;
-            `None`: none.
+        client_id: JMS client id that the broker knows it by, with members before their name is added; `None`:
+            none.
         consuming: A `threading.Event`, set while the broker has confirmed the subscriptions; for reading.
         ended_by: Which end the last `run` reached; `None` before.
         missing: Members that weren't up when the last `run` ended; `None` without members.
 
     Raises:
-        ConfigurationError: Nothing says where the broker is; settings are given, and the spec says it too; no
-            transport knows the scheme; or the spec asks for what a listener doesn't do.
+        ConfigurationError: Nothing says where the broker is, or both the settings and the spec do. Or no
+            transport knows the scheme, or the spec asks for what a listener doesn't do.
 
     Source: J9, J10, J12, J13, J41, J49, J81-J84, J116-J122, W15, W24-W27, W30, W31, W33, W46.
     """
@@ -181,17 +181,26 @@ class Activation(ActivationGroup):
 
     @property
     def state(self) -> ActivationState:
-        """Up, Down, Connecting or Disconnecting; of several members Up if one is. Source: J119."""
+        """Up, Down, Connecting or Disconnecting; of several members Up if one is.
+
+        Source: J119.
+        """
         return self._whole.state
 
     @property
     def server_type(self) -> str:
-        """Which product the broker is; empty while there was no connection. Source: J115."""
+        """Which product the broker is; empty while there was no connection.
+
+        Source: J115.
+        """
         return self._whole.server_type
 
     @property
     def server(self) -> tuple[str, str]:
-        """Host and port of the connection; empty while there was none. Source: J120."""
+        """Host and port of the connection; empty while there was none.
+
+        Source: J120.
+        """
         return self._whole.server
 
     @property
@@ -205,11 +214,17 @@ class Activation(ActivationGroup):
         return self._whole.down
 
     def statistics(self) -> Statistics:
-        """Return a snapshot; of several members the sums. Source: J117, J121."""
+        """Return a snapshot; of several members the sums.
+
+        Source: J117, J121.
+        """
         return self._whole.statistics()
 
     def attributes(self) -> dict[str, object]:
-        """Return what JMSJCA's MBean shows of an activation, under its names. Source: J117."""
+        """Return what JMSJCA's MBean shows of an activation, under its names.
+
+        Source: J117.
+        """
         return self._whole.attributes()
 
     def begin(
@@ -287,8 +302,8 @@ def _resolved(
         said = [name for name in _OF_THE_CONNECTION if getattr(spec, name) is not None]
         if said:
             raise ConfigurationError(
-                f"{', '.join(said)}: the spec says how to connect, and so do the settings in connection; "
-                "expected one of them, or a URL in connection, which the spec may add to"
+                f"{', '.join(said)}: the spec says how to connect, and so do the settings in connection. "
+                "Expected one of them, or a URL in connection, which the spec may add to"
             )
         check_scheme(connection.scheme)
         return spec, connection

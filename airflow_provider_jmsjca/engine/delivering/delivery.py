@@ -220,8 +220,8 @@ class Delivery(DeliveredMessage):
         """Send a message that belongs to this delivery.
 
         Guarantee: in a container-managed activation it is sent if and when the delivery is committed. Where
-        the broker commits atomically, both happen or neither; elsewhere it is sent first, so that a crash
-        in between sends it again and loses nothing. In a bean-managed activation it is sent at once.
+        the broker commits atomically, both happen or neither. Elsewhere it is sent first: a crash in between
+        sends it again and loses nothing. In a bean-managed activation it is sent at once.
 
         Args:
             destination: Where to, for example `queue://orders`; in a task also `lookup://orders`.
@@ -229,8 +229,8 @@ class Delivery(DeliveredMessage):
             delay: Seconds before it can be received; `None`: as its property `DELIVERY_DATE` says, where the
                 spec has `allow_message_delays`, otherwise none.
             deduplication_id: A second message with this id is dropped by the broker. Deliveries by
-                themselves need none. Those in batches do on Artemis, so that what they sent isn't there
-                twice after a crash: an id made of the message's own, if what is sent depends on nothing else.
+                themselves need none. Those in batches do on Artemis, or what they sent is there twice after
+                a crash. Make it of the message's own id, if what is sent depends on nothing else.
 
         Raises:
             CapabilityError: The broker can't carry it.

@@ -356,7 +356,7 @@ def _store_for(spec: ActivationSpec, destination: Destination, store: Store | No
         return None
     if destination.kind is DestinationKind.TOPIC and spec.durable_name is None:
         raise ConfigurationError(
-            f"use_store is on, and {destination} is a topic without a durable subscription: no broker "
+            f"use_store is on, and {destination} is a topic without a durable subscription. No broker "
             "redelivers its messages after a restart; expected a queue, a durable one, or use_store off"
         )
     if store is None:
@@ -428,7 +428,7 @@ def _in_doubt(spec: ActivationSpec, *, has_limbo: bool) -> InDoubtEvents:
     if not has_limbo:
         raise ConfigurationError(
             f"in_doubt_events: got {events}, expected nothing but the Airflow connection to say how to "
-            "connect: messages in doubt are kept in limbo, which sends over that one"
+            "connect. Messages in doubt are kept in limbo, which sends over that one"
         )
     return events
 
@@ -511,7 +511,7 @@ class Routing:
         if not (settled or has_limbo) and (spec.max_attempts is not None or spec.non_retryable):
             raise ConfigurationError(
                 "dead_letter_destination: missing, expected where to put a message that has failed for good, "
-                "or the word discard; limbo keeps such messages where use_store is on, and nothing but the "
+                "or the word discard. Limbo keeps such messages where use_store is on, and nothing but the "
                 "Airflow connection says how to connect"
             )
         discard_error, discard_unsubscribed = map(

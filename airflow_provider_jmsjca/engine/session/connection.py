@@ -137,14 +137,14 @@ class JmsConnection:
             transacted: Whether sends and receipts take effect together, at `commit`. With the option
                 `ignore_tx` every session is transacted, whatever is said here.
             acknowledge_mode: For sessions that aren't transacted; `transacted` beats it.
-            prefetch: How many messages the broker may set aside for this session and destination; it bounds
-                what the session can hold unsettled, so a transaction of 500 needs 500. `None` means 1 for a
+            prefetch: How many messages the broker may set aside for this session and destination. That bounds
+                what the session can hold unsettled: a transaction of 500 needs 500. `None` means 1 for a
                 queue in AUTO mode, else 100; 1000 for a topic. Artemis counts 1,500 bytes as
                 a message: give more for larger ones.
 
         Raises:
             ConfigurationError: The connection is closed, or has a session already and the option `strict`
-                allows one; or `prefetch` is below 1: such a consumer would never receive anything.
+                allows one. Or `prefetch` is below 1: such a consumer would never receive anything.
             TransientBrokerError: As many sessions as `pool_max_size` allows are open, and none was closed
                 within `pool_timeout`.
         """

@@ -105,8 +105,8 @@ class JmsSession:
     """Sends and receives, in transactions or not, on one thread at a time.
 
     Guarantee: what was received and not settled comes again after a crash, a lost connection, `recover` or
-    `rollback`, and after closing the session, in its original order as far as the broker keeps it. With
-    `Capabilities.atomic_commit` sends and receipts of a transaction happen together or not at all; without
+    `rollback`, and after closing the session. The original order is kept as far as the broker keeps it. With
+    `Capabilities.atomic_commit` sends and receipts of a transaction happen together or not at all. Without
     it sends come first, and a crash in between repeats messages but loses none.
 
     Source: JMS 2.0 chapter 6.

@@ -128,8 +128,8 @@ class Bucket:
             self._is_fit = False
         if not self._is_fit:
             raise ConfigurationError(
-                f"spool_path {spool}: the store has no conditional put (If-None-Match: *), without which two "
-                "writers could replace each other's messages; take a store that has it, or a path on a POSIX "
+                f"spool_path {spool}: the store has no conditional put (If-None-Match: *). Without it two "
+                "writers could replace each other's messages. Take a store that has it, or a path on a POSIX "
                 "file system"
             )
 

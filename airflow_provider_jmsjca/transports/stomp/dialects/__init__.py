@@ -38,8 +38,8 @@ def register(server: str, dialect: Dialect) -> None:
         dialect: An object; all connections to such servers share it.
 
     Raises:
-        ConfigurationError: That server has a dialect of this package; the name can't stand in the header; or
-            the dialect is none, or doesn't read the names of destinations as it writes them.
+        ConfigurationError: That server has a dialect of this package, or the name can't stand in the header.
+            Or the dialect is none, or doesn't read the names of destinations as it writes them.
     """
     given: object = dialect  # whatever a caller without types gives
     if not isinstance(given, Dialect):

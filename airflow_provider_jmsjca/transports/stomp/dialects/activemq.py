@@ -187,7 +187,7 @@ class ActiveMqDialect(Dialect):
                 if size + 1 >= LONGEST_HEADER_LINE:
                     raise ConfigurationError(
                         f"the property {name!r} takes {size} bytes on the wire; ActiveMQ refuses more than "
-                        f"{LONGEST_HEADER_LINE} for a name and its value, which no setting changes: spread "
+                        f"{LONGEST_HEADER_LINE} for a name and its value. No setting changes that: spread "
                         "it over several properties, or put it into the body"
                     )
         if len(headers) > MOST_HEADERS - 10:

@@ -207,8 +207,8 @@ class ArtemisDialect(Dialect):
         if frame.head.find(b"\n", at + 1) < 0:
             if frame.body.startswith(b"\0"):
                 raise PoisonMessageError(
-                    "it begins with NUL, as what Artemis makes over STOMP of a Java map or stream message, "
-                    "whose body it leaves out; send text or bytes"
+                    "it begins with NUL, as what Artemis makes over STOMP of a Java map or stream message. "
+                    "Artemis leaves out its body; send text or bytes"
                 )
             return TEXT, decode_text(frame.body)
         return BYTES, frame.body

@@ -40,7 +40,7 @@ def check_name(destination: Destination) -> None:
     if destination.name.lower().startswith("jndi://"):
         raise ConfigurationError(
             f"destination {destination}: jndi:// names are in the provider's own JNDI, where STOMP can't "
-            f"look; expected the name at the broker, such as {destination.kind}://orders, or lookup:// and "
+            f"look. Expected the name at the broker, such as {destination.kind}://orders, or lookup:// and "
             "the name of an administered object"
         )
 

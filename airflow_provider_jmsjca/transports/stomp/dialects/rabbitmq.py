@@ -211,7 +211,7 @@ class RabbitMqDialect(Dialect):
             return TEXT, decode_text(frame.body)
         if BODY_KIND not in headers and is_of_rabbitmq_client(frame.body):
             raise PoisonMessageError(
-                "RabbitMQ's JMS client serialized it for Java; let it send to an AMQP destination, "
+                "RabbitMQ's JMS client serialized it for Java. Let it send to an AMQP destination, "
                 'new RMQDestination("orders", "", "orders", "orders"), and it sends plain text or bytes'
             )
         return BYTES, frame.body

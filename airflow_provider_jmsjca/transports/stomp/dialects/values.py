@@ -78,7 +78,7 @@ def no_body(headers: Mapping[str, str], product: str) -> tuple[BodyKind, str | N
         return EMPTY, None
     raise PoisonMessageError(
         f"it came without a body: {product} leaves out that of a Java map, stream or object message over "
-        "STOMP, and nothing tells these from an empty text or a message without body; send text or bytes, or "
+        "STOMP. Nothing tells these from an empty text or a message without body. Send text or bytes, or "
         f"give the destination the option {BODILESS}=text or {BODILESS}=empty if no such Java message comes"
     )
 

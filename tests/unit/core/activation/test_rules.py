@@ -98,7 +98,7 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
             {**QUEUE, "max_attempts": 3},
             (
                 "dead_letter_destination: missing, expected where to put a message after max_attempts, or "
-                "the word discard, or use_store, which keeps it: nothing is dropped unless that is said"
+                "the word discard, or use_store: nothing is dropped unless that is said"
             ),
         ),
         (

@@ -480,7 +480,7 @@ def test_names_in_the_providers_jndi_are_refused_j86_j90(dialect: Dialect) -> No
     there = Destination.queue("jndi://queues/q1234")
     with pytest.raises(ConfigurationError, match="jndi:// names are in the provider's own JNDI"):
         consumer_headers(dialect, there)
-    with pytest.raises(ConfigurationError, match="expected the name at the broker, such as queue://orders"):
+    with pytest.raises(ConfigurationError, match="Expected the name at the broker, such as queue://orders"):
         dialect.encode(Outgoing(destination=there, message=JmsMessage.text("a")), lambda: "1")
 
 
