@@ -27,7 +27,7 @@ from airflow_provider_jmsjca.spool.manifest import Manifest
 _log = logging.getLogger(__name__)
 _CHUNK = 500
 
-Connect: TypeAlias = Callable[[], AbstractContextManager[JmsConnection]]
+OpenConnection: TypeAlias = Callable[[], AbstractContextManager[JmsConnection]]
 
 
 def target_of(text: str, source: Destination) -> Destination:
@@ -40,7 +40,7 @@ def target_of(text: str, source: Destination) -> Destination:
     return replace(found, name=found.name.replace("$", source.name))
 
 
-def send_dead_letters(connect: Connect, manifest: Manifest, target: Destination) -> int:
+def send_dead_letters(connect: OpenConnection, manifest: Manifest, target: Destination) -> int:
     """Send what the finished batch turned away, with the reason and the original ids in properties.
 
     Guarantee: nothing is lost. Progress is marked in the batch's folder after every 500 confirmed messages:
@@ -86,7 +86,7 @@ class _Sender:
         target: Where they go.
     """
 
-    def __init__(self, connect: Connect, manifest: Manifest, target: Destination) -> None:
+    def __init__(self, connect: OpenConnection, manifest: Manifest, target: Destination) -> None:
         self._connect = connect
         self._batch_id = manifest.batch_id
         self._origin = ConsumedFrom(destination=Destination.from_header(manifest.source))

@@ -1,6 +1,7 @@
 """Which names the code may not have, and which words the glossary says.
 
-A name says what a thing is, in the words of the field. Checked are modules, classes and functions.
+A name says what a thing is, in the words of the field. Checked are modules, classes and functions. A public
+class has a name of its own in the whole package.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def name_faults(root: Path) -> list[str]:
     files = sorted(folder.rglob("*.py"))
     faults: list[str] = []
     text: list[str] = []
+    classes: dict[str, list[str]] = {}
     for file in files:
         source = file.read_text(encoding="utf-8")
         text.append(source.lower())
@@ -62,6 +64,13 @@ def name_faults(root: Path) -> list[str]:
             for name in (file.stem, *_defined(source))
             if (path, name) not in ACCEPTED and (found := banned_in(name))
         ]
+        for name in _classes(source):
+            classes.setdefault(name, []).append(path)
+    faults += [
+        f"{' and '.join(paths)}: each defines {name!r}: one name doesn't mean two things"
+        for name, paths in classes.items()
+        if len(paths) > 1
+    ]
     stems = sorted({file.stem for file in files})
     faults += [
         f"modules {one!r} and {other!r} differ by one letter: who reads one thinks of the other"
@@ -103,3 +112,17 @@ def _defined(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             yield node.name
+
+
+def _classes(source: str) -> Iterator[str]:
+    """Yield the public names of classes and of types that a module defines."""
+    for node in ast.parse(source).body:
+        match node:
+            case ast.ClassDef(name=name):
+                pass
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias")):
+                pass
+            case _:
+                continue
+        if not name.startswith("_"):
+            yield name

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, OptionType
 from airflow_provider_jmsjca.core.options.choices import (
-    AcknowledgeMode,
+    BeanAcknowledge,
     ConcurrencyMode,
     ContainerManagedEvents,
     DestinationType,
@@ -60,7 +60,7 @@ class ActivationFields(BaseModel):
     endpoint_pool_resize_timeout: timedelta = _default("endpoint_pool_resize_timeout")
     endpoint_exception_redelivery_attempts: int = _default("endpoint_exception_redelivery_attempts")
     endpoint_exception_redelivery_interval: timedelta = _default("endpoint_exception_redelivery_interval")
-    acknowledge_mode: AcknowledgeMode = _default("acknowledge_mode")
+    acknowledge_mode: BeanAcknowledge = _default("acknowledge_mode")
     name: str | None = _default("name")
     message_selector: str | None = _default("message_selector")
     selector_override: str | None = _default("selector_override")

@@ -15,7 +15,7 @@ from airflow_provider_jmsjca.core.delivery.sightings import Sightings
 from airflow_provider_jmsjca.core.delivery.units import InHand, Phase, Unit, UnitTable
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.core.redelivery import Backoff, Delay, Delete, MessageState, Move
+from airflow_provider_jmsjca.core.redelivery import Delay, Delete, GrowingDelay, MessageState, Move
 from airflow_provider_jmsjca.core.redelivery.actions import SLICE
 
 # A connection may be lost by chance: after the first time the same is tried once more, then each time less of
@@ -117,7 +117,7 @@ def next_step(  # noqa: C901, PLR0912 - the table of what comes before what
             return Discard()
         case _ if message.undecodable:
             return KEEP
-        case Delay() | Backoff() if not message.served:
+        case Delay() | GrowingDelay() if not message.served:
             pause = action.pause(message.seen, chance())
             # A parked copy is sent anew: to a topic, it would reach every other subscriber a second time.
             topic = origin.kind is DestinationKind.TOPIC
@@ -153,7 +153,7 @@ def step_after_failure(
     if message.moves_failed:
         return KEEP
     for action in reversed((state.handling or settings.handling).actions):
-        if isinstance(action, Delay | Backoff):
+        if isinstance(action, Delay | GrowingDelay):
             return Pause(action.pause(message.seen, chance()), park=False)
     return Pause(_AT_LEAST, park=False)
 

@@ -253,10 +253,10 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "Body",
     "BodyKind",
-    "Headers",
     "ItemType",
     "ItemValue",
     "JmsMessage",
+    "MessageHeaders",
     "PropertyType",
     "PropertyValue",
     "unchecked_message",
@@ -276,7 +276,7 @@ def _nothing() -> Mapping[Any, Any]:
     return _NOTHING
 
 
-class Headers(TypedDict, total=False):
+class MessageHeaders(TypedDict, total=False):
     """The headers that the constructors of `JmsMessage` take, as its attributes explain them."""
 
     type: str | None
@@ -344,7 +344,7 @@ class JmsMessage(PropertyReader):
         properties: Mapping[str, PropertyValue] = _NOTHING,
         *,
         property_types: PropertyTypes = _NOTHING,
-        **headers: Unpack[Headers],
+        **headers: Unpack[MessageHeaders],
     ) -> JmsMessage:
         """Return a text message.
 
@@ -366,7 +366,7 @@ class JmsMessage(PropertyReader):
         properties: Mapping[str, PropertyValue] = _NOTHING,
         *,
         property_types: PropertyTypes = _NOTHING,
-        **headers: Unpack[Headers],
+        **headers: Unpack[MessageHeaders],
     ) -> JmsMessage:
         """Return a bytes message; arguments and errors are those of `text`."""
         return _checked(BodyKind.BYTES, body, properties, property_types, _NOTHING, headers)
@@ -379,7 +379,7 @@ class JmsMessage(PropertyReader):
         *,
         property_types: PropertyTypes = _NOTHING,
         item_types: Mapping[str, ItemType] = _NOTHING,
-        **headers: Unpack[Headers],
+        **headers: Unpack[MessageHeaders],
     ) -> JmsMessage:
         """Return a map message; arguments and errors are those of `text`.
 
@@ -400,7 +400,7 @@ class JmsMessage(PropertyReader):
         *,
         property_types: PropertyTypes = _NOTHING,
         item_types: Mapping[int, ItemType] = _NOTHING,
-        **headers: Unpack[Headers],
+        **headers: Unpack[MessageHeaders],
     ) -> JmsMessage:
         """Return a stream message; arguments and errors are those of `text`.
 
@@ -420,7 +420,7 @@ class JmsMessage(PropertyReader):
         properties: Mapping[str, PropertyValue] = _NOTHING,
         *,
         property_types: PropertyTypes = _NOTHING,
-        **headers: Unpack[Headers],
+        **headers: Unpack[MessageHeaders],
     ) -> JmsMessage:
         """Return an object message around serialized bytes, which nobody here looks into.
 
@@ -434,7 +434,7 @@ class JmsMessage(PropertyReader):
         properties: Mapping[str, PropertyValue] = _NOTHING,
         *,
         property_types: PropertyTypes = _NOTHING,
-        **headers: Unpack[Headers],
+        **headers: Unpack[MessageHeaders],
     ) -> JmsMessage:
         """Return a message without body; arguments and errors are those of `text`."""
         return _checked(BodyKind.EMPTY, None, properties, property_types, _NOTHING, headers)
@@ -570,7 +570,7 @@ def _checked(  # noqa: PLR0917 - private, and its callers read in this order
     properties: Mapping[str, PropertyValue],
     property_types: PropertyTypes,
     item_types: ItemTypes,
-    headers: Headers,
+    headers: MessageHeaders,
 ) -> JmsMessage:
     if not (properties or property_types or item_types or headers):  # nor is there much else to check
         if kind is _TEXT and isinstance(body, str) and body.isascii():

@@ -6,10 +6,10 @@ Source: J31-J64, J92-J113, W13-W20, P6-P10, C14, I49.
 from airflow_provider_jmsjca.core.options.option import (
     Family,
     Level,
+    Measure,
     Option,
     OptionType,
     OptionValue,
-    Unit,
 )
 from airflow_provider_jmsjca.core.options.properties import format_options, masked_options, read_properties
 from airflow_provider_jmsjca.core.options.spelling import (
@@ -29,10 +29,10 @@ __all__ = [
     "PARAMETER",
     "Family",
     "Level",
+    "Measure",
     "Option",
     "OptionType",
     "OptionValue",
-    "Unit",
     "check_keys",
     "duration_text",
     "expected_form",

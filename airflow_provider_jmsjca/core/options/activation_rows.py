@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.options.choices import (
-    AcknowledgeMode,
+    BeanAcknowledge,
     ConcurrencyMode,
     DestinationType,
     SubscriptionDurability,
@@ -13,7 +13,7 @@ from airflow_provider_jmsjca.core.options.choices import (
     TransactionType,
 )
 from airflow_provider_jmsjca.core.options.endpoint_rows import ENDPOINT
-from airflow_provider_jmsjca.core.options.option import Option, OptionType, Unit
+from airflow_provider_jmsjca.core.options.option import Measure, Option, OptionType
 
 _ENGINE = "engine"
 
@@ -101,8 +101,8 @@ ACTIVATION = (
         name="acknowledge_mode",
         value_type=OptionType.CHOICE,
         levels="A",
-        choices=AcknowledgeMode,
-        default=AcknowledgeMode.AUTO,
+        choices=BeanAcknowledge,
+        default=BeanAcknowledge.AUTO,
         jmsjca=("acknowledgeMode",),
         ejb=("acknowledge-mode",),
         meaning="How a bean-managed activation acknowledges.",
@@ -219,7 +219,7 @@ ACTIVATION = (
         levels="CFA",
         default=timedelta(seconds=10),
         minimum=0,
-        alias_unit=Unit.MILLISECONDS,
+        alias_unit=Measure.MILLISECONDS,
         key=("JMSJCA.receivetimeout",),
         meaning="How long a receiver waits for a message before it looks whether it must stop.",
         source="J84, J112",

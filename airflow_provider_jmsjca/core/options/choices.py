@@ -27,7 +27,7 @@ class ConcurrencyMode(enum.StrEnum):
     SYNC = "sync"
 
 
-class AcknowledgeMode(enum.StrEnum):
+class BeanAcknowledge(enum.StrEnum):
     """How a bean-managed activation acknowledges. Source: J63, W13, W23."""
 
     AUTO = "auto_acknowledge"

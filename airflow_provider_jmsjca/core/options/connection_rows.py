@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow_provider_jmsjca.core.options.option import Option, OptionType, Unit
+from airflow_provider_jmsjca.core.options.option import Measure, Option, OptionType
 
 CONNECTION = (
     Option(
@@ -103,7 +103,7 @@ CONNECTION = (
         value_type=OptionType.DURATION,
         levels="CF",
         default=timedelta(seconds=30),
-        alias_unit=Unit.MILLISECONDS,
+        alias_unit=Measure.MILLISECONDS,
         jmsjca=("IdleTimeout",),
         key=("JMSJCA.idletimeout",),
         key_replaces_field=True,
@@ -139,7 +139,7 @@ CONNECTION = (
         value_type=OptionType.DURATION,
         levels="CF",
         unlimited=True,
-        alias_unit=Unit.MILLISECONDS,
+        alias_unit=Measure.MILLISECONDS,
         key=("JMSJCA.pooltimeout",),
         meaning="How long to wait for a free session when all are in use.",
         source="J45",

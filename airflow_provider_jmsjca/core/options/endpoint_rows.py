@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow_provider_jmsjca.core.options.option import Option, OptionType, Unit
+from airflow_provider_jmsjca.core.options.option import Measure, Option, OptionType
 
 _ENGINE = "engine"
 
@@ -72,7 +72,7 @@ ENDPOINT = (
         levels="A",
         default=timedelta(milliseconds=100),
         minimum=0,
-        alias_unit=Unit.MILLISECONDS,
+        alias_unit=Measure.MILLISECONDS,
         jmsjca=("endpointExceptionRedeliveryInterval",),
         meaning="Time between those repetitions.",
         source="J63",

@@ -9,7 +9,7 @@ from airflow_provider_jmsjca.core.options.choices import (
     InDoubtEvents,
     RedeliveryAction,
 )
-from airflow_provider_jmsjca.core.options.option import Option, OptionType, Unit, accepted
+from airflow_provider_jmsjca.core.options.option import Measure, Option, OptionType, accepted
 from airflow_provider_jmsjca.core.redelivery.actions import MoveKind
 
 _ENGINE = "engine.listener"
@@ -43,7 +43,7 @@ PATCH_BAY = (
         value_type=OptionType.DURATION,
         levels="A",
         minimum=0,
-        alias_unit=Unit.MILLISECONDS,
+        alias_unit=Measure.MILLISECONDS,
         patch_bay=("delay",),
         meaning="Time between those deliveries.",
         source="P6-P8",
@@ -285,7 +285,7 @@ WBIA = (
         levels="A",
         default=timedelta(minutes=1),
         minimum=0,
-        alias_unit=Unit.MINUTES,
+        alias_unit=Measure.MINUTES,
         wbia=("RestartRetryInterval",),
         meaning="Time between restarts.",
         source="I48",

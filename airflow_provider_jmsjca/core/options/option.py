@@ -37,7 +37,7 @@ class OptionType(enum.StrEnum):
     PROPERTIES = "properties"
 
 
-class Unit(enum.StrEnum):
+class Measure(enum.StrEnum):
     """What a number counts."""
 
     SECONDS = "seconds"
@@ -106,7 +106,7 @@ class Option:
     patch_bay: tuple[str, ...] = ()
     java_caps: tuple[str, ...] = ()
     wbia: tuple[str, ...] = ()
-    alias_unit: Unit = Unit.SECONDS
+    alias_unit: Measure = Measure.SECONDS
     choices: type[enum.StrEnum] | None = None
     minimum: int | None = None
     maximum: int | None = None
@@ -152,10 +152,10 @@ class Option:
             rows.extend((family, name) for name in names)
         return tuple(rows)
 
-    def unit_of(self, spelling: str) -> Unit:
+    def unit_of(self, spelling: str) -> Measure:
         """Return what a bare number counts under this spelling."""
         if spelling == self.name or spelling.endswith(("-seconds", "_seconds")):
-            return Unit.SECONDS
+            return Measure.SECONDS
         return self.alias_unit
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import MASK, masked_text
 from airflow_provider_jmsjca.core.options.choices import SYNONYMS
-from airflow_provider_jmsjca.core.options.option import Option, OptionType, OptionValue, Unit
+from airflow_provider_jmsjca.core.options.option import Measure, Option, OptionType, OptionValue
 from airflow_provider_jmsjca.core.options.properties import format_options
 from airflow_provider_jmsjca.errors import ConfigurationError
 
@@ -34,7 +34,7 @@ _SUFFIXES = {
     "h": Decimal(3600),
     "d": Decimal(86400),
 }
-_UNITS = {Unit.SECONDS: Decimal(1), Unit.MILLISECONDS: Decimal("0.001"), Unit.MINUTES: Decimal(60)}
+_UNITS = {Measure.SECONDS: Decimal(1), Measure.MILLISECONDS: Decimal("0.001"), Measure.MINUTES: Decimal(60)}
 _LONGEST_DURATION = 10**9
 _HIGHEST_INTEGER = 2**31 - 1
 _LONGEST_SHOWN = 80
@@ -193,7 +193,7 @@ def _duration(option: Option, given: object, spelling: str) -> timedelta | None:
     return timedelta(microseconds=int(seconds * 1_000_000))
 
 
-def _seconds(given: object, unit: Unit) -> Decimal:
+def _seconds(given: object, unit: Measure) -> Decimal:
     if isinstance(given, bool) or not isinstance(given, str | int | float):
         raise _UnfitError
     if isinstance(given, str):

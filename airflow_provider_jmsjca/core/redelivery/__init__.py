@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from airflow_provider_jmsjca.core.redelivery.actions import (
     Action,
-    Backoff,
     Delay,
     Delete,
+    GrowingDelay,
     Move,
     MoveKind,
     MoveTarget,
@@ -20,9 +20,9 @@ from airflow_provider_jmsjca.core.redelivery.tracker import MessageState, Redeli
 
 __all__ = [
     "Action",
-    "Backoff",
     "Delay",
     "Delete",
+    "GrowingDelay",
     "MessageState",
     "Move",
     "MoveKind",

@@ -80,7 +80,7 @@ class Delay:
         yield from _count_faults(self.at)
         yield from _delay_faults("the delay", self.milliseconds, 0)
 
-    def pause(self, seen: int, chance: float) -> timedelta:  # noqa: ARG002 - the same call as Backoff.pause
+    def pause(self, seen: int, chance: float) -> timedelta:  # noqa: ARG002 - the same call as GrowingDelay.pause
         """Return how long to wait; the same at every count."""
         return timedelta(milliseconds=self.milliseconds)
 
@@ -89,7 +89,7 @@ class Delay:
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class GrowingDelay:
     """Deliver after a pause that grows with every count.
 
     At count `at + n` the pause is `initial * multiplier**n`, at most `maximum`, and then shortened by a
@@ -314,7 +314,7 @@ class Delete:
         return f"{self.at}:delete"
 
 
-Action: TypeAlias = Delay | Backoff | Move | Delete
+Action: TypeAlias = Delay | GrowingDelay | Move | Delete
 
 
 def order_faults(actions: tuple[Action, ...]) -> Iterator[tuple[int, str]]:

@@ -28,9 +28,9 @@ from airflow_provider_jmsjca.core.redelivery.actions import (
     BLANKS,
     NEXT_TARGET,
     Action,
-    Backoff,
     Delay,
     Delete,
+    GrowingDelay,
     Move,
     MoveKind,
     MoveTarget,
@@ -277,7 +277,7 @@ def _target(offset: int, text: str, faults: _Faults) -> MoveTarget | None:
         return None
 
 
-def _backoff(at: int | None, offset: int, arguments: str, faults: _Faults) -> Backoff | None:
+def _backoff(at: int | None, offset: int, arguments: str, faults: _Faults) -> GrowingDelay | None:
     forms = (_WHOLE, _DECIMAL, _WHOLE, _DECIMAL)
     parts = [part.strip(BLANKS) for part in arguments.split(",")]
     if len(parts) not in {3, 4} or not all(
@@ -288,7 +288,7 @@ def _backoff(at: int | None, offset: int, arguments: str, faults: _Faults) -> Ba
     if at is None:
         return None
     jitter = float(parts[3]) if len(parts) == len(forms) else 0.0
-    return Backoff(at, int(parts[0]), float(parts[1]), int(parts[2]), jitter)
+    return GrowingDelay(at, int(parts[0]), float(parts[1]), int(parts[2]), jitter)
 
 
 def _whole(offset: int, digits: str, faults: _Faults) -> int | None:

@@ -32,7 +32,7 @@ from airflow_provider_jmsjca.transports.base import (
 _log = logging.getLogger(__name__)
 
 
-class Losses:
+class LossCallbacks:
     """Passes the loss of a connection on to those who watch.
 
     A connection keeps its callbacks for life; one that is shared for weeks would collect those of every user
@@ -145,7 +145,7 @@ class _Shared:
 
     usage: Usage
     opening: Future[Connection] = field(default_factory=Future)
-    losses: Losses | None = None
+    losses: LossCallbacks | None = None
     users: int = 0
     idle_since: float = 0.0
 
@@ -159,7 +159,7 @@ class Lease:
     """
 
     def __init__(
-        self, connection: Connection, release: Callable[[], None], losses: Losses, usage: Usage
+        self, connection: Connection, release: Callable[[], None], losses: LossCallbacks, usage: Usage
     ) -> None:
         self.connection = connection
         self.usage = usage
@@ -343,7 +343,7 @@ class ConnectionPool:
             shared.usage.succeeded()
             with self._lock:
                 wanted = not self._closed
-                shared.losses = Losses(connection)
+                shared.losses = LossCallbacks(connection)
                 shared.opening.set_result(connection)
             if not wanted:
                 _close(shared)

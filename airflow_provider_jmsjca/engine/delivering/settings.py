@@ -22,7 +22,7 @@ from airflow_provider_jmsjca.core.destination import Destination, DestinationKin
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME
 from airflow_provider_jmsjca.core.options.choices import (
-    AcknowledgeMode,
+    BeanAcknowledge,
     ConcurrencyMode,
     ContainerManagedEvents,
     DistributedDestinationConnection,
@@ -263,7 +263,7 @@ def listener_settings(
     concurrency = max(spec.concurrency_for(each.kind) for each in (destination, *further))
     receivers = concurrency if spec.concurrency_mode is ConcurrencyMode.SYNC else 1
     confirmed = (
-        confirm or spec.confirm or not (spec.transacted or spec.acknowledge_mode is AcknowledgeMode.DUPS_OK)
+        confirm or spec.confirm or not (spec.transacted or spec.acknowledge_mode is BeanAcknowledge.DUPS_OK)
     )
     subscriptions = tuple(
         Subscription(

@@ -19,10 +19,10 @@ from airflow_provider_jmsjca.transports.base import Outgoing, Received
 from airflow_provider_jmsjca.transports.stomp.consumer import Claim, StompConsumer
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.sending import send_confirmed
-from airflow_provider_jmsjca.transports.stomp.units import Unit, consumer_of, in_doubt
+from airflow_provider_jmsjca.transports.stomp.units import StompUnit, consumer_of, in_doubt
 
 
-class ConfirmedUnit(Unit):
+class ConfirmedUnit(StompUnit):
     """Sends, each confirmed by the broker, then the acknowledgements.
 
     On a crash in between the messages come again and the sends are there: a duplicate, never a loss. Where

@@ -31,7 +31,7 @@ _JOINED: Final = 50
 """How many frames go to the wire at a time."""
 
 
-class Unit:
+class StompUnit:
     """What units of every kind have: what they settle, and whether they are over."""
 
     def __init__(self, link: Link) -> None:
@@ -65,7 +65,7 @@ class Unit:
             consumer_of(received).release(received)
 
 
-class TransactionUnit(Unit):
+class TransactionUnit(StompUnit):
     """A transaction of the broker.
 
     Acknowledgements go out together with COMMIT: any COMMIT or ABORT on the connection makes ActiveMQ forget

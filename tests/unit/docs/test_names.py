@@ -45,7 +45,9 @@ def test_each_fault_is_named(tmp_path: Path) -> None:
     room = tmp_path / PACKAGE / "room"
     room.mkdir(parents=True)
     (room / "arrival.py").write_text("class Patience:\n    def fates(self): ...\n", encoding="utf-8")
-    (room / "arrivals.py").write_text('"""About a batch."""\n', encoding="utf-8")
+    (room / "arrivals.py").write_text('"""About a batch."""\nclass Unit: ...\n', encoding="utf-8")
+    (room / "other.py").write_text("Unit: TypeAlias = int\nclass _Own: ...\n", encoding="utf-8")
+    (room / "third.py").write_text("class _Own: ...\n", encoding="utf-8")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "glossary.md").write_text(
         "| word | meaning |\n|---|---|\n| batch | some |\n| limbo | a shelf |\n", encoding="utf-8"
@@ -53,6 +55,7 @@ def test_each_fault_is_named(tmp_path: Path) -> None:
     assert [fault.split(" ", 2)[:2] for fault in name_faults(tmp_path)] == [
         ["room/arrival.py:", "'Patience'"],
         ["room/arrival.py:", "'fates'"],
+        ["room/arrivals.py", "and"],
         ["modules", "'arrival'"],
         ["docs/glossary.md:", "'limbo'"],
     ]

@@ -52,7 +52,7 @@ from airflow_provider_jmsjca.transports.stomp.wire.frames import (
     encode,
     escape,
 )
-from airflow_provider_jmsjca.transports.stomp.wire.wire import LEAST_PREFETCH, Client, Wire
+from airflow_provider_jmsjca.transports.stomp.wire.wire import LEAST_PREFETCH, StompClient, Wire
 
 _log = logging.getLogger(__name__)
 _UP: Final = ConnectionState.UP
@@ -281,7 +281,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
             on_end=self._end,
         )
         self.limits = Limits(self.wire)
-        self._client = Client(self.wire)
+        self._client = StompClient(self.wire)
         self._client.set_listener("link", self)
 
     # --- life

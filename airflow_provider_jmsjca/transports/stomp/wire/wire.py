@@ -479,7 +479,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         return messages
 
 
-class Client(stomp.connect.BaseConnection, stomp.connect.Protocol12):  # type: ignore[misc] # no types
+class StompClient(stomp.connect.BaseConnection, stomp.connect.Protocol12):  # type: ignore[misc] # no types
     """stomp.py's connection object on our wire."""
 
     def __init__(self, wire: Wire) -> None:

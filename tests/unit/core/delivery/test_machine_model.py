@@ -24,9 +24,9 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import (
     Action,
-    Backoff,
     Delay,
     Delete,
+    GrowingDelay,
     Move,
     RedeliveryHandling,
     RedeliveryTracker,
@@ -94,7 +94,7 @@ class UnitModel:
 
 
 def pause_of(action: Action | None, seen: int) -> timedelta:
-    return action.pause(seen, CHANCE) if isinstance(action, Delay | Backoff) else timedelta(0)
+    return action.pause(seen, CHANCE) if isinstance(action, Delay | GrowingDelay) else timedelta(0)
 
 
 class Model(RuleBasedStateMachine):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.redelivery import (
     Action,
-    Backoff,
     Delay,
     Delete,
+    GrowingDelay,
     Move,
     MoveKind,
     MoveTarget,
@@ -50,11 +50,11 @@ VALID: list[tuple[str, tuple[Action, ...]]] = [
         "3:move(queue:a, topic:b,same:c$)",
         (Move(3, MoveKind.QUEUE, "a", (MoveTarget(MoveKind.TOPIC, "b"), MoveTarget(MoveKind.SAME, "c$"))),),
     ),
-    ("2:backoff(100,2,60000)", (Backoff(2, 100, 2.0, 60_000),)),
-    ("2:backoff( 100 , 1.5 , 60000 , 0.25 )", (Backoff(2, 100, 1.5, 60_000, 0.25),)),
+    ("2:backoff(100,2,60000)", (GrowingDelay(2, 100, 2.0, 60_000),)),
+    ("2:backoff( 100 , 1.5 , 60000 , 0.25 )", (GrowingDelay(2, 100, 1.5, 60_000, 0.25),)),
     ("5:1000, 10:5000", (Delay(5, 1000), Delay(10, 5000))),
     ("5:1000, 50:move(queue:a,b)", (Delay(5, 1000), Move(50, MoveKind.QUEUE, "a,b"))),
-    ("5:1000, 7:backoff(1,2,3), 9:delete", (Delay(5, 1000), Backoff(7, 1, 2.0, 3), Delete(9))),
+    ("5:1000, 7:backoff(1,2,3), 9:delete", (Delay(5, 1000), GrowingDelay(7, 1, 2.0, 3), Delete(9))),
 ]
 
 INVALID: list[tuple[str, list[str]]] = [
@@ -164,7 +164,7 @@ def handlings(draw: st.DrawFn) -> RedeliveryHandling:
         else:
             initial = draw(st.integers(1, 10_000))
             actions.append(
-                Backoff(
+                GrowingDelay(
                     at,
                     initial,
                     draw(st.integers(100, 100_000)) / 100,

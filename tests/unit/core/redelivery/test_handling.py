@@ -8,9 +8,9 @@ import pytest
 
 from airflow_provider_jmsjca.core.redelivery import (
     Action,
-    Backoff,
     Delay,
     Delete,
+    GrowingDelay,
     Move,
     MoveKind,
     MoveTarget,
@@ -96,7 +96,7 @@ def test_j141_long_delays_come_in_slices() -> None:
 
 
 def test_backoff_grows_to_its_limit() -> None:
-    backoff = Backoff(3, 100, 2.0, 1000)
+    backoff = GrowingDelay(3, 100, 2.0, 1000)
     pauses = [
         backoff.pause(seen, 0.9) // timedelta(milliseconds=1) for seen in (3, 4, 5, 6, 7, 8, 50_000_000)
     ]
@@ -104,7 +104,7 @@ def test_backoff_grows_to_its_limit() -> None:
 
 
 def test_backoff_jitter_only_shortens() -> None:
-    backoff = Backoff(1, 1000, 1.0, 1000, 0.5)
+    backoff = GrowingDelay(1, 1000, 1.0, 1000, 0.5)
     assert backoff.pause(7, 0.0) == timedelta(milliseconds=1000)
     assert backoff.pause(7, 0.5) == timedelta(milliseconds=750)
     assert backoff.pause(7, 0.999) >= timedelta(milliseconds=500)
