@@ -31,6 +31,11 @@ def table_jars() -> str:
     return ",".join(map(str, fetch(Path(servers.__file__).parent / "spark-tables.lock")))
 
 
+def s3a_jars() -> str:
+    """Return what Spark needs to read from S3, as `spark.jars` wants it."""
+    return ",".join(map(str, fetch(Path(servers.__file__).parent / "spark-s3a.lock")))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with warnings.catch_warnings():
@@ -41,7 +46,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             SparkSession.builder.master("local[2]")
             .config("spark.ui.enabled", "false")
             .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.jars", table_jars())
+            .config("spark.jars", f"{table_jars()},{s3a_jars()}")
             .config(map=delta.SESSION)
             .config("spark.databricks.delta.snapshotPartitions", "2")
             .config("spark.sql.shuffle.partitions", "4")

@@ -1,0 +1,95 @@
+"""A batch in a store of objects: Spark reads it through `s3a://`, and writes there what is turned away."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_provider_jmsjca.errors import FencedError
+from airflow_provider_jmsjca.spark.job import Batch
+from airflow_provider_jmsjca.spark.rejects import rejected_messages
+from airflow_provider_jmsjca.spool.attempts import Done, take_fence
+from airflow_provider_jmsjca.spool.files import ObjectPath, names_in, remove
+from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.rows import Row
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from airflow_provider_jmsjca.spool.upkeep import State, describe, verify
+from tests.servers.s3 import BUCKET, S3
+from tests.spark.conftest import ORDERS, flight
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = "carrier STRING NOT NULL, dep_delay DOUBLE NOT NULL"
+
+
+@pytest.fixture
+def manifest(s3: S3, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Manifest:
+    """Three good messages and two bad ones, in two segments."""
+    for name, value in s3.options().items():
+        monkeypatch.setenv(name.upper(), value)
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    for name, value in (
+        ("endpoint", s3.endpoint),
+        ("endpoint.region", "us-east-1"),
+        ("access.key", "any"),
+        ("secret.key", "any"),
+        ("path.style.access", "true"),
+    ):
+        hadoop.set(f"fs.s3a.{name}", value)
+    spool = ObjectPath.parse(f"s3://{BUCKET}/{uuid.uuid4().hex}/jms~spool [1]")
+    with SpoolBatch(spool, "d~~r~~t~~-1", source=str(ORDERS), activation="a") as batch:
+        for messages in (
+            [flight(0, "UA", 1.0), flight(1, "UA", "late"), flight(2, "AA", 2.0)],
+            [flight(3, "AA", None), flight(4, "DL", 3.0)],
+        ):
+            batch.seal([Row(message, 1_700_000_000_000_000) for message in messages])
+        return batch.complete()
+
+
+def run(manifest: Manifest, fence: int, spark: SparkSession, table: str) -> None:
+    with Batch(Manifest.read(manifest.uri), fence) as batch:
+        flights = batch.json(batch.messages(spark), SCHEMA)
+        batch.reject(flights.rejects)
+        batch.write(flights.rows, table)
+
+
+def test_a_batch_is_stored_once_and_its_rejects_come_back(
+    manifest: Manifest, spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = [str(tmp_path / "table")]
+    if os.environ.get("JMSJCA_CHAOS") == "full":
+        tables.append(f"s3a://{BUCKET}/{uuid.uuid4().hex}/table")
+    for table in tables:
+        run(manifest, take_fence(manifest.folder), spark, table)
+        done = Done.read(manifest.folder)
+        assert done is not None
+        assert (done.stored, done.rejected) == ({table: 3}, 2)
+        assert [each.message.message_id for each in rejected_messages(manifest)] == ["ID:1", "ID:3"]
+        assert sorted(row.dep_delay for row in spark.read.parquet(table).collect()) == [1.0, 2.0, 3.0]
+        assert describe(manifest.folder).state is State.REJECTS
+        assert verify(describe(manifest.folder)) is None
+        assert not [name for name in names_in(manifest.folder) if name.startswith("_rejects")]
+        # As if the driver had died just before it reported.
+        remove(manifest.folder / "_DONE")
+
+
+def test_an_attempt_that_was_overtaken_commits_nothing(
+    manifest: Manifest, spark: SparkSession, tmp_path: Path
+) -> None:
+    table = str(tmp_path / "table")
+    old = Batch(manifest, take_fence(manifest.folder))
+    newer = take_fence(manifest.folder)
+    with pytest.raises(FencedError):
+        old.write(old.messages(spark), table)
+    with pytest.raises(FencedError):
+        old.finish()
+    assert not Path(table).exists()
+    run(manifest, newer, spark, table)
+    done = Done.read(manifest.folder)
+    assert done is not None
+    assert done.fence == newer
