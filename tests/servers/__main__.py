@@ -1,4 +1,4 @@
-"""`python -m tests.servers up`: real brokers for whoever sits at the keyboard; `--help` has the rest."""
+"""`python -m tests.servers up`: real brokers for whoever sits at the keyboard; `COMMAND --help` says more."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.spark.job import Batch
+from airflow_provider_jmsjca.spark.job import EXIT_CONFIGURATION, Batch
 from airflow_provider_jmsjca.spark.rejects import rejected_messages
 from airflow_provider_jmsjca.spool.attempts import take_fence
 from airflow_provider_jmsjca.spool.manifest import Manifest
@@ -45,7 +45,7 @@ def run(block: Block, table: Path) -> dict[str, Any]:
 
 
 def rows(spark: SparkSession, table: Path, *columns: str) -> list[tuple[object, ...]]:
-    return sorted(tuple(row) for row in spark.read.parquet(str(table)).select(*columns).collect())
+    return sorted(tuple(row) for row in spark.read.parquet(str(table)).selectExpr(*columns).collect())
 
 
 def rejected(manifest: Manifest) -> list[tuple[str | None, str]]:
@@ -53,7 +53,7 @@ def rejected(manifest: Manifest) -> list[tuple[str | None, str]]:
 
 
 def test_every_job_of_the_page_is_run_here() -> None:
-    assert len(JOBS) == 3
+    assert len(JOBS) == 4
 
 
 def test_a_job_of_ones_own(
@@ -102,3 +102,23 @@ def test_xml_bodies(spark: SparkSession, make_batch: MakeBatch, tmp_path: Path) 
     ((number, amount, weight),) = rows(spark, table, "id", "amount", "weight")
     assert (number, str(amount), weight) == (1, "9.50", 1.5)
     assert [name for name, _ in rejected(manifest)] == ["ID:2"]
+
+
+def test_the_type_of_a_column_is_changed(spark: SparkSession, make_batch: MakeBatch, tmp_path: Path) -> None:
+    table, new = tmp_path / "table", tmp_path / "new"
+
+    def store(manifest: Manifest, kind: str) -> None:
+        with Batch(manifest, take_fence(manifest.folder)) as batch:
+            batch.write(batch.json(batch.messages(spark), f"id LONG, amount {kind}").rows, str(table))
+
+    store(make_batch([order(1, '{"id": 1, "amount": 9.5}')]), "DOUBLE")
+    waiting = make_batch([order(2, '{"id": 2, "amount": 12.25}')], batch_id="d~~r2~~t~~-1")
+    with pytest.raises(SystemExit) as refused:
+        store(waiting, "DECIMAL(12,2)")
+    assert refused.value.code == EXIT_CONFIGURATION
+    run(JOBS[3], table)["change_type"](str(table), str(new), "amount", "DECIMAL(12,2)")
+    table.rename(tmp_path / "old")
+    new.rename(table)
+    store(waiting, "DECIMAL(12,2)")
+    spark.catalog.clearCache()
+    assert rows(spark, table, "id", "CAST(amount AS STRING)") == [(1, "9.50"), (2, "12.25")]
