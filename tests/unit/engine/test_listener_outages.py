@@ -156,6 +156,24 @@ def test_a_message_is_not_handled_twice_at_a_time(site: Site) -> None:
     assert most == [1]
 
 
+def test_an_outage_formats_no_traceback(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would read it, and a thousand activations would pay for theirs at every attempt."""
+    formatted: list[object] = []
+    monkeypatch.setattr(
+        "airflow_provider_jmsjca.core.failure.traceback.format_exception",
+        lambda error: formatted.append(error) or [],
+    )
+    listener = site.activation(nothing)
+    listener.start()
+    until(listener.consuming.is_set)
+    site.broker.kill()
+    until(lambda: listener.state != "Up")
+    site.broker.restart()
+    until(listener.consuming.is_set)
+    listener.stop()
+    assert formatted == []
+
+
 def test_permanent_refusals_end_a_run(site: Site) -> None:
     """The task fails at once instead of waiting for somebody to mend the credentials."""
     site.broker.require_login("alice", "secret")

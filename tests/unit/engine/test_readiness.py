@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
+from airflow_provider_jmsjca.engine.watching import readiness
 from airflow_provider_jmsjca.engine.watching.peek import peek
 from airflow_provider_jmsjca.engine.watching.readiness import QueueWatch
 from airflow_provider_jmsjca.transports import connect
@@ -23,6 +26,7 @@ from airflow_provider_jmsjca.transports.memory import Broker, broker
 from tests.pace import at_most
 
 ORDERS = Destination.queue("orders")
+SECOND = timedelta(seconds=1)
 Connect = Callable[[ConnectionSettings], Connection]
 
 
@@ -136,6 +140,47 @@ def test_a_delivery_that_counts_is_reported(server: Broker) -> None:
         watch.close()
 
     run(work())
+
+
+def test_many_share_a_connection_and_two_threads_and_look_less_often(
+    server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty milliseconds apart on average: a thousand queues are looked at every 40 seconds."""
+    many = 200
+    pauses: list[float] = []
+    all_pause = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == many:
+            all_pause.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(readiness, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": pause}))
+    pool = ConnectionPool(connect=connect)
+    before = threading.active_count()
+
+    async def work() -> None:
+        watches = [
+            QueueWatch(
+                AsyncConnection(settings(server), pool=pool), Destination.queue(f"q{number}"), poll=SECOND
+            )
+            for number in range(many)
+        ]
+        tasks = [asyncio.ensure_future(each.wait()) for each in watches]
+        await all_pause.wait()
+        assert server.connections == 1
+        assert threading.active_count() - before <= 2
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for each in watches:
+            each.close()
+
+    run(work())
+    pool.close()
+    assert max(pauses) == pytest.approx(many * 0.04)
+    assert min(pauses) >= SECOND.total_seconds()
 
 
 @pytest.mark.parametrize("how", [connect, unbrowsable])

@@ -125,7 +125,7 @@ class Caller:
                 # At once: the transport may have to acknowledge before the commit, to get more.
                 self._settler.unit_of(intake, decision.unit).acknowledge(received)
             except ConnectionLostError as error:
-                lost = ConnectionLost(failure=Failure.of(error))
+                lost = ConnectionLost(failure=Failure.of(error, with_trace=False))
                 self._driver.report(intake.link, lost)
                 self._driver.not_delivered(decision.unit, decision.seen)
                 return self._over((HandlerNotCalled(call=call),))
