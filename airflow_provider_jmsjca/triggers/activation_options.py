@@ -190,7 +190,7 @@ class ActivationOptions:
         return read.values.get("hold_until_ack") is True
 
     @property
-    def limbo_conn_id(self) -> str:
+    def _limbo_conn_id(self) -> str:
         """The Airflow connection that messages in limbo are sent over; empty if the spec says another way."""
         read = read_given(self.activation.fields, ActivationSpec.model_fields)
         return "" if _OWN_WAY & read.values.keys() else self.jms_conn_id
@@ -253,6 +253,7 @@ class ActivationOptions:
             event=self.event,
             timed="transaction_timeout" in said,
             lingers="batch_timeout" in said and "batch_idle_timeout" not in said,
+            limbo_conn_id=self._limbo_conn_id,
         )
 
 
@@ -266,12 +267,14 @@ class InForce:
         timed: A delivery is rolled back after the spec's `transaction_timeout`, because somebody set that.
         lingers: A batch is waited for until its `batch_timeout`, however long nothing comes: nobody has set
             another end.
+        limbo_conn_id: The Airflow connection that messages in limbo are sent over; empty: it has no limbo.
     """
 
     spec: ActivationSpec
     event: EventMode
     timed: bool
     lingers: bool
+    limbo_conn_id: str = ""
 
     @property
     def batch_size(self) -> int:
@@ -348,7 +351,6 @@ class InForce:
         connection: ConnectionSettings | None,
         name: str,
         store: Store | None = None,
-        jms_conn_id: str = "",
     ) -> ListenerSettings:
         """Return the settings of the stream: those of a listener, but for what a trigger is.
 
@@ -359,7 +361,6 @@ class InForce:
             connection: What it connects with; `None`: only to see whether the settings can be made.
             name: For the log.
             store: For a spec with `use_store`.
-            jms_conn_id: The Airflow connection that messages in limbo are sent over; empty: it has no limbo.
 
         Raises:
             ConfigurationError: The spec asks for what can't be.
@@ -384,7 +385,7 @@ class InForce:
             url="" if connection is None else connection.url,
             find=functools.partial(find_destination, variables=False),
             store=store or (MemoryStore() if connection is None else None),
-            jms_conn_id=jms_conn_id,
+            jms_conn_id=self.limbo_conn_id,
         )
         delivery = settings.delivery
         timeout = delivery.transaction_timeout if self.timed else None

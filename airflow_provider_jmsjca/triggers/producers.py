@@ -182,9 +182,7 @@ class MessageProducer(_Producer):
         name = f"events{self._where} for {self._who()}"
         if in_force.spec.use_store and self._store is None:
             self._store = await in_thread(installed_store, undo=SqlStore.close)
-        settings = in_force.listener(
-            (await options.settings(in_force))[1], name, self._store, options.limbo_conn_id
-        )
+        settings = in_force.listener((await options.settings(in_force))[1], name, self._store)
         self._stream = stream = DeliveryStream(settings, connection, once=self._once)
         self._holder = Holder(options.hold_timeout, self._where)
         sweep_sometimes()

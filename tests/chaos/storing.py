@@ -42,6 +42,8 @@ def main() -> None:
         sys.stdout.flush()
         if delivery.body == asked["poison"]:
             os._exit(EXIT_OF_POISON)
+        if asked.get("fails"):
+            raise ValueError("no stock")
 
     store = open_store(asked["store"])
     spec = ActivationSpec(destination=f"queue://{asked['queue']}", use_store=True, **asked["spec"])

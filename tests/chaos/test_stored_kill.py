@@ -1,8 +1,12 @@
-"""Processes die in the middle of their messages: the attempts and ids that are stored outlive them."""
+"""Processes die in the middle of their messages: the attempts and ids that are stored outlive them.
+
+`JMSJCA_CHAOS=full` parks 600 messages over six kills, otherwise 60 over one.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -28,20 +32,29 @@ LIMIT = 3
 SOME = 300
 KILLS = 3
 LAST_IDLE = 2.5
+PARKED, PARKING_KILLS = (600, 6) if os.environ.get("JMSJCA_CHAOS") == "full" else (60, 1)
 
 
 class Process:
     """`tests.chaos.storing` on one queue; one that is to die doesn't end because its broker is slow."""
 
     def __init__(  # noqa: PLR0917 - read in this order
-        self, broker: Broker, queue: str, store: str, done: Path, spec: dict[str, Any], idle_for: float = 60
+        self,
+        broker: Broker,
+        queue: str,
+        store: str,
+        done: Path,
+        spec: dict[str, Any],
+        idle_for: float = 60,
+        *,
+        fails: bool = False,
     ) -> None:
         settings = broker.settings()
         (host, port) = settings.hosts[0]
         asked = {
             "host": host, "port": port, "username": settings.username, "password": settings.password,
             "queue": queue, "store": store, "done": str(done), "spec": spec, "idle_for": idle_for,
-            "poison": POISON,
+            "poison": POISON, "fails": fails,
         }  # fmt: skip
         self.log = done.with_suffix(".log")
         with self.log.open("ab") as errors:
@@ -127,6 +140,26 @@ def test_what_a_process_was_handling_when_it_died_is_set_aside_i13(
     assert POISON in set_aside <= {"1", POISON}
     assert {*done.read_text().split(), *set_aside} == {"1", POISON, "2"}
     assert done.read_text().split().count(POISON) == 1
+    assert left(activemq, queue_name) == []
+    store.close()
+
+
+def test_what_is_put_in_limbo_while_processes_are_killed_is_there_once(
+    activemq: Broker, queue_name: str, tmp_path: Path
+) -> None:
+    """P12: put there, killed before the acknowledgement, and put there again: nothing lost, nothing twice."""
+    bodies = [f"m{number}" for number in range(PARKED)]
+    fill(activemq, queue_name, bodies)
+    done, url = tmp_path / "done", f"sqlite:///{tmp_path / 'store.db'}"
+    store = new_store(url)
+    spec = {"redelivery_handling": "1:3600000", "park": True, "name": "orders"}
+    for _ in range(PARKING_KILLS):
+        Process(activemq, queue_name, url, done, spec, fails=True).kill_after(PARKED // (PARKING_KILLS + 2))
+    assert Process(activemq, queue_name, url, done, spec, LAST_IDLE, fails=True).wait() == 0
+    numbers = [each.number for each in store.limbo.page(limit=2 * PARKED)]
+    contents = store.limbo.contents(numbers).values()
+    kept = Counter(each.body for each in contents if isinstance(each, JmsMessage))
+    assert kept == Counter(bodies)
     assert left(activemq, queue_name) == []
     store.close()
 

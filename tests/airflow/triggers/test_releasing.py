@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +17,8 @@ from airflow_provider_jmsjca.store.base import LimboEntry
 from airflow_provider_jmsjca.store.sql.store import SqlStore
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers import releasing as module
-from tests.airflow.triggers.test_activation import triggerer
+from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+from tests.airflow.triggers.test_activation import send, triggerer
 from tests.airflow.triggers.waiting import run, until
 
 
@@ -98,3 +100,35 @@ def test_a_store_that_is_away_is_said_once_and_tried_again(
     assert [record.getMessage() for record in caplog.records if "limbo" in record.getMessage()] == [
         "Nothing is sent from limbo until this is mended: no answer"
     ]
+
+
+def test_a_refused_message_stays_in_limbo_where_no_destination_is_set_i28(
+    server: Broker, store: SqlStore
+) -> None:
+    """I28: it isn't left unsettled, and can be revived."""
+
+    async def work() -> None:
+        send(server, "x", region="eu" * 5_000)
+        send(server, "fits")
+        async with triggerer() as running:
+            orders = running.watch(use_store=True, max_body_bytes=1_000)
+            await until(lambda: orders.bodies == ["fits"])
+            await until(lambda: server.depth("orders") == 0)
+        (kept,) = store.limbo.page()
+        assert (kept.state, kept.destination, kept.jms_conn_id) == ("failed", "queue://orders", "jms_test")
+        assert "max_body_bytes" in kept.exception_message
+
+    run(work())
+
+
+def test_what_relies_on_limbo_is_checked_when_the_dag_is_parsed_p15() -> None:
+    """P15: without a destination the messages stay in limbo, if there is one."""
+    given = {"destination": "queue://orders", "max_attempts": 3, "use_store": True}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        JmsActivationTrigger("jms_test", **given)
+        JmsActivationTrigger("jms_test", **given | {"in_doubt_events": "log_error"})
+    with pytest.warns(UserWarning, match="dead_letter_destination: missing"):
+        JmsActivationTrigger("jms_test", **given | {"connection_url": "stomp://elsewhere"})
+    with pytest.warns(UserWarning, match="dead_letter_destination: missing"):
+        JmsActivationTrigger("jms_test", **given | {"use_store": False})
