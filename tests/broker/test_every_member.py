@@ -20,7 +20,7 @@ from airflow_provider_jmsjca.engine.activations.every_member import EveryMemberA
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing
-from tests.broker.listening import IDLE, bodies, send, until
+from tests.broker.listening import bodies, idle, send, until
 from tests.servers.broker import Broker
 
 EACH = 400
@@ -166,6 +166,6 @@ def test_a_topic_reaches_a_durable_subscriber_on_each_member(
     publish("M1")
     for each in publishers:
         each.close()
-    activation.run(idle_for=IDLE)
+    activation.run(idle_for=idle())
     assert sorted(body for body in got if body.startswith("M1")) == ["M1 0", "M1 1", "M1 2"]
     assert activation.missing == ()

@@ -22,7 +22,7 @@ from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
-from tests.broker.listening import IDLE, activation, bodies, drained, send
+from tests.broker.listening import activation, bodies, drained, idle, send
 from tests.broker.test_stomp_traps import raw_send
 from tests.servers.broker import Broker
 
@@ -122,7 +122,7 @@ def test_what_cannot_be_copied_whole_goes_with_a_part_and_those_behind_it_go_on(
         redelivery_handling="1:move(queue:$.dlq)",
         redelivery_redirect=redirect,
     )
-    counts = listener.run(idle_for=IDLE)
+    counts = listener.run(idle_for=idle())
     found = {
         str(message.properties.get("bad")): message for message in drained(settings, f"{queue_name}.dlq")
     }

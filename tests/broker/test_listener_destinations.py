@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.transports.base import (
     Received,
     Subscription,
 )
-from tests.broker.listening import IDLE, bodies, drained, send, until
+from tests.broker.listening import bodies, drained, idle, send, until
 from tests.servers.broker import Broker
 
 
@@ -102,7 +102,7 @@ def test_all_are_consumed_over_one_connection(broker: Broker, queue_name: str, m
         concurrency_mode=mode,
         endpoint_pool_max_size=3,
     )
-    counts = listener.run(idle_for=IDLE)
+    counts = listener.run(idle_for=idle())
     assert (counts.committed, counts.moved) == (95 - 10, 10)
     assert listener.statistics().connections == 1
     for name, count in zip(names, (6, 1, 3), strict=True):

@@ -10,7 +10,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
-from tests.broker.listening import IDLE, bodies, drained, send
+from tests.broker.listening import bodies, drained, idle, send
 from tests.broker.test_listener_destinations import activation
 from tests.servers.broker import Broker
 
@@ -35,7 +35,7 @@ def test_container_managed_events(broker: Broker, queue_name: str) -> None:
         container_managed_events="jms",
         source_queue=f"queue://{queue_name}.source",
         redelivery_handling="1:move(queue:$.dlq)",
-    ).run(idle_for=IDLE)
+    ).run(idle_for=idle())
     assert (counts.committed, counts.moved) == (2, 1)
     assert [message.body for message in drained(settings, f"{queue_name}.source")] == ["a", "b"]
     assert [message.body for message in drained(settings, f"{queue_name}.dlq")] == ["bad"]
@@ -57,7 +57,7 @@ def test_duplicates_are_acknowledged(broker: Broker, queue_name: str) -> None:
         destination=str(queue),
         balanced=True,
         duplicate_event_elimination=True,
-    ).run(idle_for=IDLE)
+    ).run(idle_for=idle())
     assert got == ["0", "1"]
     assert (counts.committed, counts.repeated) == (2, 8)
     assert bodies(settings, queue_name) == []

@@ -22,7 +22,7 @@ from airflow_provider_jmsjca.errors import PoisonMessageError
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Subscription
-from tests.broker.listening import IDLE, activation, drained
+from tests.broker.listening import activation, drained, idle
 from tests.broker.test_stomp_traps import raw_send
 from tests.broker.test_stream import streaming
 from tests.servers.broker import Broker
@@ -66,7 +66,7 @@ def test_a_listener_moves_them_and_handles_the_others(
     listener = activation(
         settings, queue_name, got.append, redelivery_handling="5:move(queue:$.dlq)", concurrency_mode=mode
     )
-    counts = listener.run(idle_for=IDLE)
+    counts = listener.run(idle_for=idle())
     assert (counts.committed, counts.moved, len(got)) == (sent + 1, sent, sent + 1)
     letters = drained(settings, f"{queue_name}.dlq")
     assert len(letters) == sent

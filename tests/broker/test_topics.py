@@ -29,9 +29,9 @@ from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings,
 from airflow_provider_jmsjca.engine.delivering.threaded.calls import Handler
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing, Subscription
+from tests.broker.listening import idle
 from tests.servers.broker import Broker
 
-IDLE = timedelta(seconds=1)
 SOON = timedelta(seconds=20)
 
 
@@ -120,7 +120,7 @@ class Topic:
     def kept(self, **fields: Any) -> list[str]:
         """Return what the durable subscription holds, and settle it."""
         self.got.clear()
-        self.subscriber(**fields).run(idle_for=IDLE)
+        self.subscriber(**fields).run(idle_for=idle(1))
         return self.got
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ def test_a_durable_subscription_keeps_a_plain_one_does_not(topic: Topic) -> None
         topic.note,
     )
     topic.publish("3")
-    plain.run(idle_for=IDLE)
+    plain.run(idle_for=idle(1))
     assert topic.got == []
     plain.start()
     assert plain.consuming.wait(30)
@@ -178,7 +178,7 @@ def test_what_is_published_as_soon_as_it_is_up_comes(topic: Topic, durable: bool
         topic.publish_to(name, str(number))
         until(lambda number=number: topic.got == list(map(str, range(number + 1))), within=10)
         assert activation.stop(SOON)
-    topic.subscriber(durable_subscription_deletion=True).run(idle_for=IDLE)
+    topic.subscriber(durable_subscription_deletion=True).run(idle_for=idle(1))
 
 
 def test_rolled_back_it_comes_again_with_its_count(topic: Topic) -> None:
@@ -214,7 +214,7 @@ def test_deleted_by_a_stop_in_good_order_only(topic: Topic, suspended: bool) -> 
     assert asked.stop(SOON)
     topic.publish("4")
     assert topic.kept() == []
-    topic.subscriber(durable_subscription_deletion=True).run(idle_for=IDLE)
+    topic.subscriber(durable_subscription_deletion=True).run(idle_for=idle(1))
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_unique_client_ids_give_each_instance_a_copy(topic: Topic) -> None:
         topic.subscribed(client_id=f"{topic.name}-{instance}")
     topic.publish("1")
     for instance in ("dag.task.0", "dag.task.1"):
-        topic.subscriber(instance=instance, **unique).run(idle_for=IDLE)
+        topic.subscriber(instance=instance, **unique).run(idle_for=idle(1))
     assert topic.got == ["1", "1"]
 
 
@@ -265,7 +265,7 @@ def test_a_second_instance_stands_by_or_shares(topic: Topic, caplog: pytest.LogC
     assert sorted(topic.got, key=int) == [str(number) for number in range(51)]
     assert second.stop(SOON)
     assert "connecting again" not in caplog.text
-    topic.subscriber(durable_subscription_deletion=True).run(idle_for=IDLE)
+    topic.subscriber(durable_subscription_deletion=True).run(idle_for=idle(1))
 
 
 def test_the_nodes_share_a_distributed_subscription(topic: Topic) -> None:
@@ -363,5 +363,5 @@ def test_two_subscriptions_may_share_a_queue(topic: Topic) -> None:
             functools.partial(connect, topic.settings),
             topic.note,
         )
-        node.run(idle_for=IDLE)
+        node.run(idle_for=idle(1))
     assert sorted(topic.got) == ["1", "1", "2", "2"]

@@ -315,6 +315,13 @@ def test_deferred_for_real(server: Broker, publish: Publish, send: bool, event: 
     assert outcome.value["committed"] == (1 if event == "ready" else 0)
 
 
+def test_with_an_address_of_its_own_it_needs_no_airflow_connection(server: Broker, publish: Publish) -> None:
+    publish("a")
+    spec = {"destination": "queue://orders", "connection_url": f"vm://{server.name}"}
+    operator = listen(lambda _: None, spec=spec, jms_conn_id=None, max_messages=1, run_for=20)
+    assert operator.execute(CONTEXT)["committed"] == 1
+
+
 def test_killed_it_stops_cleanly(server: Broker, publish: Publish) -> None:
     """What is being handled is committed, the rest goes back."""
     publish("a", "b")

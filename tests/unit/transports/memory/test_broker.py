@@ -18,7 +18,13 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
 )
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing, Subscription
+from airflow_provider_jmsjca.transports.base import (
+    Connection,
+    ConnectionSettings,
+    Outgoing,
+    Received,
+    Subscription,
+)
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 from tests.unit.transports.memory.arrivals import Arrivals
@@ -218,6 +224,26 @@ def test_handed_back_messages_go_in_front_of_younger_ones(connection: Connection
     arrivals = Arrivals()
     connection.consume(Subscription(destination=QUEUE), arrivals)
     assert arrivals.bodies(4) == ["0", "1", "2", "3"]
+
+
+def test_what_was_set_aside_and_never_handed_over_does_not_count(connection: Connection) -> None:
+    """As with the brokers: only a delivery leaves a mark."""
+    send(connection, "0", "1")
+    came = threading.Event()
+
+    def hand_back(received: Received) -> None:
+        came.set()
+        received.consumer.close()
+
+    connection.consume(Subscription(destination=QUEUE, prefetch=2), hand_back)
+    assert came.wait(5)
+    arrivals = Arrivals()
+    connection.consume(Subscription(destination=QUEUE), arrivals)
+    messages = [received.message for received in arrivals.wait(2)]
+    assert [(each.body, each.redelivered, each.delivery_count) for each in messages] == [
+        ("0", True, 2),
+        ("1", False, 1),
+    ]
 
 
 def test_a_thousand_idle_connections_and_consumers_need_no_thread(server: Broker) -> None:
