@@ -14,6 +14,7 @@ from pathlib import Path
 
 from airflow_provider_jmsjca.core.explain import render_options_page
 from tests.docs import brokers_page
+from tests.docs.cli_page import render_cli_page
 from tests.docs.conformance import explain, gaps, render_conformance_page
 from tests.docs.names import name_faults
 from tests.docs.prose import prose_faults, text_faults
@@ -27,6 +28,7 @@ def pages() -> dict[Path, str]:
     return {
         reference / "options.md": render_options_page(),
         reference / "conformance.md": render_conformance_page(ROOT),
+        reference / "cli.md": render_cli_page(),
         brokers_page.RESULTS.with_suffix(".md"): brokers_page.render(),
         pictures / "brokers.svg": render_picture(brokers_page.render_picture_source()),
         **{

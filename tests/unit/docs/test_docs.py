@@ -13,6 +13,7 @@ from airflow_provider_jmsjca.core.explain import render_options_page
 from airflow_provider_jmsjca.core.options import OPTIONS
 from tests.conftest import TIERS
 from tests.docs.__main__ import ROOT, main, pages
+from tests.docs.cli_page import render_cli_page
 from tests.docs.conformance import catalogue, explain, gaps, numbers_in, render_conformance_page
 from tests.docs.screenshots import MOST_BYTES, SHOTS
 
@@ -168,6 +169,15 @@ def test_the_options_page_has_every_option() -> None:
         assert f"| `{option.name}`" in page
         for _, spelling in option.spellings():
             assert f"`{spelling}`" in page
+
+
+def test_the_page_of_the_command_line_has_commands_with_their_arguments() -> None:
+    page = render_cli_page()
+    assert "\n## `airflow jms explain`\n" in page
+    assert "\n### `airflow jms spool prune`\n" in page
+    assert "\n- `--conn-id CONN_ID`: the Airflow connection" in page
+    assert "\n- `--dry-run`: change nothing\n" in page
+    assert "\\[" not in page
 
 
 def test_every_picture_is_drawn_from_its_source_and_shown() -> None:
