@@ -43,6 +43,8 @@ from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.transports.base import Capabilities
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.task_runs import run_task
+from tests.servers.s3 import BUCKET, S3
+from tests.spark.conftest import s3a_jars
 from tests.unit.engine.brokers import LesserConnection
 
 Publish = Callable[..., None]
@@ -363,14 +365,24 @@ def test_told_to_stop_it_stops_and_the_next_attempt_goes_on(
 ORDERS = [json.dumps({"id": number, "amount": number * 1.5}) for number in range(40)]
 
 
-def test_collect_submit_and_dead_letter(
+@pytest.mark.parametrize("kind", ["posix", "s3"] if os.environ.get("JMSJCA_CHAOS") == "full" else ["posix"])
+def test_collect_submit_and_dead_letter(  # noqa: PLR0917 - fixtures
+    kind: str,
     server: Broker,
     publish: Publish,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    request: pytest.FixtureRequest,
 ) -> None:
     """J162: the whole batch path with a real spark-submit; bad messages leave with their reason."""
+    spool, arguments = str(tmp_path / "spool"), {}
+    if kind == "s3":
+        store: S3 = request.getfixturevalue("s3")
+        extra = {"endpoint_url": store.endpoint, "region_name": "us-east-1"}
+        aws = {"conn_type": "aws", "login": "any", "password": "any", "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(aws))
+        spool, arguments = f"s3://store@{BUCKET}/spool", {"jars": s3a_jars()}
     monkeypatch.setattr(JmsToSparkSubmitOperator, "log", logging.getLogger("load"))
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_TEST", json.dumps({"conn_type": "spark", "host": "local[1]"}))
@@ -385,11 +397,12 @@ def test_collect_submit_and_dead_letter(
             task_id="load",
             jms_conn_id="jms_test",
             destination="queue://orders",
-            spool_path=str(tmp_path / "spool"),
+            spool_path=spool,
             idle_time=1,
             spark_conn_id="spark_test",
             application_args=["--table", str(table), "--schema", "id LONG NOT NULL, amount DOUBLE NOT NULL"],
             conf={"spark.ui.enabled": "false"},
+            spark_arguments=arguments,
         )
     )
     assert outcome.state == TaskInstanceState.SUCCESS
