@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import threading
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spool.attempts import take_fence
-from airflow_provider_jmsjca.spool.files import ObjectPath, exists, names_in, read_file, seal
-from airflow_provider_jmsjca.spool.manifest import path_for_spark, pattern_for_spark, uri_to_path
+from airflow_provider_jmsjca.spool.files import ObjectPath, exists, names_in, objects, read_file, seal
+from airflow_provider_jmsjca.spool.known_ids import message_key
+from airflow_provider_jmsjca.spool.manifest import (
+    MANIFEST,
+    Manifest,
+    path_for_spark,
+    pattern_for_spark,
+    uri_to_path,
+)
+from airflow_provider_jmsjca.spool.rows import manifest_messages
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from tests.contract.spool.conftest import rows
+from tests.contract.spool.conftest import ORDERS, rows
 from tests.servers.proxy import TcpProxy
 from tests.servers.s3 import BUCKET, S3
 
@@ -28,6 +40,64 @@ def place(server: S3, *names: str, endpoint: str | None = None) -> ObjectPath:
 
 def open_batch(spool: ObjectPath) -> SpoolBatch:
     return SpoolBatch(spool, "b1", source="queue://orders", activation="a")
+
+
+class _KilledError(BaseException):
+    """Stands for the end of the process: nobody catches it, and what was open stays so."""
+
+
+def _die_at(monkeypatch: pytest.MonkeyPatch, step: int, *, before: bool) -> list[str]:
+    """Let the writer die at its n-th request that changes something; return what was asked."""
+    asked: list[str] = []
+
+    def dying(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(place: ObjectPath, *arguments: bytes) -> Any:
+            asked.append(place.name)
+            if len(asked) == step and before:
+                raise _KilledError
+            result = real(place, *arguments)
+            if len(asked) == step:
+                raise _KilledError
+            return result
+
+        return call
+
+    for name in ("put_new", "put", "remove"):
+        monkeypatch.setattr(objects, name, dying(getattr(objects, name)))
+    return asked
+
+
+def _write(spool: ObjectPath, acknowledged: list[str]) -> None:
+    batch = open_batch(spool)
+    for start in () if batch.manifest else (0, 3):
+        new = [n for n in range(start, start + 3) if not batch.knows(message_key(f"ID:{n}", str(ORDERS)))]
+        if new:
+            batch.add(rows(new[:1]))
+            batch.seal(rows(new[1:]))
+            acknowledged += [f"ID:{n}" for n in new]
+    batch.complete()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_killed_at_any_request_nothing_is_lost_or_stored_twice(
+    s3: S3, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    everything = [f"ID:{number}" for number in range(6)]
+    for step in itertools.count(1):
+        spool = place(s3, "spool")
+        acknowledged: list[str] = []
+        with monkeypatch.context() as patch:
+            asked = _die_at(patch, step, before=before)
+            with contextlib.suppress(_KilledError):
+                _write(spool, acknowledged)
+        if len(asked) < step:
+            break
+        _write(spool, acknowledged)
+        manifest = Manifest.read(spool / "b1" / MANIFEST)
+        assert [stored.message.message_id for stored in manifest_messages(manifest)] == everything
+        with open_batch(spool) as again:
+            assert again.manifest == manifest
+    assert step > 6  # the batch's header, its mark, two segments, the end, the manifest
 
 
 def test_a_store_without_conditional_put_is_refused(s3: S3) -> None:
