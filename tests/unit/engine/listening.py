@@ -40,7 +40,7 @@ every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["concu
 _AT_ONCE = Backoff(steps=(timedelta(milliseconds=20),))
 
 
-def until(condition: Callable[[], object], *, within: float = 5) -> None:
+def until(condition: Callable[[], object], *, within: float = 20) -> None:
     """Wait for a condition."""
     deadline = time.monotonic() + within
     while not condition():

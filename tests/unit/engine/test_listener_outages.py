@@ -49,6 +49,23 @@ def test_starts_while_the_broker_is_down(site: Site) -> None:
     assert activation.state == "Up"
 
 
+def test_goes_on_at_another_host_w41(site: Site) -> None:
+    """W41: after a loss every host of the list is tried."""
+    other = Site()
+    hosts = site.settings.hosts + other.settings.hosts
+    activation = site.activation(
+        nothing, connect_with=functools.partial(connect, replace(site.settings, hosts=hosts))
+    )
+    activation.start()
+    site.send("here")
+    until(lambda: activation.counts.committed == 1)
+    other.send("there")
+    site.broker.kill()
+    until(lambda: activation.counts.committed == 2)
+    assert site.got == ["here", "there"]
+    assert activation.server == (other.broker.name, "")
+
+
 @every_mode
 def test_goes_on_after_an_outage(site: Site, mode: dict[str, Any]) -> None:
     """J13: nothing is lost, and what was settled doesn't come back."""
