@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from airflow_provider_jmsjca.core.destination import Destination
@@ -36,10 +36,12 @@ class StompConnection:
 
     Attributes:
         link: The same.
+        call_soon: Calls a function in the reader, after what it has read.
     """
 
     def __init__(self, link: Link) -> None:
         self.link = link
+        self.call_soon = link.wire.call_soon
 
     @property
     def broker(self) -> BrokerInfo:
@@ -64,10 +66,6 @@ class StompConnection:
     def on_lost(self, callback: OnLost) -> None:
         """Call back once if the connection is lost (at once if it already is); not when it is closed."""
         self.link.on_lost(callback)
-
-    def call_soon(self, function: Callable[[], None]) -> None:
-        """Call back in the reader, after what it has read."""
-        self.link.wire.call_soon(function)
 
     def consume(self, subscription: Subscription, on_received: OnReceived) -> StompConsumer:
         """Start receiving."""

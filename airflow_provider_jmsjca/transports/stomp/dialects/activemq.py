@@ -11,21 +11,24 @@ from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Capabilities, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
-from airflow_provider_jmsjca.transports.stomp.dialects.headers import RENAMED, RESERVED, Command, Headers
-from airflow_provider_jmsjca.transports.stomp.dialects.java_bodies import MAPS_AS_XML, TRANSFORMATION
-from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
-from airflow_provider_jmsjca.transports.stomp.dialects.values import (
+from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
     BODILESS,
     BODILESS_KINDS,
     BODY_KIND,
     BYTES,
     EMPTY,
+    RENAMED,
+    RESERVED,
     TEXT,
+    Command,
+    Headers,
     bytes_of,
     marked_kind,
     no_body,
     text_of,
 )
+from airflow_provider_jmsjca.transports.stomp.dialects.java_bodies import MAPS_AS_XML, TRANSFORMATION
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, escape
 
 LONGEST_PROPERTY: Final = 10_000

@@ -12,21 +12,23 @@ from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
-from airflow_provider_jmsjca.transports.stomp.dialects.headers import RESERVED, Command, Headers
-from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
-from airflow_provider_jmsjca.transports.stomp.dialects.values import (
+from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
     BODILESS,
     BODILESS_KINDS,
     BODY_KIND,
     BYTES,
     EMPTY,
+    RESERVED,
     TEXT,
+    Command,
+    Headers,
     bytes_of,
     decode_text,
     marked_kind,
     no_body,
     text_of,
 )
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
 from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, Frame
 
 DEFAULT_WINDOW: Final = 1024 * 1024

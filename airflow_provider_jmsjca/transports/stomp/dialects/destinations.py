@@ -129,13 +129,3 @@ def address_of(
     )
     dialect.check_headers([*headers], b"")
     return Address(headers, encode_headers(headers))
-
-
-@lru_cache(maxsize=1024)
-def destination_of(text: str) -> Destination | None:
-    """Return the destination of `/queue/name` or `/topic/name`. Remembered, for there are few of them."""
-    for kind in DestinationKind:
-        prefix = f"/{kind}/"
-        if text.startswith(prefix) and len(text) > len(prefix):
-            return Destination(kind, text[len(prefix) :])
-    return None

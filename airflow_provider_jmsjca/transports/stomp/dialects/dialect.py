@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import lru_cache
 from types import MappingProxyType
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import (
@@ -27,7 +28,7 @@ from airflow_provider_jmsjca.errors import (
     PoisonMessageError,
 )
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
-from airflow_provider_jmsjca.transports.stomp.dialects.destinations import address_of, destination_of
+from airflow_provider_jmsjca.transports.stomp.dialects.destinations import address_of
 from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
     NO_PROPERTIES,
     RENAMED,
@@ -35,16 +36,48 @@ from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
     Command,
     Headers,
     header_value,
+    number,
+    whole,
 )
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
-from airflow_provider_jmsjca.transports.stomp.dialects.templates import Template
-from airflow_provider_jmsjca.transports.stomp.dialects.values import number, whole
 from airflow_provider_jmsjca.transports.stomp.wire import frames
 from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, Frame, unescape
 
 _CONTENT_LENGTH: Final = "content-length"
 _LOWEST_NUMBER: Final = 0
 _T = TypeVar("_T")
+
+
+class Template(NamedTuple):
+    """Heads that differ in the message's id, its timestamp, whether it comes again, and in properties.
+
+    Attributes:
+        match: Matches such a head; its groups are the values that differ.
+        identifier: The group of the id.
+        timestamp: That of the timestamp.
+        redelivered: That of the mark of a redelivered message; 0 if there is none.
+        properties: Those of the properties that differ, with the header and the name of each.
+        headers: All headers of one of the heads, decoded.
+        message: The message of that one, without its body.
+    """
+
+    match: Callable[[str], re.Match[str] | None]
+    identifier: int
+    timestamp: int
+    redelivered: int
+    properties: tuple[tuple[int, str, str], ...]
+    headers: Mapping[str, str]
+    message: JmsMessage
+
+
+@lru_cache(maxsize=1024)
+def _destination_of(text: str) -> Destination | None:
+    """Return the destination of `/queue/name` or `/topic/name`. Remembered, for there are few of them."""
+    for kind in DestinationKind:
+        prefix = f"/{kind}/"
+        if text.startswith(prefix) and len(text) > len(prefix):
+            return Destination(kind, text[len(prefix) :])
+    return None
 
 
 class Dialect(ABC):
@@ -196,7 +229,7 @@ class Dialect(ABC):
 
     def destination_from(self, text: str) -> Destination | None:
         """Return the destination that `destination` writes as `text`; `None`: it writes none like that."""
-        return destination_of(text)
+        return _destination_of(text)
 
     def encode(self, outgoing: Outgoing, new_id: Callable[[], str], first: bytes = b"") -> bytes:
         """Return the SEND frame.

@@ -9,18 +9,18 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage
 from airflow_provider_jmsjca.transports.base import Capabilities, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
-from airflow_provider_jmsjca.transports.stomp.dialects.headers import Headers
-from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
-from airflow_provider_jmsjca.transports.stomp.dialects.values import (
+from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
     BODY_KIND,
     BYTES,
     EMPTY,
     TEXT,
+    Headers,
     bytes_of,
     decode_text,
     marked_kind,
     text_of,
 )
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
 
 

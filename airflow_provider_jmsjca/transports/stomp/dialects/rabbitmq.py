@@ -13,24 +13,22 @@ from airflow_provider_jmsjca.errors import PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
-    NO_PROPERTIES,
-    RESERVED,
-    Command,
-    Headers,
-)
-from airflow_provider_jmsjca.transports.stomp.dialects.java_bodies import is_of_rabbitmq_client
-from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
-from airflow_provider_jmsjca.transports.stomp.dialects.values import (
     BODY_KIND,
     BYTES,
     EMPTY,
+    NO_PROPERTIES,
+    RESERVED,
     TEXT,
+    Command,
+    Headers,
     bytes_of,
     decode_text,
     marked_kind,
     number,
     text_of,
 )
+from airflow_provider_jmsjca.transports.stomp.dialects.java_bodies import is_of_rabbitmq_client
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
 from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, Frame, unescape
 
 _SWALLOWED: Final = "There is no current subscription with tag"

@@ -10,13 +10,12 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
 from airflow_provider_jmsjca.errors import PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Subscription
-from airflow_provider_jmsjca.transports.stomp.decoding import Decoder
+from airflow_provider_jmsjca.transports.stomp.decoding import Decoder, Templates
 from airflow_provider_jmsjca.transports.stomp.dialects.activemq import ActiveMqDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.generic import GenericDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.rabbitmq import RabbitMqDialect
-from airflow_provider_jmsjca.transports.stomp.dialects.templates import Templates
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
 
 ON_QUEUE = Subscription(destination=Destination.queue("orders"))
