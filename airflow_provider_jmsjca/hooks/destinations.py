@@ -29,8 +29,8 @@ _REMEMBERED = 1000
 def find_destination(text: str, *, variables: bool = True) -> Destination:
     """Return the destination that a text names; a bare name is that of a queue.
 
-    `lookup://orders` names an administered object: the entry `destination.orders` of `[jmsjca]`, else the
-    Airflow variable `orders`. Either holds `queue://name`, `topic://name`, or JSON such as `{"type": "queue",
+    `lookup://orders` names an administered object: the entry `destination.orders` of `[jmsjca]` in any case
+    (an environment variable for it has none), else the Airflow variable `orders`. Either holds `queue://name`, `topic://name`, or JSON such as `{"type": "queue",
     "name": "q1234"}`.
 
     Args:
@@ -132,11 +132,29 @@ def _looked_up_target(target: MoveTarget, *, variables: bool) -> MoveTarget:
 def _resolve(reference: DestinationReference, *, variables: bool = True) -> Destination:
     if not reference.lookup:
         return reference.resolve({})
-    given = (conf.getsection("jmsjca") or {}).get(_PREFIX + reference.name.lower())
+    given = _entry(reference.name)
     if given is not None:
-        return reference.resolve({reference.name: AdministeredObject.parse(str(given))})
+        return reference.resolve({reference.name: AdministeredObject.parse(given)})
     given = Variable.get(reference.name, default=None) if variables else None
     return reference.resolve({} if given is None else {reference.name: _variable(reference.name, str(given))})
+
+
+def _entry(name: str) -> str | None:
+    """Return the entry of `[jmsjca]` that defines this object; case counts only where it tells two apart."""
+    entries = {
+        key[len(_PREFIX) :]: str(value)
+        for key, value in (conf.getsection("jmsjca") or {}).items()
+        if key.startswith(_PREFIX)
+    }
+    alike = {key: value for key, value in entries.items() if key.lower() == name.lower()}
+    if name in alike or not alike:
+        return alike.get(name)
+    if len(set(alike.values())) > 1:
+        raise ConfigurationError(
+            f"destination lookup://{name}: [jmsjca] defines {' and '.join(sorted(alike))}, which differ; "
+            "expected one of these spellings"
+        )
+    return next(iter(alike.values()))
 
 
 def _variable(name: str, value: str) -> AdministeredObject:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
+from airflow.sdk.configuration import conf
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.activation.rules import SINGLE_DESTINATIONS
@@ -11,7 +14,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import Move
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.hooks.destinations import looked_up
+from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.operators.rejected_messages import target_of
 from tests.airflow.conftest import Publish
@@ -33,6 +36,27 @@ def test_the_destination_and_its_options_are_looked_up_j50_j91() -> None:
     assert found == Destination.queue("q1234")
     assert prefetch_of(found) == 7
     assert spec.title == "queue://q1234"
+
+
+@pytest.fixture
+def configured() -> Iterator[Callable[[str], None]]:
+    """Write lines into `[jmsjca]` as `airflow.cfg` has them."""
+    yield lambda lines: conf.read_string(f"[jmsjca]\n{lines}")
+    conf.remove_section("jmsjca")
+
+
+def test_jndi_names_of_the_file_may_have_capitals_j87(configured: Callable[[str], None]) -> None:
+    configured("destination.jms/shop/OrderQueue = queue://orders")
+    assert find_destination("lookup://jms/shop/OrderQueue") == Destination.queue("orders")
+    assert find_destination("lookup://jms/shop/orderqueue") == Destination.queue("orders")
+
+
+def test_entries_that_differ_by_their_case_alone_are_told_apart(configured: Callable[[str], None]) -> None:
+    configured("destination.In = queue://a\ndestination.iN = queue://b\n")
+    assert find_destination("lookup://In") == Destination.queue("a")
+    assert find_destination("lookup://iN") == Destination.queue("b")
+    with pytest.raises(ConfigurationError, match=r"lookup://IN: \[jmsjca\] defines In and iN, which differ"):
+        find_destination("lookup://IN")
 
 
 def test_several_destinations_are_looked_up_each() -> None:
