@@ -30,8 +30,8 @@ def find_destination(text: str, *, variables: bool = True) -> Destination:
     """Return the destination that a text names; a bare name is that of a queue.
 
     `lookup://orders` names an administered object: the entry `destination.orders` of `[jmsjca]` in any case
-    (an environment variable for it has none), else the Airflow variable `orders`. Either holds `queue://name`, `topic://name`, or JSON such as `{"type": "queue",
-    "name": "q1234"}`.
+    (an environment variable for it has none), else the Airflow variable `orders`. Either holds
+    `queue://name`, `topic://name`, or JSON such as `{"type": "queue", "name": "q1234"}`.
 
     Args:
         text: The destination.
