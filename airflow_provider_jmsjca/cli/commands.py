@@ -14,14 +14,16 @@ from typing import Final
 from airflow.cli.simple_table import AirflowConsole
 from rich.markup import escape
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec, read_descriptor
+from airflow_provider_jmsjca.core.activation import ActivationSpec, Descriptor, read_descriptor
 from airflow_provider_jmsjca.core.activation.document import LONGEST_TEXT, read_document
 from airflow_provider_jmsjca.core.configuration.layers import Layer
 from airflow_provider_jmsjca.core.explain import display, explain
 from airflow_provider_jmsjca.core.options import Level, option_by_field, read_properties, read_value
+from airflow_provider_jmsjca.core.url import LOOKUP, ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.hooks.destinations import looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
+from airflow_provider_jmsjca.transports import check_scheme
 
 # Tables are printed as rich's markup, in which [jmsjca] would be a style and vanish.
 MARKED_UP: Final = ("table",)
@@ -74,22 +76,28 @@ def explain_command(args: argparse.Namespace) -> None:
 def import_command(args: argparse.Namespace) -> None:
     """Print the activation spec of deployment descriptors as YAML.
 
-    What they say of the connector and its connection factories follows in comments. What is read and has no
-    effect, what isn't read at all, and further activations are named in notes on standard error.
+    What they say of the connector, its connection factories and of destinations follows in comments. What is
+    read and has no effect, what has to be known or done besides, what isn't read at all, and further
+    activations are named in notes on standard error.
     """
     paths = [Path(file) for file in args.files]
-    common, dropped = _common_to_sinks([path for path in paths if path.suffix == _PROPERTIES])
-    descriptor = read_descriptor(*(_read(path) for path in paths if path.suffix != _PROPERTIES))
+    common, common_dropped = _common_to_sinks([path for path in paths if path.suffix == _PROPERTIES])
+    descriptor = _descriptor(*(path for path in paths if path.suffix != _PROPERTIES))
     if descriptor.activations:
-        spec = ActivationSpec(**{**common, **descriptor.activation(args.name)})
+        spec = ActivationSpec.from_descriptor(descriptor, args.name, below=common)
         sys.stdout.write(spec.to_yaml(secrets=args.secrets))
-        for sentence in spec.without_effect:
+        for sentence in (*spec.without_effect, *descriptor.notes[descriptor.choose(args.name)]):
             sys.stderr.write(f"note: {sentence}\n")
+        _note_transport(spec.connection_url)
+    if descriptor.destinations:
+        sys.stdout.write("# destinations, for [jmsjca]\n")
+    for name, destination in descriptor.destinations.items():
+        sys.stdout.write(f"# destination.{name} = {destination}\n")
     _write_comments("connector, for [jmsjca]", descriptor.connector, secrets=args.secrets)
     for interface, fields in descriptor.connection_factories.items():
         _write_comments(f"{interface}, for an Airflow connection", fields, secrets=args.secrets)
-    for path in (*descriptor.dropped, *dropped):
-        sys.stderr.write(f"note: dropped, not read here: {path}\n")
+    for dropped in (*descriptor.dropped, *common_dropped):
+        sys.stderr.write(f"note: dropped, not read here: {dropped}\n")
     for name in descriptor.activations:
         if args.name is not None and name != args.name:
             sys.stderr.write(f"note: not printed: activation {name!r}, see --name\n")
@@ -119,20 +127,34 @@ def _write_comments(title: str, fields: Mapping[str, str], *, secrets: bool) -> 
         if option is None:
             lines.append(f"{spelling}: not known here")
         elif (value := read_value(option, given, spelling)) is not None:
+            if option.name == "connection_url":
+                _note_transport(str(value))
             shown = str(value) if secrets else display(option, value)
             lines.append(f"{option.name} = " + "\n#     ".join(shown.splitlines()))
     if lines:
         sys.stdout.write("".join(f"# {line}\n" for line in (title, *lines)))
 
 
+def _note_transport(url: str | None) -> None:
+    scheme = ConnectionUrl.parse(url).scheme if url else LOOKUP
+    if scheme != LOOKUP:
+        try:
+            check_scheme(scheme)
+        except ConfigurationError as error:
+            sys.stderr.write(f"note: {error}\n")
+
+
 def _layer(path: Path, name: str | None) -> Layer:
-    given = _read(path)
     fields = (
-        read_descriptor(given).activation(name)
+        _descriptor(path).activation(name)
         if path.suffix == ".xml"
-        else read_document(_text(path, given))
+        else read_document(_text(path, _read(path)))
     )
     return Layer(level=Level.ACTIVATION, source=f"activation {path.name}", fields=fields)
+
+
+def _descriptor(*files: Path) -> Descriptor:
+    return read_descriptor(*map(_read, files), titles=[str(file) for file in files])
 
 
 def _connection_of(activation: Layer | None) -> str | None:

@@ -16,9 +16,13 @@ from airflow_provider_jmsjca.core.options import (
     duration_text,
     masked_options,
 )
+from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode
 from airflow_provider_jmsjca.core.options.table import GROUPS
 from airflow_provider_jmsjca.core.precedence import Resolved
 from airflow_provider_jmsjca.core.url import ConnectionUrl
+
+_POOL = ("endpoint_pool_max_size", "endpoint_pool_steady_size")
+"""Options about the number of threads that handle messages at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +30,8 @@ class Explained:
     """One row: an option, what is in force (secrets masked), where it came from, what it would be otherwise.
 
     Attributes:
-        status: `acts`, or why it has no meaning here; `for the broker` for options that aren't ours, `for
-            selectors` for their parameters.
+        status: `acts`; or why it has no effect beside the others, or no meaning here; `for the broker` for
+            options that aren't ours, `for selectors` for their parameters.
     """
 
     option: str
@@ -52,7 +56,7 @@ def explain(resolved: Resolved, *, only_set: bool = False) -> tuple[Explained, .
             value=display(option, found.value),
             origin=str(found.origin),
             default=default_text(option),
-            status=option.status,
+            status=_status(option, resolved),
         )
         for option in _shown(OPTIONS)
         if (found := resolved.value(option.name)).origin.level is not None or not only_set
@@ -78,6 +82,13 @@ def explain(resolved: Resolved, *, only_set: bool = False) -> tuple[Explained, .
         for key, (value, origin) in resolved.broker_options.items()
     ]
     return tuple(rows)
+
+
+def _status(option: Option, resolved: Resolved) -> str:
+    """Tell whether an option takes effect beside the others. Source: J55."""
+    if option.name in _POOL and resolved["concurrency_mode"] is ConcurrencyMode.SERIAL:
+        return "no effect: concurrency_mode is serial, one by one"
+    return option.status
 
 
 def display(option: Option, value: OptionValue) -> str:

@@ -261,8 +261,8 @@ def test_import_says_what_it_drops(tmp_path: Path, capsys: pytest.CaptureFixture
 
     printed = capsys.readouterr()
     assert yaml.safe_load(printed.out)["destination"] == "queue://orders"
-    bean = "ejb-jar > enterprise-beans > message-driven"
-    properties = f"{bean} > activation-config > activation-config-property"
+    bean = "ejb-jar > enterprise-beans > message-driven 'Orders'"
+    properties = f"{bean} > activation-config > activation-config-property 'destination'"
     assert [line for line in printed.err.splitlines() if line.startswith("note: ")] == [
         "note: dropped, not read here: ejb-jar > enterprise-beans > session 'Cart'",
         f"note: dropped, not read here: {bean} > env-entry",
@@ -270,6 +270,55 @@ def test_import_says_what_it_drops(tmp_path: Path, capsys: pytest.CaptureFixture
         "note: not printed: activation 'Other', see --name",
     ]
     assert "bean-secret" not in printed.out + printed.err
+
+
+def test_import_says_which_files_it_can_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("good.xml").write_text(DESCRIPTOR)
+    Path("bad.xml").write_text("<ejb-jar>")
+
+    with pytest.raises(SystemExit):
+        run("import", "good.xml", "bad.xml")
+
+    assert "error: bad.xml: no XML: no element found at line 1" in capsys.readouterr().err
+
+
+def test_import_says_that_no_transport_leads_to_the_message_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    descriptor = tmp_path / "ra.xml"
+    descriptor.write_text(
+        "<resourceadapter><config-property><config-property-name>ConnectionURL</config-property-name>"
+        "<config-property-value>stcms://app:url-secret@jms:18007</config-property-value></config-property>"
+        "</resourceadapter>"
+    )
+
+    run("import", str(descriptor))
+
+    printed = capsys.readouterr()
+    assert "note: connection_url: no transport for scheme 'stcms'" in printed.err
+    assert "expected one of: stomp, stomp+ssl, vm" in printed.err
+    assert "url-secret" not in printed.out + printed.err
+
+
+def test_explain_refuses_a_property_that_import_leaves_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A spec that is used as it stands must not lose what was meant for it."""
+    descriptor = tmp_path / "ejb-jar.xml"
+    descriptor.write_text(DESCRIPTOR.replace("BatchSize", "BatchSzie"))
+
+    run("import", str(descriptor))
+    printed = capsys.readouterr()
+    assert "note: dropped, not read here: ejb-jar" in printed.err
+    assert "activation-config-property 'BatchSzie'" in printed.err
+
+    with pytest.raises(SystemExit):
+        run("explain", "--activation", str(descriptor))
+    said = "error: activation 'OrderBean': BatchSzie: unknown option (did you mean BatchSize?)"
+    assert said in capsys.readouterr().err.splitlines()
 
 
 def test_import_prints_the_password_when_asked_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,101 +1,59 @@
 """Reads activations out of Java deployment descriptors, so that they can move here.
 
-Read are `ejb-jar.xml`, `weblogic-ejb-jar.xml`, `ra.xml` and Patch Bay configuration files, whole or a piece
-with one root element. Nothing is fetched: a document type that is only named is passed over, and one that
-declares something is refused, because entities can name other files or grow without bound.
+Read are `ejb-jar.xml`, `weblogic-ejb-jar.xml`, `sun-ejb-jar.xml`, `ra.xml`, Patch Bay configuration files and
+JMS modules of WebLogic, whole or a piece with one root element.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from xml.parsers import expat
 
+from airflow_provider_jmsjca.core.activation.elements import PROPERTY_NAMES, Element, parse
+from airflow_provider_jmsjca.core.activation.jms_module import JmsModules
+from airflow_provider_jmsjca.core.activation.redelivery import CLIENT_PROPERTIES, PATCH_BAY
+from airflow_provider_jmsjca.core.configuration.administered import LOOKUP
+from airflow_provider_jmsjca.core.options import (
+    OPTIONS,
+    PARAMETER,
+    Family,
+    Level,
+    option_by_field,
+    option_by_key,
+    unknown_field,
+)
 from airflow_provider_jmsjca.errors import ConfigurationError
 
-LONGEST_TEXT = 1 << 20
-_DEEPEST = 64
-_NAMES = ("activation-config-property-name", "config-property-name")
 _VALUES = ("activation-config-property-value", "config-property-value")
-_LEFT_OUT = {
-    "description",
-    "display-name",
-    "icon",
-    "method",
-    "resource-ref",
-    "env-entry",
-    "ejb-ref",
-    "ejb-local-ref",
-    "security-identity",
-    "stateless-session-descriptor",
-    "stateful-session-descriptor",
-    "port-name",
-    "jndi-name",
-    "local-jndi-name",
-    "version",
-    "enable-call-by-reference",
+_CONTAINERS = {
+    "message-driven-destination",
+    "message-driven-descriptor",
+    "pool",
+    "transaction-descriptor",
+    "redelivery",
 }
-"""Elements that say nothing about consumption."""
-_SILENT = {
-    "description",
-    "display-name",
-    "icon",
-    "version",
-    "method-name",
-    "method-intf",
-    "method-params",
-    "config-property-type",
+"""Elements of a bean or a destination whose own elements are its options; others are about something else."""
+_ELEMENTS = {
+    spelling
+    for option in OPTIONS
+    for family, spelling in option.spellings()
+    if family in {Family.EJB, Family.WEBLOGIC, Family.PATCH_BAY}
 }
-"""Elements of which nothing is lost."""
 _SINGLE = "timer-descriptor"
-
-
-@dataclass(slots=True)
-class _Element:
-    tag: str
-    children: list[_Element] = field(default_factory=list)
-    text: str = ""
-    read: bool = False
-
-    def find(self, tag: str) -> Iterator[_Element]:
-        """Yield it and what is in it with this tag, in document order."""
-        if self.tag == tag:
-            yield self
-        for child in self.children:
-            yield from child.find(tag)
-
-    def value(self, tag: str) -> str:
-        """Return the text of the first such element in it, empty if there is none; it counts as read."""
-        for found in self.find(tag):
-            return found.taken()
-        return ""
-
-    def taken(self) -> str:
-        """Return its text; it and what is in it count as read."""
-        self.read = True
-        for child in self.children:
-            child.taken()
-        return self.text.strip()
-
-    def unread(self, above: str = "") -> Iterator[str]:
-        """Yield the path of each element of which nothing was read, and of each value in the others."""
-        if self.tag in _SILENT or self.read or not self.says_anything():
-            return
-        path = f"{above} > {self.tag}" if above else self.tag
-        if not any(child.any_read() for child in self.children):
-            name = next((found.text.strip() for found in self.find("ejb-name")), "")
-            yield f"{path} {name!r}" if name else path
-            return
-        for child in self.children:
-            yield from child.unread(path)
-
-    def says_anything(self) -> bool:
-        """Tell whether there is text in it."""
-        return bool(self.text.strip()) or any(child.says_anything() for child in self.children)
-
-    def any_read(self) -> bool:
-        """Tell whether it or anything in it was read."""
-        return self.read or any(child.any_read() for child in self.children)
+_LINK = "message-destination-link"
+_MOST_PARTICULAR = {
+    "destination": ("destination-jndi-name", "destination-resource-link", "destinationLookup", _LINK),
+    "jms_conn_id": ("connection-factory-jndi-name", "connection-factory-resource-link"),
+}
+"""Spellings of one option, by descriptors that may differ: the server's own comes before the standard's."""
+_REFERENCE = "message-destination-ref"
+_JMSJCA = "jmsjca."
+_REDELIVERY = {"redelivery_handling", *PATCH_BAY, *CLIENT_PROPERTIES}
+_TRANSPORTS = ("stomp:", "stomp+ssl:", "vm:", "failover:", LOOKUP)
+"""What a provider-url begins with that names a broker and no JNDI server."""
+_EJB_3 = 3
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,18 +62,24 @@ class Descriptor:
 
     Attributes:
         activations: Fields of each activation, by the bean's name (empty where it has none).
+        unknown: Names of the configuration properties of each activation that no option is named by.
+        notes: What whoever moves each activation has to know, a sentence each.
         connector: Fields of the connector.
-        connection_factories: Fields of each connection factory, by its interface.
+        connection_factories: Fields of each connection factory, by its interface or JNDI name.
+        destinations: Destinations of JMS modules, as `queue://name`, by the JNDI names.
         dropped: Paths of the elements that say something and weren't read, without their values.
     """
 
     activations: Mapping[str, Mapping[str, str]]
     connector: Mapping[str, str]
     connection_factories: Mapping[str, Mapping[str, str]]
+    unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    destinations: Mapping[str, str] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
 
-    def activation(self, name: str | None = None) -> Mapping[str, str]:
-        """Return the fields of one activation.
+    def choose(self, name: str | None = None) -> str:
+        """Return the name of one activation.
 
         Args:
             name: Name of the bean, needed where there are several.
@@ -134,67 +98,183 @@ class Descriptor:
             )
         if name is None and len(found) > 1:
             raise ConfigurationError(f"descriptor: several activations, say which: {', '.join(found)}")
-        return found[name] if name is not None else next(iter(found.values()))
+        return name if name is not None else next(iter(found))
+
+    def activation(self, name: str | None = None) -> Mapping[str, str]:
+        """Return the fields of one activation; arguments and errors are those of `choose`.
+
+        Raises:
+            ConfigurationError: It has configuration properties too that no option is named by.
+        """
+        chosen = self.choose(name)
+        if unknown := self.unknown.get(chosen):
+            raise ConfigurationError(
+                f"activation {chosen!r}: {unknown_field(each, Level.ACTIVATION)}" for each in unknown
+            )
+        return self.activations[chosen]
 
 
-def read_descriptor(*texts: str | bytes) -> Descriptor:
+def read_descriptor(*texts: str | bytes, titles: Sequence[str] = ()) -> Descriptor:
     """Return what the descriptors say together; those about one bean are joined by its `ejb-name`.
 
-    A whole `ejb-jar.xml` that states no transaction attribute for a container-managed bean means
-    NotSupported (W21); a piece of one says nothing about it. The EJB 2 element `subscription-durability`
-    comes without a name for the subscription: that is the bean's (W30).
+    A whole `ejb-jar.xml` before version 3 that states no transaction attribute for a container-managed bean
+    means NotSupported (W21); a piece of one says nothing about it. A durable bean without a name for its
+    subscription gives it its own name (W30). A `provider-url` that leads to a JNDI server and to no broker is
+    left out. Where a JMS module is among the texts, the redelivery handling is made of what it says of the
+    bean's destination, unless the bean says it.
 
     Args:
         texts: XML; bytes are read in the encoding they declare.
+        titles: What errors call the texts, `descriptor` where nothing is said.
 
     Raises:
         ConfigurationError: A text is no XML, declares entities, or describes nothing.
 
     Source: J31, J37, W13, W14, W19, W21, W30, P6-P10.
     """
-    activations: dict[str, dict[str, str]] = {}
-    connector: dict[str, str] = {}
-    factories: dict[str, dict[str, str]] = {}
-    dropped: list[str] = []
-    for text in texts:
-        root = _parse(text)
-        for name, fields in _activations(root):
-            activations.setdefault(name, {}).update(fields)
-        for name, fields in activations.items():
-            if name and fields.get("subscription-durability", "").lower() == "durable":
-                fields.setdefault("subscriptionName", name)
-        _read_ra(root, connector, factories)
-        dropped.extend(root.unread())
-    if not (activations or connector or factories):
+    read = _Read()
+    for place, text in enumerate(texts):
+        read.take(parse(text, titles[place] if place < len(titles) else "descriptor"))
+    for name, fields in read.activations.items():
+        read.complete(name, fields)
+    if not (read.activations or read.connector or read.factories or read.modules.destinations):
         raise ConfigurationError(
-            "descriptor: no activation in it, expected message-driven, message-driven-descriptor, "
-            "activation-config, activationspec, config-property or message-sink"
+            f"{', '.join(titles) or 'descriptor'}: no activation in it, expected message-driven, "
+            "message-driven-descriptor, activation-config, activationspec, config-property, message-sink or "
+            "weblogic-jms"
         )
     return Descriptor(
-        activations=activations,
-        connector=connector,
-        connection_factories=factories,
-        dropped=tuple(dropped),
+        activations=read.activations,
+        unknown={name: tuple(found) for name, found in read.unknown.items() if found},
+        notes={name: tuple(found) for name, found in read.notes.items()},
+        connector=read.connector,
+        connection_factories={
+            **read.factories,
+            **{name: {"ClientId": client_id} for name, client_id in read.modules.client_ids.items()},
+        },
+        destinations=read.modules.entries,
+        dropped=tuple(path for root in read.roots for path in root.unread()),
     )
 
 
-def _activations(root: _Element) -> Iterator[tuple[str, dict[str, str]]]:
+@dataclass(slots=True)
+class _Read:
+    """What was read so far."""
+
+    activations: dict[str, dict[str, str]] = field(default_factory=dict)
+    unknown: dict[str, list[str]] = field(default_factory=dict)
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    connector: dict[str, str] = field(default_factory=dict)
+    factories: dict[str, dict[str, str]] = field(default_factory=dict)
+    modules: JmsModules = field(default_factory=JmsModules)
+    links: dict[str, str] = field(default_factory=dict)
+    weblogic: set[str] = field(default_factory=set)
+    roots: list[Element] = field(default_factory=list)
+
+    def take(self, root: Element) -> None:
+        """Take what a text says."""
+        self.roots.append(root)
+        for name, fields, unknown in _activations(root):
+            self.activations.setdefault(name, {}).update(fields)
+            self.unknown.setdefault(name, []).extend(unknown)
+            if any(root.find("message-driven-descriptor")):
+                self.weblogic.add(name)
+        for link in root.find("message-destination-descriptor"):
+            self.links[link.value("message-destination-name")] = link.value("destination-jndi-name")
+        _read_ra(root, self.connector, self.factories)
+        self.modules.read(root)
+
+    def complete(self, name: str, fields: dict[str, str]) -> None:
+        """Add what follows from all texts together, and say what has to be known of it."""
+        notes = self.notes.setdefault(name, [])
+        if fields.get(_LINK) in self.links:
+            fields[_LINK] = self.links[fields[_LINK]]
+        for option_name, order in _MOST_PARTICULAR.items():
+            notes.extend(_keep_one(fields, option_name, order))
+        given = {option.name: (key, text) for key, text in fields.items() if (option := option_by_field(key))}
+        durability = given.get("subscription_durability", ("", ""))[1].lower()
+        if name and durability == "durable" and "subscription_name" not in given:
+            fields["subscriptionName"] = name
+        url = fields.get("provider-url", "")
+        if url and not url.lower().startswith(_TRANSPORTS):
+            del fields["provider-url"]
+            scheme = url.partition(":")[0]
+            notes.append(
+                f"provider-url: dropped, {scheme} is no transport; the Airflow connection names the broker"
+            )
+        factory = given.get("jms_conn_id", ("", ""))[1]
+        if factory:
+            notes.append(
+                f"jms_conn_id: {factory} is a JNDI name; replace it by the id of your Airflow connection"
+            )
+        if name in self.weblogic and not _REDELIVERY & given.keys():
+            self._redelivery(fields, given, factory, notes)
+        if name in self.weblogic and "concurrency_mode" not in given:
+            notes.extend(_concurrency(given))
+
+    def _redelivery(
+        self, fields: dict[str, str], given: Mapping[str, tuple[str, str]], factory: str, notes: list[str]
+    ) -> None:
+        found = self.modules.handling(given.get("destination", ("", ""))[1].removeprefix(LOOKUP), factory)
+        if found is None:
+            notes.append(
+                "redelivery_handling: not said, a message that always fails comes again for ever; WebLogic "
+                "keeps limit, delay and error destination in the JMS module: import its *-jms.xml too"
+            )
+            return
+        handling, note = found
+        if handling:
+            fields["RedeliveryHandling"] = handling
+        if note:
+            notes.append(f"redelivery_handling: {note}")
+
+
+def _keep_one(fields: dict[str, str], name: str, order: Sequence[str]) -> Iterator[str]:
+    """Keep the most particular spelling of an option where several differ, and say so."""
+    spelled = [key for key in fields if (option := option_by_field(key)) and option.name == name]
+    spelled.sort(key=lambda key: order.index(key) if key in order else len(order))
+    for other in spelled[1:]:
+        if (left_out := fields.pop(other)) != fields[spelled[0]]:
+            yield f"{name}: {fields[spelled[0]]} of {spelled[0]} is taken, not {left_out} of {other}"
+
+
+def _concurrency(given: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    size = given.get("endpoint_pool_max_size", ("", ""))[1]
+    if size == "1":
+        return
+    at_once = f"up to {size}" if size else "several"
+    kind = given.get("destination_type", ("", ""))[1].lower()
+    ways = {"queue": "sync does (a session for each)", "topic": "cc does (one session for all)"}
+    said = [way for name, way in ways.items() if kind.endswith(name)]
+    yield (
+        "concurrency_mode: not said, messages are handled one by one; "
+        f"WebLogic handles {at_once} at once, as "
+        + (said[0] if said else f"{ways['queue']} on a queue and {ways['topic']} on a topic")
+    )
+
+
+def _activations(root: Element) -> Iterator[tuple[str, dict[str, str], list[str]]]:
     attributes = _transaction_attributes(root)
     for bean in root.find("message-driven"):
-        yield bean.value("ejb-name"), _ejb(bean, attributes, is_whole=root.tag == "ejb-jar")
+        yield bean.value("ejb-name"), *_ejb(bean, attributes, root)
     beans = list(root.find("weblogic-enterprise-bean")) or list(root.find("message-driven-descriptor"))
     for bean in beans:
         if bean.tag == "message-driven-descriptor" or any(bean.find("message-driven-descriptor")):
-            yield bean.value("ejb-name"), _leaves(bean)
+            yield bean.value("ejb-name"), *_leaves(bean)
     for sink in (*root.find("message-sink"), *root.find("message-filter")):
-        yield sink.value("nucleus-name"), _patch_bay(sink)
-    if not any(root.find("message-driven")):
+        yield sink.value("nucleus-name"), *_patch_bay(sink)
+    named = [bean for bean in root.find("ejb") if any(bean.find("activation-config"))]
+    for bean in named:
+        for config in bean.find("activation-config"):
+            yield bean.value("ejb-name"), *_properties(config)
+    if not named and not any(root.find("message-driven")):
         for config in (*root.find("activation-config"), *root.find("activationspec")):
-            if fields := _properties(config):
-                yield "", fields
+            fields, unknown = _properties(config)
+            if fields or unknown:
+                yield "", fields, unknown
 
 
-def _transaction_attributes(root: _Element) -> dict[str, tuple[int, str]]:
+def _transaction_attributes(root: Element) -> dict[str, tuple[int, str]]:
     """Return the last attribute said for each bean, and for `*`, with its place in the text."""
     return {
         transaction.value("ejb-name"): (place, transaction.value("trans-attribute"))
@@ -202,18 +282,26 @@ def _transaction_attributes(root: _Element) -> dict[str, tuple[int, str]]:
     }
 
 
-def _ejb(bean: _Element, attributes: Mapping[str, tuple[int, str]], *, is_whole: bool) -> dict[str, str]:
-    fields = _leaves(bean)
-    if fields.get("transaction-type", "").lower() == "container":
+def _ejb(
+    bean: Element, attributes: Mapping[str, tuple[int, str]], root: Element
+) -> tuple[dict[str, str], list[str]]:
+    fields, unknown = _leaves(bean)
+    if fields.get("transaction-type", "Container").lower() == "container":
         said = [attributes[name] for name in (bean.value("ejb-name"), "*") if name in attributes]
         if said:
             fields["trans-attribute"] = max(said)[1]
-        if is_whole:
-            fields.setdefault("trans-attribute", "NotSupported")
-    return fields
+        elif root.tag == "ejb-jar" and "transaction-type" in fields and _version(root) < _EJB_3:
+            fields["trans-attribute"] = "NotSupported"
+    return fields, unknown
 
 
-def _patch_bay(sink: _Element) -> dict[str, str]:
+def _version(root: Element) -> int:
+    """Return the major version of EJB that a descriptor is for; before 2.1 none is said."""
+    said = root.attributes.get("version", "").partition(".")[0]
+    return int(said) if said.isascii() and said.isdigit() else 0
+
+
+def _patch_bay(sink: Element) -> tuple[dict[str, str], list[str]]:
     fields: dict[str, str] = {"nucleus-name": sink.value("nucleus-name")}
     inputs = list(sink.find("input-destination"))
     if len(inputs) > 1:
@@ -222,7 +310,7 @@ def _patch_bay(sink: _Element) -> dict[str, str]:
             "expected one: give each its own activation"
         )
     if inputs:
-        fields.update(_leaves(inputs[0]))
+        fields.update(_leaves(inputs[0])[0])
     port = fields.get("failure-output-port")
     targets = [
         f"{(output.value('destination-type') or 'Queue').lower()}://"
@@ -233,30 +321,38 @@ def _patch_bay(sink: _Element) -> dict[str, str]:
     ]
     if targets:
         fields["output-destination"] = ";".join(targets)
-    return {name: value for name, value in fields.items() if value}
+    return {name: value for name, value in fields.items() if value}, []
 
 
-def _leaves(element: _Element) -> dict[str, str]:
-    """Return the text of every innermost element by its tag; configuration properties by their name."""
+def _leaves(element: Element) -> tuple[dict[str, str], list[str]]:
+    """Return the options in it by their tags, and in its configuration properties; and unknown properties."""
     fields: dict[str, str] = {}
-    taken: dict[str, _Element] = {}
+    referred: dict[str, str] = {}
+    unknown: list[str] = []
+    taken: dict[str, Element] = {}
     for child in element.children:
-        if child.tag in _LEFT_OUT:
-            continue
         if child.tag == "activation-config":
-            fields.update(_properties(child))
+            found, strange = _properties(child)
+            fields.update(found)
+            unknown.extend(strange)
         elif child.tag == _SINGLE:
             given = child.taken()
             fields[child.tag] = " ".join(leaf.text.strip() for leaf in child.children) or given
-        elif child.children:
-            fields.update(_leaves(child))
-        elif child.text.strip():
+        elif child.tag in _CONTAINERS:
+            found, strange = _leaves(child)
+            fields.update(found)
+            unknown.extend(strange)
+        elif child.tag == _REFERENCE and child.glimpse("message-destination-usage").lower() != "produces":
+            referred = referred or _leaves(child)[0]
+        elif child.tag in _ELEMENTS and not child.children and child.text.strip():
             fields[child.tag] = child.taken()
             _replace(taken, child.tag, child)
-    return fields
+    for tag, text in referred.items():
+        fields.setdefault(tag, text)
+    return fields, unknown
 
 
-def _replace(taken: dict[str, _Element], name: str, element: _Element) -> None:
+def _replace(taken: dict[str, Element], name: str, element: Element) -> None:
     """Note that the element says what an earlier one of this name said: that one counts as not read."""
     earlier = taken.get(name)
     if earlier is not None and earlier.text.strip() != element.text.strip():
@@ -264,80 +360,44 @@ def _replace(taken: dict[str, _Element], name: str, element: _Element) -> None:
     taken[name] = element
 
 
-def _properties(element: _Element) -> dict[str, str]:
+def _properties(element: Element, *, known_only: bool = True) -> tuple[dict[str, str], list[str]]:
+    """Return configuration properties, and the names of those that no option is named by.
+
+    Args:
+        element: What holds them.
+        known_only: Whether those are left out and count as not read.
+    """
     fields: dict[str, str] = {}
-    taken: dict[str, _Element] = {}
+    unknown: list[str] = []
+    taken: dict[str, Element] = {}
     for child in element.children:
-        name = next((value for tag in _NAMES if (value := child.value(tag))), "")
-        if name and child.tag in {"activation-config-property", "config-property"}:
-            given = next((found for tag in _VALUES for found in child.find(tag)), None)
-            if given is not None:
-                fields[name] = given.taken()
-                _replace(taken, name, given)
-    return fields
+        name = child.glimpse(*PROPERTY_NAMES)
+        given = next((found for tag in _VALUES for found in child.find(tag)), None)
+        if not name or given is None or child.tag not in {"activation-config-property", "config-property"}:
+            continue
+        spelling = _spelling(name)
+        if spelling is None and known_only:
+            unknown.append(name)
+            continue
+        child.value(next(tag for tag in PROPERTY_NAMES if any(child.find(tag))))
+        fields[spelling or name] = given.taken()
+        _replace(taken, name, given)
+    return fields, unknown
 
 
-def _read_ra(root: _Element, connector: dict[str, str], factories: dict[str, dict[str, str]]) -> None:
+def _spelling(name: str) -> str | None:
+    """Return the spelling under which an option has this property; WebLogic's elements have two spellings."""
+    if name.lower().startswith((_JMSJCA, PARAMETER)) or option_by_key(name):
+        return name
+    element = _CAMEL.sub("-", name).lower()
+    if element in _ELEMENTS and option_by_field(name) is None:
+        return element
+    return name if option_by_field(name) else None
+
+
+def _read_ra(root: Element, connector: dict[str, str], factories: dict[str, dict[str, str]]) -> None:
     for adapter in root.find("resourceadapter"):
-        connector.update(_properties(adapter))
+        connector.update(_properties(adapter, known_only=False)[0])
     for number, definition in enumerate(root.find("connection-definition"), start=1):
         name = definition.value("connectionfactory-interface") or f"connection factory {number}"
-        factories[name] = _properties(definition)
-
-
-def _parse(text: str | bytes) -> _Element:
-    if len(text) > LONGEST_TEXT:
-        unit = "bytes" if isinstance(text, bytes) else "characters"
-        raise ConfigurationError(f"descriptor: too long, expected at most {LONGEST_TEXT} {unit}")
-    top = _Element("")
-    stack = [top]
-    parser = expat.ParserCreate(None if isinstance(text, bytes) else "utf-8")
-    parser.buffer_text = True
-
-    def start(tag: str, _attributes: dict[str, str]) -> None:
-        if len(stack) > _DEEPEST:
-            raise ConfigurationError(f"descriptor: nested deeper than {_DEEPEST} elements")
-        element = _Element(tag.rpartition(":")[2])
-        stack[-1].children.append(element)
-        stack.append(element)
-
-    def end(_tag: str) -> None:
-        stack.pop()
-
-    def characters(data: str) -> None:
-        stack[-1].text += data
-
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    parser.CharacterDataHandler = characters
-    parser.StartDoctypeDeclHandler = _refuse_declarations
-    parser.SkippedEntityHandler = _refuse_entity
-    try:
-        if isinstance(text, str):
-            text = text.lstrip("\ufeff \t\r\n").encode("utf-8")
-        parser.Parse(text, True)
-    except expat.ExpatError as error:
-        reason = expat.ErrorString(error.code)
-        raise ConfigurationError(
-            f"descriptor: no XML: {reason} at line {error.lineno}, column {error.offset + 1}"
-        ) from None
-    except UnicodeEncodeError:
-        raise ConfigurationError(
-            "descriptor: it holds half of a surrogate pair, which XML can't carry"
-        ) from None
-    except (LookupError, ValueError) as error:
-        raise ConfigurationError(f"descriptor: no XML: its encoding can't be read: {error}") from None
-    return top.children[0]
-
-
-def _refuse_declarations(_name: str, _system: str | None, _public: str | None, declares: object) -> None:
-    if declares:
-        raise ConfigurationError(
-            "descriptor: declarations in <!DOCTYPE ... [...]> are not read; take them out"
-        )
-
-
-def _refuse_entity(name: str, _is_parameter: object) -> None:
-    raise ConfigurationError(
-        f"descriptor: entity &{name}; is not declared in the text, expected the characters it stands for"
-    )
+        factories[name] = _properties(definition, known_only=False)[0]

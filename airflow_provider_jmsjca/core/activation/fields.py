@@ -96,6 +96,7 @@ class ActivationFields(BaseModel):
         "distributed_destination_connection"
     )
     max_messages_in_transaction: int | None = _default("max_messages_in_transaction")
+    topic_messages_distribution_mode: str | None = _default("topic_messages_distribution_mode")
     initial_context_factory: str | None = _default("initial_context_factory")
     dispatch_policy: str | None = _default("dispatch_policy")
     start_with_application: str | None = _default("start_with_application")

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from pydantic import PrivateAttr
 
-from airflow_provider_jmsjca.core.activation.descriptor import read_descriptor
+from airflow_provider_jmsjca.core.activation.descriptor import Descriptor, read_descriptor
 from airflow_provider_jmsjca.core.activation.document import read_document, write_yaml
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
 from airflow_provider_jmsjca.core.activation.reading import option_of, read_given, secret_fields
@@ -109,6 +109,8 @@ class ActivationSpec(ActivationFields):
     def from_xml(cls, *texts: str | bytes, name: str | None = None) -> Self:
         """Return an activation in `ejb-jar.xml`, `weblogic-ejb-jar.xml`, `ra.xml` or Patch Bay text.
 
+        A configuration property that no option is named by is refused; `from_descriptor` leaves it out.
+
         Args:
             texts: Whole files or pieces with one root element; those about one bean belong together. Bytes
                 are read in the encoding they declare.
@@ -117,7 +119,30 @@ class ActivationSpec(ActivationFields):
         Raises:
             ConfigurationError: There is none, or several; or as for the constructor.
         """
-        return cls(**read_descriptor(*texts).activation(name))
+        descriptor = read_descriptor(*texts)
+        descriptor.activation(name)
+        return cls.from_descriptor(descriptor, name)
+
+    @classmethod
+    def from_descriptor(
+        cls, descriptor: Descriptor, name: str | None = None, *, below: Mapping[str, str] | None = None
+    ) -> Self:
+        """Return an activation of a descriptor, without its unknown properties.
+
+        Args:
+            descriptor: What `read_descriptor` returned.
+            name: Name of the bean, needed where there are several.
+            below: Fields that hold where the descriptor says nothing.
+
+        Raises:
+            ConfigurationError: There is none, or several; or as for the constructor, with the bean's name.
+        """
+        chosen = descriptor.choose(name)
+        try:
+            return cls(**{**(below or {}), **descriptor.activations[chosen]})
+        except ConfigurationError as error:
+            title = f"activation {chosen!r}: " if chosen else ""
+            raise ConfigurationError(f"{title}{fault}" for fault in error.faults) from None
 
     @classmethod
     def from_resolved(cls, resolved: Resolved) -> Self:

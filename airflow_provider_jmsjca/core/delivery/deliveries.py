@@ -273,8 +273,8 @@ class Deliveries:
 
     def _pause(self, unit: Unit, message: InHand, pause: timedelta) -> None:
         if pause >= _SECOND and not pause % _SECOND:
-            text = f"was seen {message.seen} times: delayed for {pause // _MILLISECOND} ms"
-            self._log(LogLevel.INFO, f"message {message.name} {text}")
+            text = f"redelivery {message.seen} is delayed for {pause // _MILLISECOND} ms"
+            self._log(LogLevel.INFO, f"message {message.name}: {text}")
         unit.slices = list(slices(pause - unit.waited))
         unit.waited = max(unit.waited, pause)
         self._next_slice(unit, message)

@@ -23,6 +23,7 @@ ACTIVATION = (
         value_type=OptionType.TEXT,
         levels="A",
         default="jms_default",
+        ejb=("connectionFactoryLookup",),
         weblogic=("connection-factory-jndi-name", "connection-factory-resource-link"),
         meaning="Airflow connection to use; lookup:// in connection_url says the same.",
         source="W14, W17, W45, J68",
@@ -35,7 +36,7 @@ ACTIVATION = (
         separators=";",
         jmsjca=("destination", "destinationName"),
         weblogic=("destination-jndi-name", "destination-resource-link"),
-        ejb=("message-destination-link", "destinationLookup"),
+        ejb=("message-destination-link", "destinationLookup", "mapped-name"),
         patch_bay=("destination-name",),
         wbia=("InputDestination",),
         lookup_names=(
@@ -43,6 +44,7 @@ ACTIVATION = (
             "destination-resource-link",
             "message-destination-link",
             "destinationLookup",
+            "mapped-name",
         ),
         meaning="What to consume: a name, queue://name, topic://name, lookup://name or jmsjca://?name=...; "
         "several take turns.",

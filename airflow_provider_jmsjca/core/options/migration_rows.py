@@ -60,7 +60,7 @@ PATCH_BAY = (
         "where it is, undelivered. With use_store limbo tries it so often.",
         source="P16",
         acts="core.delivery, engine.limbo",
-        shown_default="5 with max_attempts or use_store; else such a message is delivered (J142)",
+        shown_default="5 with max_attempts or use_store; else such a message is delivered",
     ),
     Option(
         name="allow_message_delays",

@@ -62,7 +62,7 @@ WEBLOGIC = (
         meaning="Time between two attempts to connect.",
         source="W14, W16, J122",
         acts=_ENGINE,
-        shown_default="1, 2, 5, 5, then 10 seconds (J122)",
+        shown_default="1, 2, 5, 5, then 10 seconds",
     ),
     Option(
         name="init_suspend",
@@ -74,7 +74,7 @@ WEBLOGIC = (
         meaning="How long deliveries are suspended when an outage is noticed, each time.",
         source="W14, W18, W24, W25",
         acts=_ENGINE,
-        shown_default="never suspended (J13); 60s if max_suspend is set",
+        shown_default="never suspended; 60s if max_suspend is set",
     ),
     Option(
         name="max_suspend",
@@ -86,7 +86,7 @@ WEBLOGIC = (
         meaning="How long in total; 0: never suspend.",
         source="W14, W18, W26",
         acts=_ENGINE,
-        shown_default="never suspended (J13); 60s if init_suspend is set",
+        shown_default="never suspended; 60s if init_suspend is set",
     ),
     Option(
         name="transaction_timeout",
@@ -129,7 +129,14 @@ WEBLOGIC = (
         weblogic=("max-messages-in-transaction",),
         meaning="Messages in one transaction.",
         source="W14, W20",
-        why="the document lists it without explaining it; say batch_size",
+        why="WebLogic's documents don't say what it does; for batches say batch_size and concurrency_mode",
+    ),
+    accepted(
+        "topic_messages_distribution_mode",
+        "Which servers get a copy of a topic's message.",
+        "W31, W46",
+        "each task with a subscription of its own gets a copy; see generate_unique_client_id",
+        weblogic=("topic-messages-distribution-mode",),
     ),
     accepted(
         "initial_context_factory",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from airflow_provider_jmsjca.core.explain import Explained, explain
 from airflow_provider_jmsjca.core.precedence import Layer, Level, resolve
 
@@ -37,6 +39,20 @@ def test_tells_value_origin_and_default_with_secrets_masked() -> None:
     assert (rows["a"].value, rows["a"].status) == ("b", "for the broker")
     assert rows["mbean_server_domain"].status == "accepted, no meaning here: there is no MBean server"
     assert not any("hunter2" in row.value for row in rows.values())
+
+
+def test_a_pool_has_no_effect_where_messages_are_handled_one_by_one_j55() -> None:
+    def status(**fields: object) -> str:
+        resolved = resolve([Layer(level=Level.ACTIVATION, fields={"max-beans-in-free-pool": 16, **fields})])
+        (row,) = (row for row in explain(resolved) if row.option == "endpoint_pool_max_size")
+        return row.status
+
+    assert status() == "no effect: concurrency_mode is serial, one by one"
+    assert status(concurrency_mode="cc") == "acts"
+
+
+def test_the_defaults_are_told_without_the_numbers_of_a_catalogue() -> None:
+    assert not [row for row in explain(resolve([])) if re.search(r"\b[A-Z]\d+\b", row.default)]
 
 
 def test_only_what_was_set() -> None:

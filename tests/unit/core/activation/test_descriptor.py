@@ -273,7 +273,7 @@ _DURABLE = """<?xml version="1.0" encoding="{encoding}"?>
 
 
 def test_a_durable_bean_without_a_subscription_name_takes_its_own_w13_w30() -> None:
-    """WebLogic's descriptors have no place for one; where JMSJCA's field could say it, it must (J53)."""
+    """WebLogic's elements have no place for one, and JMS 2.0 leaves it to the server."""
     spec = ActivationSpec.from_xml(_DURABLE.format(encoding="utf-8"))
     assert (spec.subscription_name, spec.client_id_for()) == ("Käufe", "Käufe")
     properties = "".join(
@@ -282,11 +282,11 @@ def test_a_durable_bean_without_a_subscription_name_takes_its_own_w13_w30() -> N
         "</activation-config-property>"
         for name, value in (("destination", "topic://sales"), ("subscriptionDurability", "Durable"))
     )
-    with pytest.raises(ConfigurationError, match="subscription_name: missing"):
-        ActivationSpec.from_xml(
-            f"<message-driven><ejb-name>B</ejb-name><activation-config>{properties}</activation-config>"
-            "</message-driven>"
-        )
+    spec = ActivationSpec.from_xml(
+        f"<message-driven><ejb-name>B</ejb-name><activation-config>{properties}</activation-config>"
+        "</message-driven>"
+    )
+    assert (spec.subscription_name, spec.client_id_for()) == ("B", "B")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-1", "windows-1252"])

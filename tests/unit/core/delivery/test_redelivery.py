@@ -145,7 +145,7 @@ def test_j141_a_long_delay_comes_in_slices_and_counts_once() -> None:
 def test_j147_whole_seconds_are_logged(milliseconds: int, logged: bool) -> None:
     run = Run(handling=f"1:{milliseconds}")
     decisions = run.machine.handle(run.message("m", redelivered=True), run.now)
-    text = f"message 'm' was seen 1 times: delayed for {milliseconds} ms"
+    text = f"message 'm': redelivery 1 is delayed for {milliseconds} ms"
     assert (d.Log(level=d.LogLevel.INFO, text=text, of_delivery=True) in decisions) is logged
 
 

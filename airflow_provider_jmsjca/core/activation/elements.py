@@ -1,0 +1,159 @@
+"""XML text as elements that know what was read of them.
+
+Nothing is fetched: a document type that is only named is passed over, and one that declares something is
+refused, because entities can name other files or grow without bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from xml.parsers import expat
+
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+LONGEST_TEXT = 1 << 20
+PROPERTY_NAMES = ("activation-config-property-name", "config-property-name")
+_DEEPEST = 64
+_NAMES = ("ejb-name", *PROPERTY_NAMES, "res-ref-name", "resource-env-ref-name", "ejb-ref-name")
+_SILENT = {
+    "description",
+    "display-name",
+    "icon",
+    "version",
+    "weblogic-version",
+    "method-name",
+    "method-intf",
+    "method-params",
+    "config-property-type",
+    "method",
+}
+"""Elements of which nothing is lost."""
+
+
+@dataclass(slots=True)
+class Element:
+    """An element by its local name; prefixes of namespaces don't count."""
+
+    tag: str
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    children: list[Element] = field(default_factory=list)
+    text: str = ""
+    read: bool = False
+
+    def find(self, tag: str) -> Iterator[Element]:
+        """Yield it and what is in it with this tag, in document order."""
+        if self.tag == tag:
+            yield self
+        for child in self.children:
+            yield from child.find(tag)
+
+    def value(self, tag: str) -> str:
+        """Return the text of the first such element in it, empty if there is none; it counts as read."""
+        for found in self.find(tag):
+            return found.taken()
+        return ""
+
+    def glimpse(self, *tags: str) -> str:
+        """Return the text of the first such element in it, without reading it."""
+        return next((found.text.strip() for tag in tags for found in self.find(tag)), "")
+
+    def taken(self) -> str:
+        """Return its text; it and what is in it count as read."""
+        self.read = True
+        for child in self.children:
+            child.taken()
+        return self.text.strip()
+
+    def unread(self, above: str = "") -> Iterator[str]:
+        """Yield the path of each element of which nothing was read, and of each value in the others."""
+        if self.tag in _SILENT or self.read or not self.says_anything():
+            return
+        names = (child.text.strip() for child in self.children if child.tag in _NAMES)
+        name = next(names, "") or self.attributes.get("name", "")
+        path = f"{above} > {self.tag}" if above else self.tag
+        if name:
+            path = f"{path} {name!r}"
+        if not any(child.any_read() for child in self.children):
+            yield path
+            return
+        for child in self.children:
+            yield from child.unread(path)
+
+    def says_anything(self) -> bool:
+        """Tell whether there is text in it."""
+        return bool(self.text.strip()) or any(child.says_anything() for child in self.children)
+
+    def any_read(self) -> bool:
+        """Tell whether it or anything in it was read."""
+        return self.read or any(child.any_read() for child in self.children)
+
+
+def parse(text: str | bytes, title: str) -> Element:
+    """Return the root element of a text.
+
+    Args:
+        text: XML; bytes are read in the encoding they declare.
+        title: What errors call it.
+
+    Raises:
+        ConfigurationError: It is no XML, too long or too deep, or declares entities.
+    """
+    try:
+        return _parse(text)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{title}: {fault}" for fault in error.faults) from None
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code)
+        place = f"line {error.lineno}, column {error.offset + 1}"
+        raise ConfigurationError(f"{title}: no XML: {reason} at {place}") from None
+    except UnicodeEncodeError:
+        raise ConfigurationError(
+            f"{title}: it holds half of a surrogate pair, which XML can't carry"
+        ) from None
+    except (LookupError, ValueError) as error:
+        raise ConfigurationError(f"{title}: no XML: its encoding can't be read: {error}") from None
+
+
+def _parse(text: str | bytes) -> Element:
+    if len(text) > LONGEST_TEXT:
+        unit = "bytes" if isinstance(text, bytes) else "characters"
+        raise ConfigurationError(f"too long, expected at most {LONGEST_TEXT} {unit}")
+    top = Element("")
+    stack = [top]
+    parser = expat.ParserCreate(None if isinstance(text, bytes) else "utf-8")
+    parser.buffer_text = True
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        if len(stack) > _DEEPEST:
+            raise ConfigurationError(f"nested deeper than {_DEEPEST} elements")
+        element = Element(tag.rpartition(":")[2], attributes)
+        stack[-1].children.append(element)
+        stack.append(element)
+
+    def end(_tag: str) -> None:
+        stack.pop()
+
+    def characters(data: str) -> None:
+        stack[-1].text += data
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = characters
+    parser.StartDoctypeDeclHandler = _refuse_declarations
+    parser.SkippedEntityHandler = _refuse_entity
+    if isinstance(text, str):
+        text = text.lstrip("\ufeff \t\r\n").encode("utf-8")
+    parser.Parse(text, True)
+    return top.children[0]
+
+
+def _refuse_declarations(_name: str, _system: str | None, _public: str | None, declares: object) -> None:
+    if declares:
+        raise ConfigurationError("declarations in <!DOCTYPE ... [...]> are not read; take them out")
+
+
+def _refuse_entity(name: str, _is_parameter: object) -> None:
+    raise ConfigurationError(
+        f"entity &{name}; is not declared in the text, expected the characters it stands for"
+    )
