@@ -42,7 +42,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, Spoo
 from airflow_provider_jmsjca.spark.data_failure import data_failure
 from airflow_provider_jmsjca.spark.mapping import Mapped, sort_json, sort_tried, split
 from airflow_provider_jmsjca.spark.rejects import write_rejects
-from airflow_provider_jmsjca.spark.tables import Attempt, delta
+from airflow_provider_jmsjca.spark.tables import Attempt, delta, jdbc
 from airflow_provider_jmsjca.spark.tables.parquet import local_path, replace_by_overwrite, replace_by_rename
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, check_fence, committing
 from airflow_provider_jmsjca.spool.manifest import Manifest, pattern_for_spark
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 EXIT_SPOOL: Final = 65
 EXIT_FENCED: Final = 75
 EXIT_CONFIGURATION: Final = 78
-_MODES: Final = {"parquet": ("append",), "delta": delta.MODES}
+_MODES: Final = {"parquet": ("append",), "delta": delta.MODES, "jdbc": jdbc.MODES}
 
 _log = logging.getLogger(__name__)
 
@@ -160,6 +160,7 @@ class Batch:
         format: str = "parquet",  # noqa: A002 - as Spark's writer has it
         mode: str = "append",
         partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
     ) -> int:
         """Put rows into a table, once for each batch.
 
@@ -169,14 +170,16 @@ class Batch:
         Guarantee: done again after a crash, the table has the rows of the batch once. `parquet`: on file
         systems of this machine (absolute path or `file:` URI) as `tables.parquet.replace_by_rename`,
         elsewhere as `replace_by_overwrite`. A second call for the same table replaces the first. `delta`: as
-        `tables.delta.write_once`.
+        `tables.delta.write_once`. `jdbc`: as `tables.jdbc.replace_in_one_transaction`, on PostgreSQL.
 
         Args:
             df: The rows. A column `batch_id` is replaced by the table's own.
-            table: Absolute path or URI of the table's folder; with `delta` also its name in Spark's catalog.
-            format: `parquet` or `delta`.
+            table: Absolute path or URI of the table's folder; with `delta` also its name in Spark's catalog;
+                with `jdbc` its name in the database.
+            format: `parquet`, `delta` or `jdbc`.
             mode: `append`; with `delta` also `overwrite`, for a table of the newest batch alone.
             partition_by: Further columns to partition by.
+            options: With `jdbc` Spark's options for JDBC: `url`, `user`, `password`.
 
         Returns:
             How many rows of the batch the table has.
@@ -194,7 +197,11 @@ class Batch:
             raise ConfigurationError(f"write: format {format!r}: expected one of {', '.join(_MODES)}")
         if mode not in modes:
             raise ConfigurationError(f"write: mode {mode!r}: format {format} has {', '.join(modes)}")
-        if format == "delta":
+        if options and format != "jdbc":
+            raise ConfigurationError(f"write: options: only format jdbc has any, not {format}")
+        if format == "jdbc":
+            count = jdbc.replace_in_one_transaction(df, table, attempt, options or {}, partition_by)
+        elif format == "delta":
             if table in self._stored:
                 raise ConfigurationError(
                     f"write: batch {self.batch_id} has written to {table} before; write the union of the rows"

@@ -53,7 +53,7 @@ def rejected(manifest: Manifest) -> list[tuple[str | None, str]]:
 
 
 def test_every_job_of_the_page_is_run_here() -> None:
-    assert len(JOBS) == 4
+    assert len(JOBS) == 5
 
 
 def test_a_job_of_ones_own(
