@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_provider_jmsjca.core.masking import MASK, masked_text, masked_value
@@ -143,20 +143,47 @@ Status: an option acts; or it is accepted and has no meaning here, for the reaso
 """
 
 
+TASKS: Mapping[str, tuple[str, ...]] = {
+    "reach a broker": ("connection_url", "username", "password", "client_id", "virtual_host"),
+    "use TLS": ("tls", "ca_file", "certificate_file", "key_file", "verify", "server_name"),
+    "wait longer or shorter": ("connect_timeout", "reply_timeout", "heart_beat", "polling_interval"),
+    "choose messages": ("destination", "message_selector", "subscription_durability", "subscription_name"),
+    "try again, and give up": (
+        "redelivery_handling",
+        "max_attempts",
+        "dead_letter_destination",
+        "non_retryable",
+    ),
+    "handle several at once": ("concurrency_mode", "endpoint_pool_max_size", "prefetch"),
+    "handle many in one transaction": ("batch_size", "batch_timeout", "batch_idle_timeout"),
+    "acknowledge later": ("hold_until_ack", "transaction_timeout"),
+    "keep counts and ids over restarts": (
+        "use_store",
+        "duplicate_event_elimination",
+        "in_doubt_events",
+        "park",
+    ),
+    "keep or sort out messages": ("archive_destination", "error_destination", "unsubscribed_destination"),
+    "share a durable subscription": ("generate_unique_client_id", "durable_subscription_deletion"),
+    "bound connections and sessions": ("pool_max_size", "pool_timeout", "idle_timeout"),
+}
+"""What a user wants -> the options to look at first."""
+
+
 def render_options_page() -> str:
     """Return the page as Markdown."""
-    parts = [_HEAD]
+    parts = [_HEAD, "\n## By task\n\n| to | set |\n|---|---|\n"]
+    parts += [f"| {task} | {', '.join(f'`{name}`' for name in names)} |\n" for task, names in TASKS.items()]
     for title, options in GROUPS.items():
         parts.append(f"\n## {title}\n\n")
-        parts.append("| Option | Also spelled | Form | Default | Levels | Meaning | Status | Source |\n")
-        parts.append("|---|---|---|---|---|---|---|---|\n")
+        parts.append("| Option | Also spelled | Form | Default | Levels | Meaning | Status |\n")
+        parts.append("|---|---|---|---|---|---|---|\n")
         parts.extend(_row(option) for option in options)
     return "".join(parts)
 
 
 def _row(option: Option) -> str:
     spellings = ", ".join(_spelling(option, family, name) for family, name in option.spellings()[1:])
-    status = f"acts in {option.acts}" if option.acts else option.status
     levels = option.levels + ("!" if option.key_replaces_field else "")
     cells = (
         f"`{option.name}`" + (" (secret)" if option.secret else ""),
@@ -165,8 +192,7 @@ def _row(option: Option) -> str:
         default_text(option),
         levels,
         option.meaning,
-        status,
-        option.source,
+        option.status,
     )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 

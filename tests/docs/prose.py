@@ -109,8 +109,13 @@ def text_faults() -> list[str]:
 
 
 def option_faults() -> list[str]:
-    """Return what is hard to read in the meaning of an option."""
-    return [f"option {option.name}: {fault}" for option in OPTIONS for _, fault in faults_in(option.meaning)]
+    """Return what is hard to read in what the form, the page and `explain` say of an option."""
+    return [
+        f"option {option.name}: {fault}"
+        for option in OPTIONS
+        for text in (option.meaning, option.status, option.shown_default or "")
+        for _, fault in faults_in(text)
+    ]
 
 
 def docstring_faults(package: Path, public: Mapping[str, tuple[str, ...]]) -> list[str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_jmsjca import __version__
-from airflow_provider_jmsjca.core.explain import render_options_page
-from airflow_provider_jmsjca.core.options import OPTIONS
+from airflow_provider_jmsjca.core.explain import TASKS, render_options_page
+from airflow_provider_jmsjca.core.options import OPTIONS, OPTIONS_BY_NAME
 from tests.conftest import TIERS
 from tests.docs.__main__ import ROOT, main, pages
 from tests.docs.cli_page import render_cli_page
@@ -165,6 +165,8 @@ def test_the_check_fails_on_a_gap(repository: Repository, monkeypatch: pytest.Mo
 
 def test_the_options_page_has_every_option() -> None:
     page = render_options_page()
+    assert {name for names in TASKS.values() for name in names} <= {*OPTIONS_BY_NAME}
+    assert not re.search(r"\b[JPCWIR]\d{1,3}\b", page)
     for option in OPTIONS:
         assert f"| `{option.name}`" in page
         for _, spelling in option.spellings():
