@@ -14,6 +14,7 @@ from airflow_provider_jmsjca.core.activation.elements import PROPERTY_NAMES, Ele
 from airflow_provider_jmsjca.core.activation.jms_module import JmsModules
 from airflow_provider_jmsjca.core.activation.redelivery import CLIENT_PROPERTIES, PATCH_BAY
 from airflow_provider_jmsjca.core.configuration.administered import LOOKUP
+from airflow_provider_jmsjca.core.masking import masked_text
 from airflow_provider_jmsjca.core.options import (
     OPTIONS,
     PARAMETER,
@@ -202,6 +203,12 @@ class _Read:
             notes.append(
                 f"provider-url: dropped, {scheme} is no transport; the Airflow connection names the broker"
             )
+        looked_up = given.get("connection_url", ("", ""))[1].partition("?")[0]
+        if looked_up.lower().startswith(LOOKUP):
+            notes.append(
+                f"connection_url: {looked_up} is a JNDI name; replace it by lookup:// and the id of your "
+                "Airflow connection"
+            )
         factory = given.get("jms_conn_id", ("", ""))[1]
         if factory:
             notes.append(
@@ -235,7 +242,8 @@ def _keep_one(fields: dict[str, str], name: str, order: Sequence[str]) -> Iterat
     spelled.sort(key=lambda key: order.index(key) if key in order else len(order))
     for other in spelled[1:]:
         if (left_out := fields.pop(other)) != fields[spelled[0]]:
-            yield f"{name}: {fields[spelled[0]]} of {spelled[0]} is taken, not {left_out} of {other}"
+            taken = masked_text(fields[spelled[0]])
+            yield f"{name}: {taken} of {spelled[0]} is taken, not {masked_text(left_out)} of {other}"
 
 
 def _concurrency(given: Mapping[str, tuple[str, str]]) -> Iterator[str]:

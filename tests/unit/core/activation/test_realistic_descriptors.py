@@ -195,3 +195,14 @@ def test_the_beans_of_glassfish_have_their_properties_in_a_file_of_its_own() -> 
         "</activation-config></mdb-resource-adapter></ejb></enterprise-beans></sun-ejb-jar>"
     )
     assert ActivationSpec.from_xml(ejb_jar, sun) == ActivationSpec(ejb_name="B", destination="queue://Queue1")
+
+
+def test_a_connection_that_is_looked_up_in_jndi_is_named_without_its_secrets() -> None:
+    url = "lookup://jms/tx?password=url-secret"
+    text = (FOLDER / "ejb-jar.xml").read_text(encoding="utf-8")
+    text = text.replace(">acknowledgeMode<", ">ConnectionURL<").replace(">Auto-acknowledge<", f">{url}<")
+    (note,) = read_descriptor(text).notes["OrderBean"]
+    assert note.startswith(
+        "connection_url: lookup://jms/tx is a JNDI name; replace it by lookup:// and the id"
+    )
+    assert "url-secret" not in note
