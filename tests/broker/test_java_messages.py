@@ -25,9 +25,9 @@ from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageErro
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing, Subscription
-from tests.broker.listening import activation, drained
+from tests.broker.listening import activation, bodies, drained
 from tests.broker.test_stomp_traps import raw_send
-from tests.broker.test_stream import streaming
+from tests.broker.test_stream import streaming, until
 from tests.servers.broker import Broker
 from tests.servers.java_sender import send_from_java
 from tests.unit.transports.stomp.dialects.test_java_bodies import ALL_TYPES
@@ -141,6 +141,61 @@ def test_javas_stream_and_object_messages_are_undecodable_everywhere(
 
     (result, _) = collected(activemq, Destination.queue(collector_queue), tmp_path / "c", max_messages=3)
     assert (result.rows, result.undecodable) == (3, 2)
+
+
+def test_an_object_that_the_broker_does_not_trust_holds_up_nobody(
+    activemq: Broker, queue_name: str, tmp_path: Path
+) -> None:
+    """It ends each connection that asks for maps; found, it is undecodable, and maps beside it come whole."""
+    settings, kinds = activemq.settings(), ("text", "object", "text", "object", "text")
+    ways = [f"{queue_name}.{way}" for way in ("listener", "events", "collector")]
+    send_from_java(activemq, tmp_path, [(way, kind) for way in ways for kind in kinds])
+    for way in ways:
+        send_map(activemq, way)
+    listened, events = (f"jmsjca://?name=queue://{way}&transformation=jms-map-xml" for way in ways[:2])
+    dead = {
+        "dead_letter_destination": f"queue://{queue_name}.dlq",
+        "message_selector": "region IS NULL OR region = 'eu'",
+    }
+    got: list[JmsMessage] = []
+    listener = activation(
+        settings, ways[0], lambda one: got.append(one.message), destination=listened, **dead
+    )
+    assert listener.run(idle_for=timedelta(seconds=3), run_for=SOON).moved == 2
+    assert sum(message.body_kind is BodyKind.MAP for message in got) == 1
+    check_map(next(message for message in got if message.body_kind is BodyKind.MAP))
+
+    async def work() -> None:
+        async with streaming(settings, ways[1], destination=events, **dead) as stream:
+
+            async def take() -> None:
+                async for delivery in stream:
+                    got.append(delivery.message)
+                    delivery.returned()
+
+            taking = asyncio.ensure_future(take())
+            await until(
+                lambda: stream.counts.moved == 2 and stream.counts.committed + stream.counts.repeated >= 4
+            )
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
+
+    before, maps = len(got), next(message.body for message in got if message.body_kind is BodyKind.MAP)
+    asyncio.run(work())
+    # What was handled when the connection ended may have come again.
+    for each in (got[:before], got[before:]):
+        texts = [message for message in each if message.body != maps]
+        assert len(texts) >= 3
+        assert {message.body for message in texts} == {"hello"}
+    assert bodies(settings, ways[0]) == bodies(settings, ways[1]) == []
+    letters = drained(settings, f"{queue_name}.dlq")
+    assert len(letters) == 4
+    for letter in letters:
+        assert "came without a body" in str(letter.properties["JMS_Sun_JMSJCA_ExceptionMessage"])
+
+    asked = with_options(ways[2], transformation="jms-map-xml")
+    (result, _) = collected(activemq, asked, tmp_path / "c", max_messages=6)
+    assert (result.rows, result.undecodable) == (6, 2)
 
 
 @pytest.mark.parametrize("broker", ["activemq", "artemis"], indirect=True)

@@ -18,6 +18,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulat
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.spill import LARGE, MEMORY
 from airflow_provider_jmsjca.transports.stomp.unsettled import Unsettled, bytes_of
+from airflow_provider_jmsjca.transports.stomp.untransformed import parted, set_apart
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, encode
 
 _MOST_UNSENT: Final = 100
@@ -34,7 +35,7 @@ class Claim(enum.Enum):
 def subscribe(link: Link, subscription: Subscription, on_received: OnReceived) -> StompConsumer:
     """Start receiving; errors are those of `Connection.consume`."""
     link.prepare_for(subscription)
-    consumer = StompConsumer(link, subscription, on_received)
+    consumer = StompConsumer(link, subscription, on_received, set_apart(link, subscription))
     consumer.start()
     return consumer
 
@@ -61,7 +62,9 @@ class StompConsumer:
     it searches once for each frame, a fifth.
     """
 
-    def __init__(self, link: Link, subscription: Subscription, on_received: OnReceived) -> None:
+    def __init__(
+        self, link: Link, subscription: Subscription, on_received: OnReceived, apart: tuple[str, ...] = ()
+    ) -> None:
         self._link = link
         self._dialect = link.dialect
         self._wire = link.wire
@@ -73,10 +76,14 @@ class StompConsumer:
         self._lock = threading.Lock()
         self._key = b""
         self._identifier = ""
+        # Of the subscription beside it, to messages that must come as they are.
+        self._apart = apart
+        self._apart_key = b""
+        self._apart_identifier = ""
         self._closed = False
         self._handing_back = False
         self._unsettled = Unsettled(self)
-        self._in_order = _may_accumulate(link, subscription)
+        self._in_order = not apart and _may_accumulate(link, subscription)
         self._unsent = 0
         # A broker that waits for acknowledgements before it sends more must not wait in vain.
         self._most_unsent = max(1, min(_MOST_UNSENT, link.dialect.prefetch(subscription) // 4))
@@ -109,21 +116,39 @@ class StompConsumer:
         try:
             self._link.wait(receipts)
         except BaseException:
-            self._link.routes.remove(self._key)
+            self._remove_routes()
             raise
 
     def _subscribe(self, receipt: str) -> bytes:
-        headers = self._options | self._dialect.subscribe(self._subscription, self._link.client_id)
+        subscription, beside = self._subscription, b""
+        if self._apart:
+            subscription, apart = parted(subscription, self._apart)
+            beside = self._subscribe_apart(apart)
+        headers = self._options | self._dialect.subscribe(subscription, self._link.client_id)
         self._identifier = headers.setdefault("id", self._link.new_subscription_id())
         self._key = self._link.routes.add(self._identifier, self.on_frame)
         headers |= {"ack": "client" if self._in_order else "client-individual", "receipt": receipt}
+        return beside + encode("SUBSCRIBE", headers.items())
+
+    def _subscribe_apart(self, subscription: Subscription) -> bytes:
+        headers = consumer_headers(self._dialect, subscription.destination)
+        headers |= self._dialect.subscribe(subscription, self._link.client_id)
+        self._apart_identifier = self._link.new_subscription_id()
+        self._apart_key = self._link.routes.add(self._apart_identifier, self.on_frame)
+        headers |= {"id": self._apart_identifier, "ack": "client-individual"}
         return encode("SUBSCRIBE", headers.items())
+
+    def _remove_routes(self) -> None:
+        self._link.routes.remove(self._key)
+        if self._apart:
+            self._link.routes.remove(self._apart_key)
 
     def _unsubscribe(self, receipt: str | None = None) -> bytes:
         headers = {"id": self._identifier}
         if receipt is not None:
             headers["receipt"] = receipt
-        return encode("UNSUBSCRIBE", headers.items())
+        beside = encode("UNSUBSCRIBE", [("id", self._apart_identifier)]) if self._apart else b""
+        return beside + encode("UNSUBSCRIBE", headers.items())
 
     def on_frame(self, frame: Frame, key: bytes) -> None:
         """Take a message that came for the subscription `key` from the reader."""
@@ -133,7 +158,8 @@ class StompConsumer:
         if len(frame.body) + len(frame.head) >= LARGE:
             frame = MEMORY.hold(frame)
         with self._lock:
-            if key != self._key:  # of a generation before this
+            # Of a generation before this.
+            if key != self._key and not (self._apart and key == self._apart_key):
                 return
             ending = self._closed or self._handing_back
             if not ending and (self._waiting or self._is_full()):
@@ -355,7 +381,7 @@ class StompConsumer:
         receipts = self._link.replies.receipts(blame=True)
         with self._lock:
             self._forget()
-            self._link.routes.remove(self._key)
+            self._remove_routes()
             self._wire.append(self._unsubscribe())
             self._wire.append(self._subscribe(receipts.ask()))
         self._link.wait(receipts)
@@ -365,7 +391,7 @@ class StompConsumer:
         with self._lock:
             # What was on its way when the subscription ended is unsettled, and not known yet (`Orphans`).
             self._in_order &= self._dialect.cumulative is Cumulative.SUBSCRIPTION
-            self._link.routes.remove(self._key)
+            self._remove_routes()
             self._handing_back = False
             self._wire.append(self._subscribe(receipts.ask()))
         self._link.wait(receipts)
@@ -388,7 +414,7 @@ class StompConsumer:
             if self._link.is_up:
                 self._hand_back()
         finally:
-            self._link.routes.remove(self._key)
+            self._remove_routes()
             with self._lock:
                 self._forget()
         if delete_durable and self._subscription.durable_name is not None:

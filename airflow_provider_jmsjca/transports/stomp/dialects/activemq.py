@@ -53,8 +53,8 @@ class ActiveMqDialect(Dialect):
     sent them, for the body of the first three would be lost. An empty bytes message has its content-length.
 
     Maps come whole to a destination with the option `transformation`. It isn't the default: an object of a
-    class that the broker doesn't trust then ends the connection, each time it is its turn, and text that
-    looks like such a map can't be told from one.
+    class that the broker doesn't trust then ends the connection (`untransformed`), and text that looks like
+    such a map can't be told from one.
     """
 
     product: ClassVar[str] = "activemq"
