@@ -572,10 +572,10 @@ def unfinished_batches(spool: Place, batch_id: str, activation: str) -> list[Unf
             if not segments or is_held(folder / LOCK):
                 continue
             rows = sum(count_rows(path) for _, path in segments)
-        except OSError:
-            continue  # no folder, or it went away meanwhile
         except SpoolError:
             rows = None
+        except OSError:
+            continue  # no folder, or it went away meanwhile
         if rows != 0:
             found.append(Unfinished(batch_id=folder.name, rows=rows))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
+from airflow_provider_jmsjca.spool import spool as module
 from airflow_provider_jmsjca.spool.attempts import take_fence
 from airflow_provider_jmsjca.spool.files import ObjectPath, exists, names_in, objects, read_file, seal
 from airflow_provider_jmsjca.spool.known_ids import message_key
@@ -132,6 +134,21 @@ def test_a_store_that_is_not_reachable_for_a_while(s3: S3) -> None:
             batch.seal(rows([2]))
             assert batch.complete().rows == 2
             back.join()
+
+
+def test_a_batch_that_can_not_be_looked_into_is_named_all_the_same(
+    s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = place(s3, "spool")
+    with open_batch(spool) as batch:
+        batch.seal(rows([1]))
+
+    def refused(segment: ObjectPath) -> int:
+        raise objects.StoreError(errno.EIO, "out of reach", str(segment))
+
+    monkeypatch.setattr(module, "count_rows", refused)
+    [found] = module.unfinished_batches(spool, "b2", "a")
+    assert (found.batch_id, found.rows) == ("b1", None)
 
 
 def test_credentials_are_in_no_text(s3: S3) -> None:
