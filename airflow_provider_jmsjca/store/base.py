@@ -389,7 +389,7 @@ class Store(Protocol):
         """Messages that are due later, and those that could not be sent."""
 
     def close(self) -> None:
-        """Let go of connections and files."""
+        """Let go of connections and files; this process holds nothing any more."""
 
 
 def stored_name(text: str) -> str:

@@ -442,4 +442,5 @@ class MemoryStore:
         return other
 
     def close(self) -> None:
-        """Do nothing."""
+        """Say that nothing is held any more."""
+        self.owners.leave()

@@ -256,7 +256,6 @@ class Ledger:
         try:
             with self._writing:
                 self._store.attempts.ended(self._activation)
-                self._store.owners.leave()
         except TransientStoreError as error:
             _log.warning("%s: what is unsettled will be in doubt: %s", self._title, error)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import uuid
 
 from sqlalchemy import URL
 
-from airflow_provider_jmsjca.errors import JmsError
+from airflow_provider_jmsjca.errors import JmsError, TransientStoreError
 from airflow_provider_jmsjca.store.sql.attempts import SqlAttempts
 from airflow_provider_jmsjca.store.sql.database import Database
 from airflow_provider_jmsjca.store.sql.handled import SqlHandledIds
@@ -36,7 +37,9 @@ class SqlStore:
         self.limbo = SqlLimbo(database, cipher)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Say that nothing is held any more, if it can be said, and close all connections."""
+        with contextlib.suppress(TransientStoreError):
+            self.owners.leave()
         self.database.close()
 
 

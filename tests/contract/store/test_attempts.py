@@ -277,6 +277,7 @@ def test_a_process_lives_as_long_as_it_is_heard_of(store: Store) -> None:
     assert store.owners.living(both, NOON + SILENT_FOR + timedelta(seconds=1)) == {"host/1"}
     store.owners.leave()
     other.owners.leave()
+    other.owners.leave()
     assert store.owners.living(both, NOON) == frozenset()
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
@@ -97,6 +99,7 @@ def test_what_ends_in_good_order_leaves_nothing_in_doubt(
     until(lambda: site.got)
     activation.stop()
     assert store.attempts.page(open_only=True) == []
+    store.close()
     assert store.owners.living({"host/2"}, datetime.now(UTC)) == frozenset()
 
 
@@ -140,3 +143,25 @@ def test_a_stream_sets_it_aside_too(store: MemoryStore) -> None:
         await streaming.until(lambda: not store.attempts.page(open_only=True))
 
     streaming.run(work())
+
+
+def test_the_end_of_one_activation_says_nothing_of_another_with_the_same_store(
+    site: Site, store: MemoryStore
+) -> None:
+    """As on every member of a connection."""
+    going_on, may_end = threading.Event(), threading.Event()
+
+    def wait(_: Delivery) -> None:
+        going_on.set()
+        may_end.wait(5)
+
+    site.send("a")
+    first = site.activation(wait, **how(store, name="first"))
+    first.start()
+    assert going_on.wait(5)
+    site.send("b", to=Destination.queue("bills"))
+    site.activation(nothing, **how(store, name="second", destination="bills")).run(max_messages=1)
+    (found,) = store.attempts.page(open_only=True)
+    assert store.owners.living({found.where}, datetime.now(UTC)) == {"host/2"}
+    may_end.set()
+    first.stop()
