@@ -214,10 +214,17 @@ class _Read:
             notes.append(
                 f"jms_conn_id: {factory} is a JNDI name; replace it by the id of your Airflow connection"
             )
-        if name in self.weblogic and not _REDELIVERY & given.keys():
+        said = {option.name for key in fields if (option := option_by_field(key) or option_by_key(key))}
+        if name in self.weblogic and not (_REDELIVERY & said or self._connector_says("redeliveryhandling")):
             self._redelivery(fields, given, factory, notes)
-        if name in self.weblogic and "concurrency_mode" not in given:
+        if name in self.weblogic and not (
+            "concurrency_mode" in said or self._connector_says("concurrencymode")
+        ):
             notes.extend(_concurrency(given))
+
+    def _connector_says(self, key: str) -> bool:
+        """Tell whether the connector or its Options name this option, which then holds for each bean."""
+        return any(key in f"{name}={text}".lower() for name, text in self.connector.items())
 
     def _redelivery(
         self, fields: dict[str, str], given: Mapping[str, tuple[str, str]], factory: str, notes: list[str]

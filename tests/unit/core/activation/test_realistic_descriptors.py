@@ -206,3 +206,15 @@ def test_a_connection_that_is_looked_up_in_jndi_is_named_without_its_secrets() -
         "connection_url: lookup://jms/tx is a JNDI name; replace it by lookup:// and the id"
     )
     assert "url-secret" not in note
+
+
+def test_what_the_connector_says_for_all_beans_is_not_said_to_be_missing() -> None:
+    options = "JMSJCA.concurrencymode=sync\nJMSJCA.redeliveryhandling=3:5"
+    adapter = (
+        "<resourceadapter><config-property><config-property-name>Options</config-property-name>"
+        f"<config-property-value>{options}</config-property-value></config-property></resourceadapter>"
+    )
+    weblogic, module = ((FOLDER / name).read_bytes() for name in ("weblogic-ejb-jar.xml", "shop-jms.xml"))
+    found = read_descriptor(weblogic, module, adapter)
+    assert [note.partition(":")[0] for note in found.notes["OrderBean"]] == ["provider-url", "jms_conn_id"]
+    assert "RedeliveryHandling" not in found.activations["OrderBean"]
