@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from airflow_provider_jmsjca.core.copies.dead_letter import without_secrets
 from airflow_provider_jmsjca.core.delivery.events import AttemptRecorded, FoundInDoubt
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
@@ -180,10 +181,11 @@ class Ledger:
 
     # -- after it -----------------------------------------------------------------------------------------
 
-    def failed(self, message: str, failure: Failure) -> None:
-        """Note how the attempt at a message ended; written later."""
+    def failed(self, message: str, failure: Failure, secrets: Iterable[str]) -> None:
+        """Note how the attempt at a message ended; written later, and without these secrets."""
+        shown = without_secrets(failure, secrets)
         with self._lock:
-            self._failures[message] = failure
+            self._failures[message] = shown
 
     def take_back(self, message: str) -> None:
         """Note that the attempt at a message led to nothing; written later."""

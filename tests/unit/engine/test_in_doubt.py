@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -165,3 +166,20 @@ def test_the_end_of_one_activation_says_nothing_of_another_with_the_same_store(
     assert store.owners.living({found.where}, datetime.now(UTC)) == {"host/2"}
     may_end.set()
     first.stop()
+
+
+@every_mode
+def test_the_history_of_a_message_holds_no_password(
+    site: Site, store: MemoryStore, mode: dict[str, Any]
+) -> None:
+    """Bare, as a driver of a database puts it into its error."""
+    site.settings = replace(site.settings, username="bob", password="t1ger-lily")
+    site.send("bad")
+
+    def handle(_: Delivery) -> None:
+        raise ValueError("could not log in as bob with t1ger-lily, nor at db://bob:hunter2@host")
+
+    site.activation(handle, **how(store, **mode)).run(failing_for=QUICK, run_for=timedelta(seconds=5))
+    (message,) = store.attempts.page()
+    said = {each.exception_message for each in store.attempts.history(message.activation, message.message)}
+    assert said == {"could not log in as bob with ***, nor at db://***@host"}

@@ -298,7 +298,8 @@ class LoopDriver(Driver):
 
     def _raised(self, intake: Intake, number: int, message_id: str | None, failure: Failure) -> None:
         if self.ledger is not None and message_id is not None and number in intake.held:
-            self.ledger.failed(self.ledger.name(message_id, intake.origin(number)), failure)
+            name = self.ledger.name(message_id, intake.origin(number))
+            self.ledger.failed(name, failure, intake.link.connection.secrets)
 
     def _write_what_waits(self) -> None:
         if self.ledger is not None:

@@ -197,7 +197,7 @@ class Caller:
             end = HandlerRaised(call=delivery.call, failure=(failure := Failure.of(error)))
             if self._ledger is not None and delivery.message.message_id is not None:
                 name = self._ledger.name(delivery.message.message_id, delivery.received_from)
-                self._ledger.failed(name, failure)
+                self._ledger.failed(name, failure, delivery.intake.link.connection.secrets)
         finally:
             if context is not None:
                 _exit.info("%s", context)
