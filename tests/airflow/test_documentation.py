@@ -5,10 +5,11 @@ from __future__ import annotations
 import configparser
 import contextlib
 import json
+import os
 import re
 import shlex
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,15 @@ def test_no_block_is_left_out() -> None:
     assert {*NOT_RUN} <= kinds
     elsewhere = [word for why in NOT_RUN.values() for word in why.replace(",", " ").split() if "/" in word]
     assert [path for path in elsewhere if not (ROOT / path).exists()] == []
+
+
+@pytest.fixture(autouse=True)
+def _environment_as_before() -> Iterator[None]:
+    """What a page sets is gone after it."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.mark.parametrize(
