@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -39,11 +41,13 @@ class Sample:
     Attributes:
         messages: How many were delivered.
         resident: Bytes of memory.
+        blocks: Python's own count of what it has allocated and not freed.
         seconds: Since the start.
     """
 
     messages: int
     resident: int
+    blocks: int
     seconds: float
 
     @property
@@ -71,6 +75,7 @@ def run(
     """
     queue = new_queue()
     resident = psutil.Process(os.getpid()).memory_info
+    marks = [*range(every, messages, every), messages]
     progress = threading.Condition()
     done = 0
 
@@ -85,7 +90,7 @@ def run(
             delivery.send(f"topic://{queue}", delivery.message)
         with progress:
             done += 1
-            if done % _BULK == 0 or done == messages:
+            if done % _BULK == 0 or done in marks:
                 progress.notify_all()
 
     def wait(condition: Callable[[], bool]) -> None:
@@ -101,7 +106,7 @@ def run(
     listener.start()
     try:
         sent = 0
-        for mark in [*range(every, messages, every), messages]:
+        for mark in marks:
             while sent < mark:
                 wait(lambda: sent - done < BACKLOG)  # noqa: B023 - called before `sent` changes
                 bulk = min(_BULK, mark - sent)
@@ -110,9 +115,14 @@ def run(
                     for number in range(bulk)
                 )
                 sent += bulk
-            wait(lambda: done >= mark - _BULK)  # noqa: B023 - called before `mark` changes
-            yield Sample(messages=mark, resident=resident().rss, seconds=time.monotonic() - began)
-        wait(lambda: done >= messages)
+            wait(lambda: done >= mark)  # noqa: B023 - called before `mark` changes
+            gc.collect()
+            yield Sample(
+                messages=mark,
+                resident=resident().rss,
+                blocks=sys.getallocatedblocks(),
+                seconds=time.monotonic() - began,
+            )
     finally:
         listener.stop()
         publisher.close()
