@@ -40,10 +40,6 @@ def decode(data: bytes) -> str:
         PoisonMessageError: It is neither: the byte offset (from 0) and what stands there.
     """
     try:
-        return data.decode()
-    except UnicodeDecodeError:
-        pass
-    try:
         # No other character of either encoding has the byte C0.
         split = data.replace(_NUL, b"\x00").decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:

@@ -11,7 +11,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConnectionLostError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Subscription
 from airflow_provider_jmsjca.transports.stomp.decoding import Decoder
-from airflow_provider_jmsjca.transports.stomp.dialects.destinations import consumer_headers
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import consumer_headers
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.wire.frames import BROWSER, Frame, encode
 

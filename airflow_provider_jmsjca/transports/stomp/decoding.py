@@ -22,8 +22,7 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
     poisoned_by,
 )
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect, Template
-from airflow_provider_jmsjca.transports.stomp.dialects.headers import BODILESS, BODY_KIND
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import BODILESS, BODY_KIND, Dialect, Template
 from airflow_provider_jmsjca.transports.stomp.dialects.java_bodies import TRANSFORMATION, with_map
 from airflow_provider_jmsjca.transports.stomp.spill import SpilledFrame
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame

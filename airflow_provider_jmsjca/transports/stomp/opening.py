@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettin
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.link.refusals import NoAnswerError
-from airflow_provider_jmsjca.transports.stomp.wire.channel import open_channel
+from airflow_provider_jmsjca.transports.stomp.wire.wire import open_channel
 
 PLAIN: Final = "stomp"
 TLS: Final = "stomp+ssl"

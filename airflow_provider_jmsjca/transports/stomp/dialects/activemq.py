@@ -10,8 +10,7 @@ from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, Pro
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Capabilities, Subscription
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
-from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODILESS,
     BODILESS_KINDS,
     BODY_KIND,
@@ -21,6 +20,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
     RESERVED,
     TEXT,
     Command,
+    Dialect,
     Headers,
     bytes_of,
     marked_kind,
@@ -207,11 +207,19 @@ class ActiveMqDialect(Dialect):
         """
         kind = marked_kind(headers)
         if kind is TEXT or headers.get("amq-msg-type") == "text":
-            return TEXT, modified_utf8.decode(frame.body)
+            return TEXT, _text(frame.body)
         if kind is EMPTY and not frame.body:
             return EMPTY, None
         if "content-length" in headers or (kind is BYTES and frame.body):
             return BYTES, frame.body
         if frame.body:
-            return TEXT, modified_utf8.decode(frame.body)
+            return TEXT, _text(frame.body)
         return no_body(headers, self.product)
+
+
+def _text(body: bytes) -> str:
+    """Return a text that is in UTF-8, or as Java writes it."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return modified_utf8.decode(body)

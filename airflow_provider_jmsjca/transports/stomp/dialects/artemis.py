@@ -11,8 +11,7 @@ from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
-from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODILESS,
     BODILESS_KINDS,
     BODY_KIND,
@@ -21,6 +20,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
     RESERVED,
     TEXT,
     Command,
+    Dialect,
     Headers,
     bytes_of,
     decode_text,

@@ -1,4 +1,4 @@
-"""What differs from broker to broker, and what doesn't."""
+"""What differs from broker to broker, and what doesn't: headers, destinations, bodies, subscriptions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
 from types import MappingProxyType
-from typing import ClassVar, Final, NamedTuple, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar, overload
 
+from airflow_provider_jmsjca.core.configuration.destination_options import broker_options
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import (
     DEFAULT_PRIORITY,
@@ -28,20 +29,136 @@ from airflow_provider_jmsjca.errors import (
     PoisonMessageError,
 )
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
-from airflow_provider_jmsjca.transports.stomp.dialects.destinations import address_of
-from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
-    NO_PROPERTIES,
-    RENAMED,
-    RESERVED,
-    Command,
-    Headers,
-    header_value,
-    number,
-    whole,
-)
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
-from airflow_provider_jmsjca.transports.stomp.wire import frames
-from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, Frame, unescape
+from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, Frame, encode_headers, unescape
+
+BODY_KIND: Final = "JMS_JMSJCA_BodyKind"
+"""Header that says which kind a body is, sent only where the broker would lose it."""
+
+TEXT: Final = BodyKind.TEXT
+BYTES: Final = BodyKind.BYTES
+EMPTY: Final = BodyKind.EMPTY
+"""Names for what is asked of each message: to look up a member of an enum takes ten times as long."""
+
+BODILESS: Final = "bodiless"
+"""Option of a destination that says what a message without a body is, where the broker tells nobody."""
+BODILESS_KINDS: Final[frozenset[str]] = frozenset({TEXT, EMPTY})
+
+RENAMED: Final = "JMS_JMSJCA_Property_"
+"""In front of the name of a property that would be taken for a header of STOMP or of the broker."""
+
+Headers: TypeAlias = list[tuple[str, str]]
+Command: TypeAlias = tuple[str, dict[str, str]]
+"""A command of STOMP and its headers."""
+
+NO_PROPERTIES: Final[Mapping[str, PropertyValue]] = MappingProxyType({})
+RESERVED: Final = frozenset(
+    {
+        "ack",
+        "content-length",
+        "correlation-id",
+        "destination",
+        "expires",
+        "id",
+        "message-id",
+        "persistent",
+        "priority",
+        "receipt",
+        "redelivered",
+        "reply-to",
+        "subscription",
+        "timestamp",
+        "transaction",
+        "type",
+        BODY_KIND,
+    }
+)
+"""Headers with a meaning of their own in one direction or the other."""
+
+_LARGEST: Final = 2**63 - 1
+_KINDS: Final[Mapping[str, BodyKind]] = {str(kind): kind for kind in BodyKind}
+
+
+def header_value(value: PropertyValue) -> str:
+    """Return a property as it stands in a header."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+@overload
+def number(headers: Mapping[str, str], name: str, default: int) -> int: ...
+@overload
+def number(headers: Mapping[str, str], name: str, default: None) -> int | None: ...
+def number(headers: Mapping[str, str], name: str, default: int | None) -> int | None:
+    """Return a numeric header.
+
+    Raises:
+        PoisonMessageError: It is there and no number.
+    """
+    text = headers.get(name)
+    return default if text is None else whole(name, text)
+
+
+def whole(name: str, text: str) -> int:
+    """Return the number that a header is: one that a Java `long` holds and that isn't negative.
+
+    Raises:
+        PoisonMessageError: It is none.
+    """
+    try:
+        found = int(text)
+    except ValueError:
+        found = -1
+    if 0 <= found <= _LARGEST:
+        return found
+    raise PoisonMessageError(f"the header {name!r} is no number from 0 to 2^63-1: {text[:40]!r}")
+
+
+def decode_text(data: bytes) -> str:
+    """Return text in plain UTF-8.
+
+    Raises:
+        PoisonMessageError: It isn't.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise PoisonMessageError(f"the text is not UTF-8: byte {error.start} is no part of it") from error
+
+
+def no_body(headers: Mapping[str, str], product: str) -> tuple[BodyKind, str | None]:
+    """Return what a message without a body is, if its sender was this package.
+
+    Raises:
+        PoisonMessageError: It was not. The broker may have left out the body; nothing says whether it did.
+    """
+    kind = marked_kind(headers)
+    if kind is TEXT:
+        return TEXT, ""
+    if kind is EMPTY:
+        return EMPTY, None
+    raise PoisonMessageError(
+        f"it came without a body: {product} leaves out that of a Java map, stream or object message over "
+        "STOMP. Nothing tells these from an empty text or a message without body. Send text or bytes, or "
+        f"give the destination the option {BODILESS}=text or {BODILESS}=empty if no such Java message comes"
+    )
+
+
+def text_of(message: JmsMessage) -> str:
+    """Return the body of a text message; a missing one counts as empty."""
+    return message.body if isinstance(message.body, str) else ""
+
+
+def bytes_of(message: JmsMessage) -> bytes:
+    """Return the body of a bytes message; a missing one counts as empty."""
+    return message.body if isinstance(message.body, bytes) else b""
+
+
+def marked_kind(headers: Mapping[str, str]) -> BodyKind | None:
+    """Return the kind our own marker names, if the sender was this package."""
+    return _KINDS.get(headers.get(BODY_KIND, ""))
+
 
 _CONTENT_LENGTH: Final = "content-length"
 _LOWEST_NUMBER: Final = 0
@@ -265,7 +382,7 @@ class Dialect(ABC):
             lines = b"content-length:%d\n" % len(body)
         elif headers:
             self.check_headers([*address.headers, *headers], body)
-            lines = frames.encode_headers(headers)
+            lines = encode_headers(headers)
         return b"".join((b"SEND\n", first, address.lines, self.identity(new_id), lines, b"\n", body, b"\0"))
 
     def _optional_headers(self, headers: Headers, outgoing: Outgoing) -> None:
@@ -510,3 +627,105 @@ def _unescaped(text: str) -> str:
         return unescape(text)
     except PoisonMessageError:
         return text
+
+
+def check_name(destination: Destination) -> None:
+    """Refuse a name in the provider's own JNDI, which a client in Java only can look up.
+
+    Raises:
+        ConfigurationError: It is such a name. The broker would make a queue of that very name.
+
+    Source: J86, J90.
+    """
+    if destination.name.lower().startswith("jndi://"):
+        raise ConfigurationError(
+            f"destination {destination}: jndi:// names are in the provider's own JNDI, where STOMP can't "
+            f"look. Expected the name at the broker, such as {destination.kind}://orders, or lookup:// and "
+            "the name of an administered object"
+        )
+
+
+def check_broker_options(dialect: Dialect, destination: Destination) -> None:
+    """Refuse what the broker would ignore, or what would change a header of ours.
+
+    Raises:
+        ConfigurationError: Every such option.
+
+    Source: J91.
+    """
+    known = dialect.consumer_options | dialect.producer_options | dialect.reading_options
+    faults = [
+        f"destination {destination}: {key} is no option of a destination on {dialect.product}, expected "
+        + (f"one of: prefetch, {', '.join(sorted(known))}" if known else "prefetch or none")
+        for key in broker_options(destination)
+        if key not in known
+    ]
+    faults += [
+        f"destination {destination}: {key} is {given!r}, expected one of: {', '.join(sorted(choices))}"
+        for key, given in broker_options(destination).items()
+        if (choices := dialect.choices.get(key)) is not None and given not in choices
+    ]
+    if faults:
+        raise ConfigurationError(faults)
+
+
+def consumer_headers(dialect: Dialect, destination: Destination) -> dict[str, str]:
+    """Return the headers for SUBSCRIBE.
+
+    Raises:
+        ConfigurationError: The broker doesn't know an option, or can't look the name up.
+
+    Source: J91.
+    """
+    check_name(destination)
+    check_broker_options(dialect, destination)
+    return {k: v for k, v in broker_options(destination).items() if k in dialect.consumer_options}
+
+
+def producer_headers(dialect: Dialect, destination: Destination) -> list[tuple[str, str]]:
+    """Return the headers for SEND; what is about consuming only is left out.
+
+    Raises:
+        ConfigurationError: The broker doesn't know an option.
+
+    Source: J91.
+    """
+    if not destination.options:
+        return []
+    check_broker_options(dialect, destination)
+    if destination.kind is DestinationKind.TOPIC:
+        return []
+    return [(k, v) for k, v in broker_options(destination).items() if k in dialect.producer_options]
+
+
+class Address(NamedTuple):
+    """The headers that all messages to a destination have.
+
+    Attributes:
+        lines: The same, encoded.
+    """
+
+    headers: tuple[tuple[str, str], ...]
+    lines: bytes
+
+
+@lru_cache(maxsize=1024)
+def address_of(
+    dialect: Dialect,
+    kind: DestinationKind,
+    name: str,
+    options: tuple[tuple[str, str], ...],
+    *,
+    persistent: bool,
+) -> Address:
+    """Return what stands at the head of every SEND. Remembered, for there are few destinations."""
+    destination = Destination(kind, name, options)
+    check_name(destination)
+    headers = (
+        ("destination", dialect.destination(destination)),
+        # `persistent:false` says nothing new; RabbitMQ would declare a queue that ends with the connection.
+        *((("persistent", "true"),) if persistent else ()),
+        *producer_headers(dialect, destination),
+    )
+    dialect.check_headers([*headers], b"")
+    return Address(headers, encode_headers(headers))

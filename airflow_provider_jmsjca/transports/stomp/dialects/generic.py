@@ -8,12 +8,12 @@ from typing import ClassVar
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage
 from airflow_provider_jmsjca.transports.base import Capabilities, Subscription
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
-from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODY_KIND,
     BYTES,
     EMPTY,
     TEXT,
+    Dialect,
     Headers,
     bytes_of,
     decode_text,

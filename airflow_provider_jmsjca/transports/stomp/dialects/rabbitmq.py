@@ -11,8 +11,7 @@ from airflow_provider_jmsjca.core.destination import Destination, DestinationKin
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
 from airflow_provider_jmsjca.errors import PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Subscription
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
-from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODY_KIND,
     BYTES,
     EMPTY,
@@ -20,6 +19,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.headers import (
     RESERVED,
     TEXT,
     Command,
+    Dialect,
     Headers,
     bytes_of,
     decode_text,

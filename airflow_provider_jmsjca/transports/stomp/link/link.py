@@ -43,7 +43,6 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import UnitKind
 from airflow_provider_jmsjca.transports.stomp.link.refusals import Limits, connect_refusal, error_text
 from airflow_provider_jmsjca.transports.stomp.link.replies import Receipts, ReceiptTimeoutError, Replies
-from airflow_provider_jmsjca.transports.stomp.wire.channel import Channel
 from airflow_provider_jmsjca.transports.stomp.wire.frames import (
     SUBSCRIPTION,
     ForgedFrameError,
@@ -52,7 +51,7 @@ from airflow_provider_jmsjca.transports.stomp.wire.frames import (
     encode,
     escape,
 )
-from airflow_provider_jmsjca.transports.stomp.wire.wire import LEAST_PREFETCH, StompClient, Wire
+from airflow_provider_jmsjca.transports.stomp.wire.wire import LEAST_PREFETCH, Channel, StompClient, Wire
 
 _log = logging.getLogger(__name__)
 _UP: Final = ConnectionState.UP

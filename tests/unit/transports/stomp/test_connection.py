@@ -36,8 +36,8 @@ from airflow_provider_jmsjca.transports.stomp import TRANSPORT
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.link.replies import Receipts
-from airflow_provider_jmsjca.transports.stomp.wire.channel import PlainChannel
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, FrameParser
+from airflow_provider_jmsjca.transports.stomp.wire.wire import PlainChannel
 from tests.pace import at_most
 from tests.servers.stomp_peer import Peer
 

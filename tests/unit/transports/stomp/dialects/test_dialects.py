@@ -14,8 +14,11 @@ from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, 
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.activemq import ActiveMqDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
-from airflow_provider_jmsjca.transports.stomp.dialects.destinations import consumer_headers, producer_headers
-from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
+    Dialect,
+    consumer_headers,
+    producer_headers,
+)
 from airflow_provider_jmsjca.transports.stomp.dialects.generic import GenericDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.rabbitmq import RabbitMqDialect
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Consumer, Received
-from airflow_provider_jmsjca.transports.stomp.unsettled import Unsettled
+from airflow_provider_jmsjca.transports.stomp.consumer import Unsettled
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
 
 _MOST = 4
