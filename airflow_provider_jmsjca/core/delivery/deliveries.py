@@ -127,11 +127,12 @@ class Deliveries:
         self._settling = self._taking_out.under_way
         self._warned_of_missing_id = False
         self._recording: dict[int, InHand] = {}
+        self._overdue: dict[int, InHand] = {}
 
     @property
     def idle(self) -> bool:
-        """No unit is under way."""
-        return not self._units and self.short_way.direct is None
+        """No unit is under way, and the store has answered for every attempt."""
+        return not (self._units or self._recording) and self.short_way.direct is None
 
     @property
     def in_hand(self) -> int:
@@ -210,7 +211,7 @@ class Deliveries:
             in_doubt: The one before has an unknown outcome.
             set_aside: The same, and so the message is put in limbo.
         """
-        asked = self._recording.pop(delivery, None)
+        asked = self._answered(delivery)
         if (unit := self._units.recording(delivery)) is not None and (message := unit.current) is not None:
             self._sightings.recorded(message, attempt)
             if in_doubt:
@@ -220,18 +221,26 @@ class Deliveries:
                 self._sightings.failed([message], IN_DOUBT)
             self._act(unit, message)
         elif asked is not None:
-            asked.stored = True
-            self._sightings.not_attempted(asked)
+            self._recorded_in_vain(asked)
+
+    def _answered(self, delivery: int) -> InHand | None:
+        """Return the message whose attempt the store was to record, be it that nobody waits any more."""
+        return self._recording.pop(delivery, None) or self._overdue.pop(delivery, None)
+
+    def _recorded_in_vain(self, message: InHand) -> None:
+        message.stored = True
+        self._sightings.not_attempted(message)
 
     def handled_before(self, delivery: int) -> None:
         """Settle a message that a handler is done with, as is stored, instead of delivering it."""
-        self._recording.pop(delivery, None)
+        if (asked := self._answered(delivery)) is not None:
+            self._recorded_in_vain(asked)
         if (unit := self._units.recording(delivery)) is not None and unit.current is not None:
             self._carry_out(unit, unit.current, Discard(repeated=True))
 
     def not_recorded(self, delivery: int, failure: Failure) -> None:
         """Try to store the attempt again a little later: a message is never handed over uncounted."""
-        self._recording.pop(delivery, None)
+        self._answered(delivery)
         if (unit := self._units.recording(delivery)) is not None and unit.current is not None:
             why = f"its attempt could not be recorded ({failure.message}); it waits"
             self._log(LogLevel.DEBUG, f"message {unit.current.name}: {why}")  # the ledger says it once
@@ -455,6 +464,8 @@ class Deliveries:
         for _, message, decision in self._settling.values():
             self._goes_back(message, decision)
         self._settling.clear()
+        self._overdue |= self._recording
+        self._recording.clear()
         self.drop_waiting()
 
     def _warn(self, message: InHand, what: str) -> None:

@@ -103,6 +103,7 @@ class Ledger:
         self._in_vain: list[str] = []
         self._failures: dict[str, Failure] = {}
         self._generation = 0
+        self._ended = False
         self._written = 0
         self._next_sweep = clock()
         self._next_beat = clock()
@@ -135,7 +136,8 @@ class Ledger:
                 return found
             generation = self._generation
             begun = self._begun
-            more = [each for each in ahead() if each not in begun and each not in self._ahead]
+            coming = () if self._ended else ahead()
+            more = [each for each in coming if each not in begun and each not in self._ahead]
             answers = self._store_attempts(dict.fromkeys((*wanted, *more)))
             with self._lock:
                 if generation == self._generation:
@@ -252,7 +254,11 @@ class Ledger:
             self._again.clear()
 
     def end(self) -> None:
-        """Write all that waits; what is unsettled goes back to the broker, and isn't in doubt."""
+        """Write all that waits; what is unsettled goes back to the broker, and isn't in doubt.
+
+        An attempt that was asked for and is stored after this is taken back by whoever gets the answer.
+        """
+        self._ended = True
         self.give_back()
         self.flush()
         try:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
@@ -33,20 +34,27 @@ every_way = pytest.mark.parametrize(
 
 
 class CountingAttempts(MemoryAttempts):
-    """Notes how many messages each write counted; `away` makes the store unusable."""
+    """Notes how many messages each write counted.
+
+    `away` makes the store unusable; while `answers` is cleared, it counts and doesn't say so.
+    """
 
     def __init__(self) -> None:
         super().__init__("test")
         self.writes: list[int] = []
         self.away = False
         self.asked = threading.Event()
+        self.answers = threading.Event()
+        self.answers.set()
 
     def begin(self, activation: str, messages: Collection[str], now: datetime) -> dict[str, int]:
         self.asked.set()
         if self.away:
             raise TransientStoreError("the store is away")
         self.writes.append(len(messages))
-        return super().begin(activation, messages, now)
+        found = super().begin(activation, messages, now)
+        assert self.answers.wait(20)
+        return found
 
 
 class Store(MemoryStore):
@@ -118,6 +126,27 @@ def test_a_delay_that_a_stop_ends_is_no_attempt(site: Site, store: Store) -> Non
     until(lambda: site.got == ["a"] and store.counted() == [2])
     activation.stop()
     assert store.counted() == [1]
+
+
+@every_way
+@pytest.mark.parametrize("patient", [True, False], ids=["patient", "impatient"])
+def test_a_stop_while_the_store_counts_leaves_no_count(
+    site: Site, store: Store, mode: dict[str, Any], patient: bool
+) -> None:
+    site.send("a", "b", "c")
+    store.attempts.answers.clear()
+    activation = site.activation(nothing, store=store, **mode)
+    activation.start()
+    until(store.counted)
+    within = timedelta(seconds=20 if patient else 0)
+    stop = threading.Thread(target=activation.stop, args=(within,))
+    stop.start()
+    until(lambda: activation.state is not ActivationState.UP)
+    store.attempts.answers.set()
+    stop.join(20)
+    if not patient:  # it was told not to wait for this
+        until(lambda: store.counted() == [])
+    assert (store.counted(), site.got, site.broker.depth("orders")) == ([], [], 3)
 
 
 def test_the_history_has_the_exceptions(site: Site, store: Store) -> None:

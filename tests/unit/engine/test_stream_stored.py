@@ -81,6 +81,29 @@ def test_what_was_not_handed_out_is_no_attempt(site: Site, store: Store) -> None
     run(work())
 
 
+@pytest.mark.parametrize("cancelled", [False, True], ids=["closed", "cancelled"])
+def test_a_close_while_the_store_counts_leaves_no_count(site: Site, store: Store, cancelled: bool) -> None:
+    async def work() -> None:
+        site.send("a", "b")
+        store.attempts.answers.clear()
+        stream = site.stream(stored(store))
+        asking = asyncio.ensure_future(one(stream))
+        await until(store.counted)
+        closing = asyncio.ensure_future(stream.aclose())
+        if cancelled:
+            await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.wait([closing])
+        else:
+            await asyncio.wait([closing], timeout=0.05)
+        store.attempts.answers.set()
+        await asyncio.wait([closing, asking])
+        await until(lambda: store.counted() == [])
+        assert (type(asking.exception()), site.broker.depth("orders")) == (StopAsyncIteration, 2)
+
+    run(work())
+
+
 def test_a_message_that_was_handled_makes_no_second_delivery(site: Site, store: Store) -> None:
     async def work() -> None:
         site.send("a", "b")

@@ -111,7 +111,7 @@ class LoopDriver(Driver):
         self._alarm: asyncio.TimerHandle | None = None
         self._looks: list[asyncio.Task[None]] = []
         self._asked: deque[tuple[Intake, RecordAttempt]] = deque()
-        self._asking = False
+        self._asking = self._closed = False
         self.stopped = False
         self.changed = asyncio.Event()
         self.link = self._new_link()
@@ -288,6 +288,8 @@ class LoopDriver(Driver):
                 events.append(recorded(self.settings, number, answer))
         self.feed(*events)
         self._ask()
+        if self._closed:  # nobody has waited for this answer
+            self._write_what_waits()
 
     def _is_repetition(self, intake: Intake, number: int) -> bool:
         """Say whether a handled id is proof: where it is the producer's word, only with the flag."""
@@ -302,6 +304,7 @@ class LoopDriver(Driver):
             self.ledger.failed(name, failure, intake.link.connection.secrets)
 
     def _write_what_waits(self) -> None:
+        self._closed = True
         if self.ledger is not None:
             self._lane.submit(self.ledger.end)
 

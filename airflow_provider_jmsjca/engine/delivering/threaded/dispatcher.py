@@ -352,8 +352,9 @@ class Dispatcher(Driver):
         if self._lines or self._settled.has_repeated:
             super().speak()
         if self._ended:
-            if self.ledger is not None and not self.stopped.is_set():
-                self.ledger.end()
+            if self.ledger is not None:
+                # Once more for what a store has answered that was not waited for.
+                (self.ledger.flush if self.stopped.is_set() else self.ledger.end)()
             self.stopped.set()
 
     # -- time ---------------------------------------------------------------------------------------------
