@@ -16,7 +16,8 @@ from airflow.sdk.bases.decorator import (
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.operators.listen import JmsListenOperator, refuse_secrets_in_spec
+from airflow_provider_jmsjca.hooks.secrets import refuse_secrets_in_spec
+from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.operators.run_state import RunState
 
 # The connection is the operator's to name.

@@ -32,7 +32,7 @@ from airflow_provider_jmsjca.hooks.clients import with_client_id
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.quantities import count_faults, seconds_faults
-from airflow_provider_jmsjca.hooks.secrets import NoSecretsFromTemplates
+from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.hooks.settings import settings_for
 from airflow_provider_jmsjca.hooks.spool import known_with, spool_path, task_key
@@ -86,7 +86,7 @@ class Collected:
         }
 
 
-class JmsCollectOperator(NoSecretsFromTemplates, BaseOperator):
+class JmsCollectOperator(SecretsRefused, BaseOperator):
     """Receives messages until there are enough, into a batch of Parquet files on disk.
 
     A batch ends at `max_messages`, after `max_time`, or when nothing came for `idle_time`, whichever is

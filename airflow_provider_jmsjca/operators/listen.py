@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.definitions.mappedoperator import MappedOperator, OperatorPartial
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 from airflow.sdk.execution_time.timeout import timeout as execution_timer
 
 from airflow_provider_jmsjca.assets.jms import note_input
-from airflow_provider_jmsjca.core.activation import ActivationSpec, refuse_secrets
+from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.destination_options import reference_text
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.engine.activations.activation import activation_of
@@ -27,6 +26,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.quantities import count_faults, seconds_faults
+from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.store import store_for
 from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timed_out
 from airflow_provider_jmsjca.operators.on_kill import WITHIN_IF_KILLED, Killed
@@ -34,48 +34,10 @@ from airflow_provider_jmsjca.operators.run_state import RunState
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 
-
-def refuse_secrets_in_spec(where: str, spec: object) -> None:
-    """Refuse a spec that holds a secret: it would be stored with the DAG, and shown.
-
-    Args:
-        where: Name of the operator or decorator, for the error.
-        spec: What was given; something else than a spec or mapping is left for the task to judge.
-
-    Raises:
-        ConfigurationError: Names every field that holds a secret, and the way out.
-    """
-    if isinstance(spec, ActivationSpec):
-        spec = spec.layer().fields
-    if isinstance(spec, Mapping):
-        refuse_secrets(where, spec)
-
-
-class _ListenPartial(OperatorPartial):
-    """What `JmsListenOperator.partial` returns: Airflow serializes what it is expanded over in clear."""
-
-    __slots__ = ()
-
-    def expand(self, **mapped_kwargs: Any) -> MappedOperator:
-        self._expand_called = True
-        specs = mapped_kwargs.get("spec")
-        for spec in specs if isinstance(specs, Sequence) else ():
-            refuse_secrets_in_spec(self.operator_class.__name__, spec)
-        return super().expand(**mapped_kwargs)
-
-    def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> MappedOperator:
-        self._expand_called = True
-        for each in kwargs if isinstance(kwargs, Sequence) else ():
-            refuse_secrets_in_spec(
-                self.operator_class.__name__, each.get("spec") if isinstance(each, Mapping) else None
-            )
-        return super().expand_kwargs(kwargs, strict=strict)
-
-
 _PROGRESS = timedelta(seconds=5)
 
 
-class JmsListenOperator(BaseOperator):
+class JmsListenOperator(SecretsRefused, BaseOperator):
     """Hands the messages of a destination to a function, one transaction after the other.
 
     The function gets a `Delivery`: it reads like the message, and can `send()` messages that are committed
@@ -126,6 +88,8 @@ class JmsListenOperator(BaseOperator):
     Source: J81-J84, J128-J148, J172, J183-J211, W12, W30, W31, W33, W46.
     """
 
+    destination_fields: ClassVar[Sequence[str]] = ()
+    spec_field: ClassVar[str | None] = "spec"
     template_fields: Sequence[str] = ("spec", "jms_conn_id")
     ui_color = "#c9d8ea"
 
@@ -147,7 +111,7 @@ class JmsListenOperator(BaseOperator):
         subscribes: Subscribes | None = None,
         **kwargs: Any,
     ) -> None:
-        refuse_secrets_in_spec(type(self).__name__, spec)
+        self.refuse_secrets({"spec": spec})
         super().__init__(**kwargs)
         self.spec = spec
         self.on_message = on_message
@@ -163,27 +127,6 @@ class JmsListenOperator(BaseOperator):
         self.park = park
         self.subscribes = subscribes
         self._killed = Killed()
-
-    @classmethod
-    def partial(cls, *, spec: Any = None, **kwargs: Any) -> OperatorPartial:
-        """Return the operator for Airflow to map over, as `BaseOperator.partial`.
-
-        Raises:
-            ConfigurationError: The spec holds a secret; so does one that it is later expanded over.
-        """
-        refuse_secrets_in_spec(cls.__name__, spec)
-        made = super().partial(**kwargs, **({} if spec is None else {"spec": spec}))
-        made._expand_called = True  # noqa: SLF001  # the other one is expanded in its place
-        return _ListenPartial(operator_class=made.operator_class, kwargs=made.kwargs, params=made.params)
-
-    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Fill in templates; Airflow stores and shows what they become.
-
-        Raises:
-            ConfigurationError: A template brought a secret into the spec.
-        """
-        super().render_template_fields(context, jinja_env)
-        refuse_secrets_in_spec(type(self).__name__, self.spec)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Consume until an end is reached, or until there is nothing to do."""

@@ -13,13 +13,13 @@ from airflow_provider_jmsjca.core.activation import refuse_secrets
 from airflow_provider_jmsjca.core.message import PropertyValue
 from airflow_provider_jmsjca.hooks.destinations import find_destination, finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.hooks.secrets import NoSecretsFromTemplates
+from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.settings import settings_for
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.operators.sending import Sending, send, with_delivery_dates
 
 
-class JmsPublishOperator(NoSecretsFromTemplates, BaseOperator):
+class JmsPublishOperator(SecretsRefused, BaseOperator):
     """Sends one or many messages to a destination.
 
     Guarantee: the task succeeds only when the broker, or the store for delays, has confirmed every message.

@@ -44,7 +44,7 @@ from airflow_provider_jmsjca.errors import (
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.quantities import count_faults, seconds_faults
-from airflow_provider_jmsjca.hooks.secrets import NoSecretsFromTemplates
+from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.hooks.spool import known_with, reference_retention, spool_path, task_key
 from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timed_out
@@ -64,7 +64,7 @@ DEFAULT_MAX_BODY_BYTES = 64 * 1024
 _MOST_MESSAGES = 1_000
 
 
-class JmsSensor(NoSecretsFromTemplates, BaseSensorOperator):
+class JmsSensor(SecretsRefused, BaseSensorOperator):
     """Succeeds when a queue holds a message; consumes it, or leaves it for a later task.
 
     With `peek=True` it consumes nothing. How a look is done on each broker, and what it does to the

@@ -201,3 +201,32 @@ def test_nor_does_one_among_the_options_of_a_destination(make: Callable[[str], A
         make(f"jmsjca://?name=queue://orders&token={MARK}")
     assert MARK not in str(caught.value)
     assert make("jmsjca://?name=queue://orders&prefetch=5") is not None
+
+
+DESTINATION_OF: dict[str, tuple[Any, dict[str, Any]]] = {
+    "publish": (JmsPublishOperator, {"messages": ["x"]}),
+    "collect": (JmsCollectOperator, {"max_messages": 1}),
+    "submit": (JmsToSparkSubmitOperator, {"max_messages": 1}),
+    "sensor": (JmsSensor, {}),
+}
+
+
+@pytest.mark.parametrize("how", ["partial", "over", "kwargs"])
+@pytest.mark.parametrize("which", DESTINATION_OF)
+def test_a_mapped_operator_refuses_a_secret_in_a_destination(which: str, how: str) -> None:
+    operator, rest = DESTINATION_OF[which]
+    secret = f"jmsjca://?name=queue://orders&token={MARK}"
+    attempts: dict[str, Callable[[], Any]] = {
+        "partial": lambda: operator.partial(task_id="p", destination=secret, **rest),
+        "over": lambda: operator.partial(task_id="o", **rest).expand(destination=["queue://a", secret]),
+        "kwargs": lambda: operator.partial(task_id="k", **rest).expand_kwargs([{"destination": secret}]),
+    }
+    with DAG("secret", schedule=None, start_date=START) as dag:
+        with pytest.raises(ConfigurationError) as caught:
+            attempts[how]()
+        operator.partial(task_id="fine", **rest).expand(destination=["queue://orders", "queue://b"])
+    assert "destination holds a secret" in str(caught.value)
+    assert MARK not in str(caught.value)
+    written = json.dumps(DagSerialization.to_dict(dag))
+    assert "queue://orders" in written
+    assert MARK not in written
