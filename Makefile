@@ -137,6 +137,11 @@ lock: $(UV)  ## Bring requirements/*.txt up to date with pyproject.toml
 	$(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 requirements/screenshots.in -o requirements/screenshots.txt
 	$(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 --all-extras --group dev pyproject.toml -o requirements/dev.txt
 
+.PHONY: dist
+dist: setup  ## Build into dist/: the package, its sources, and the job library for Spark clusters
+	$(IN_VENV) python -m build --no-isolation
+	$(IN_VENV) python -m build --no-isolation --wheel --outdir dist job
+
 .PHONY: clean
 clean:  ## Stop what `make brokers` started; delete .venv, .run and caches
 	@if [ -x $(BIN)/python ] && [ -d .run/brokers ]; then $(BIN)/python -m tests.servers down; fi

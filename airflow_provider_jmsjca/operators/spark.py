@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.quantities import count_faults
+from airflow_provider_jmsjca.hooks.spark_submit import spark_submit_hook
 from airflow_provider_jmsjca.hooks.spool import store_environment
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
@@ -56,7 +58,8 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
     dead-letter destination with the reason in properties, and don't fail the task.
 
     Spark is reached as the Airflow connection of type `spark` says, through the Spark provider's hook:
-    local, standalone, YARN or Kubernetes. The spool has to be seen by driver and executors.
+    local, standalone, YARN or Kubernetes. The spool has to be seen by driver and executors. The job library
+    is sent along to every cluster; its Python needs PySpark and PyArrow, and nothing else.
 
     Args:
         application: Path of the PySpark script; `None` for the ready-made job. Templated.
@@ -259,7 +262,9 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             )
         self.log.info("Submitting %d messages, attempt %d", manifest.rows, fence)
         try:
-            self._hook.submit(application, start_new_session=True)
+            with tempfile.TemporaryDirectory(prefix="jms-job-") as folder:
+                self._hook.ship_library(Path(folder))
+                self._hook.submit(application, start_new_session=True)
         except FileNotFoundError as error:
             raise ConfigurationError(
                 f"there is no {error.filename!r} on this worker: pip install "
@@ -345,19 +350,3 @@ def _explain(failure: AirflowException, manifest: Manifest) -> None:
             "spark-submit failed and there is no Java on this worker: install Java 17 or newer and put it on "
             "the PATH, or set JAVA_HOME"
         ) from failure
-
-
-def spark_submit_hook() -> Any:
-    """Return the Spark provider's hook class.
-
-    Raises:
-        ConfigurationError: The Spark provider isn't installed.
-    """
-    try:
-        from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook  # noqa: PLC0415  # extra
-    except ImportError as error:
-        raise ConfigurationError(
-            "JmsToSparkSubmitOperator needs the Spark provider: pip install 'airflow-provider-jmsjca[spark]'"
-            f" ({error})"
-        ) from error
-    return SparkSubmitHook

@@ -13,6 +13,13 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_jmsjca import __version__
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.spark.archive import write_archive
+from airflow_provider_jmsjca.spark.jobs import messages_to_table
+from airflow_provider_jmsjca.spool.attempts import Done, take_fence
+from airflow_provider_jmsjca.spool.rows import Row
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from tests.servers.spark_cluster import bare_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,3 +71,46 @@ def test_it_installs_into_an_empty_environment_where_airflow_lists_it(wheel: Pat
 
     providers = {row["package_name"]: row["version"] for row in json.loads(shown)}
     assert providers["airflow-provider-jmsjca"] == __version__
+
+
+@pytest.fixture(scope="module")
+def job_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("job-wheel")
+    _run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT / "job")
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+def test_the_wheel_of_the_job_library_is_what_is_sent_to_clusters(job_wheel: Path, tmp_path: Path) -> None:
+    archive = zipfile.ZipFile(write_archive(tmp_path / "jms-job.zip"))
+    wheel = zipfile.ZipFile(job_wheel)
+    shared = [
+        name for name in wheel.namelist() if ".dist-info/" not in name and not name.endswith("/LICENSE")
+    ]
+    assert sorted(shared) == sorted(archive.namelist())
+    assert all(wheel.read(name) == archive.read(name) for name in shared)
+    assert job_wheel.name == f"airflow_provider_jmsjca_job-{__version__}-py3-none-any.whl"
+
+
+def test_the_ready_made_job_runs_from_that_wheel_with_pyspark_and_pyarrow_alone(
+    job_wheel: Path, tmp_path: Path
+) -> None:
+    with SpoolBatch(tmp_path / "spool", "b1", source="queue://orders", activation="a") as batch:
+        bodies = ("no JSON", *(json.dumps({"id": number}) for number in range(3)))
+        batch.seal([Row(JmsMessage.text(body), 1_700_000_000_000_000) for body in bodies])
+        manifest = batch.complete()
+    script = tmp_path / "job.py"
+    script.write_bytes(Path(messages_to_table.__file__).read_bytes())  # as where the rest isn't installed
+    bare = bare_python(tmp_path / "bare")
+    found = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PY"))}
+    _run(
+        Path(sys.executable).parent / "spark-submit",
+        *("--master", "local[1]", "--conf", "spark.ui.enabled=false", "--py-files", job_wheel),
+        *("--conf", "spark.sql.shuffle.partitions=2", script),
+        *("--manifest", manifest.uri, "--batch-id", "b1", "--fence", str(take_fence(manifest.folder))),
+        *("--table", tmp_path / "table", "--schema", "id LONG NOT NULL"),
+        environment={**found, "PYSPARK_PYTHON": str(bare)},
+    )
+    done = Done.read(manifest.folder)
+    assert done is not None
+    assert (done.stored, done.rejected) == ({str(tmp_path / "table"): 3}, 1)

@@ -19,6 +19,7 @@ from tests.servers.errors import ServerUnavailableError
 from tests.servers.folders import run_folder
 from tests.servers.postgres import Postgres
 from tests.servers.s3 import S3
+from tests.servers.spark_cluster import SparkCluster
 
 PrivateBroker: TypeAlias = Callable[[str], Broker]
 
@@ -107,6 +108,16 @@ def rabbitmq(servers_folder: Path, pytestconfig: pytest.Config) -> Iterator[Brok
 def s3(servers_folder: Path) -> Iterator[S3]:
     """An S3 server, shared by the session: take a prefix of your own in its bucket."""
     server = S3(servers_folder / "s3")
+    server.start()
+    yield server
+    server.stop()
+    server.discard()
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(servers_folder: Path) -> Iterator[SparkCluster]:
+    """A standalone cluster of Spark with two workers, shared by the session."""
+    server = SparkCluster(servers_folder / "spark")
     server.start()
     yield server
     server.stop()

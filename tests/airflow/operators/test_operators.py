@@ -32,10 +32,11 @@ from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerEr
 from airflow_provider_jmsjca.hooks import connection_cache
 from airflow_provider_jmsjca.hooks.async_jms import AsyncJmsHook
 from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.spark_submit import spark_submit_hook
 from airflow_provider_jmsjca.notifications.jms import JmsNotifier
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
-from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator, spark_submit_hook
+from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.spool.manifest import uri_to_path
 from airflow_provider_jmsjca.store.base import LimboEntry
@@ -560,6 +561,7 @@ def test_a_job_that_leaves_no_report_fails_the_task_and_a_retry_submits_the_same
 
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "airflow.providers.apache.spark.hooks.spark_submit", None)
+    spark_submit_hook.cache_clear()
     with pytest.raises(ConfigurationError, match=r"pip install 'airflow-provider-jmsjca\[spark\]'"):
         spark_submit_hook()
 
