@@ -11,7 +11,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_jmsjca.core.message.identity import Identity, identity
+from airflow_provider_jmsjca.core.message.message import Identity, identity
 from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.spool.files import Place, open_file, read_document
 from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA, REASON_PROPERTY

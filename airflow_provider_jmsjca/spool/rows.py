@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.core.message import (
     PropertyType,
     PropertyValue,
 )
-from airflow_provider_jmsjca.core.message.identity import Identity
+from airflow_provider_jmsjca.core.message.message import Identity
 from airflow_provider_jmsjca.core.message.value_types import inferred_type
 from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.spool.files import open_file

@@ -26,7 +26,7 @@ from typing import Final, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_jmsjca.core.message.identity import Identity
+from airflow_provider_jmsjca.core.message.message import Identity
 from airflow_provider_jmsjca.errors import BatchInUseError, SpoolError
 from airflow_provider_jmsjca.spool.batch_id import check_batch_id
 from airflow_provider_jmsjca.spool.files import (

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.message.identity import lasting_digest
+from airflow_provider_jmsjca.core.message.message import lasting_digest
 from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.triggers.payload import outcome_key

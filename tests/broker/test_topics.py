@@ -26,7 +26,7 @@ from airflow_provider_jmsjca.engine.activations.shared_subscription import (
 )
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, listener_settings
-from airflow_provider_jmsjca.engine.delivering.threaded.calls import Handler
+from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing, Subscription
 from tests.broker.listening import idle

@@ -1,16 +1,24 @@
-"""JMS messages as values."""
+"""JMS messages as values, and when two of them are one and the same (`identity`).
+
+A broker's id alone won't tell: it is the producer's word on RabbitMQ, the same for copies in several queues,
+and on a broker that was set up anew the ids begin again. So a message is what its id, its destination, the
+time it was sent, its body and its properties say. What a broker may change from one delivery to the next (the
+redelivered flag, its count) is no part of it. `docs/architecture.md` lists who remembers what.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypedDict, Unpack
+from typing import Any, NamedTuple, TypeAlias, TypedDict, Unpack
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message.checks import (
@@ -594,3 +602,85 @@ def _checked(  # noqa: PLR0917 - private, and its callers read in this order
     if faults:
         raise ConfigurationError(faults)
     return message
+
+
+# A broker may set these anew at each delivery.
+_OF_A_DELIVERY = frozenset(
+    {
+        "JMSXDeliveryCount",
+        "JMSXRcvTimestamp",
+        "JMSXState",
+        "JMSXConsumerTXID",
+        "x-delivery-count",
+        "x-acquired-count",
+    }
+)
+_tuple = tuple.__new__
+
+
+class Identity(NamedTuple):
+    """What tells a message from all others; made by `identity`, compared within one process only.
+
+    Attributes:
+        message_id: As the broker, or the producer, gives it.
+        destination: Where it was received; `None` for whoever remembers those of one destination.
+        timestamp: When it was sent, in milliseconds since the epoch.
+        digest: Of body and properties.
+    """
+
+    message_id: str
+    destination: Destination | str | None
+    timestamp: int | None
+    digest: int
+
+
+def identity(
+    message_id: str | None,
+    destination: Destination | str | None,
+    timestamp: int | None,
+    body: object,
+    properties: Mapping[str, object],
+) -> Identity | None:
+    """Return what tells a message from others; `None` if it has no id, and nothing does."""
+    if message_id is None:
+        return None
+    said = body if isinstance(body, (str, bytes)) else repr(body)
+    if properties:
+        if not _OF_A_DELIVERY.isdisjoint(properties):
+            properties = {name: properties[name] for name in properties if name not in _OF_A_DELIVERY}
+        return Identity(message_id, destination, timestamp, hash((said, frozenset(properties.items()))))
+    return Identity(message_id, destination, timestamp, hash(said))
+
+
+def identity_of(message: JmsMessage | None, destination: Destination | None) -> Identity | None:
+    """Return what tells a message from others; `None` if it has no id, or is none.
+
+    Args:
+        message: As received, or as it was published.
+        destination: Where it was received, for whoever remembers messages of several.
+    """
+    if message is None:
+        return None
+    message_id, body, properties = message.message_id, message.body, message.properties
+    if message_id is not None and body.__class__ is str and _OF_A_DELIVERY.isdisjoint(properties):
+        # The same as below, in one go: it is made for every message that a listener settles.
+        digest = hash((body, frozenset(properties.items()))) if properties else hash(body)
+        return _tuple(Identity, (message_id, destination, message.timestamp, digest))
+    return identity(message_id, destination, message.timestamp, body, properties)
+
+
+def lasting_digest(message: JmsMessage, destination: Destination) -> str | None:
+    """Return what tells a message from others in any process, at each delivery; `None` if it has no id.
+
+    Args:
+        message: As received.
+        destination: Where it was received.
+    """
+    if message.message_id is None:
+        return None
+    content: dict[str, Any] = to_json(message)
+    del content["redelivered"], content["delivery_count"]
+    properties = content["properties"]
+    content["properties"] = {name: properties[name] for name in properties if name not in _OF_A_DELIVERY}
+    text = json.dumps([str(destination), content], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -43,7 +43,7 @@ from airflow_provider_jmsjca.engine.activations.shared_subscription import (
 )
 from airflow_provider_jmsjca.engine.delivering.settings import Subscribes, listener_settings
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
-from airflow_provider_jmsjca.engine.delivering.threaded.calls import Handler
+from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
 from airflow_provider_jmsjca.store.base import Store
 from airflow_provider_jmsjca.transports import check_scheme, connect

@@ -31,7 +31,7 @@ from airflow_provider_jmsjca.engine.activations.base import STOP_WITHIN, Activat
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, Subscribes, listener_settings
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
-from airflow_provider_jmsjca.engine.delivering.threaded.calls import Handler
+from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.store.base import Store
 from airflow_provider_jmsjca.transports import connect

@@ -22,8 +22,8 @@ from airflow_provider_jmsjca.engine.activations.base import (
 )
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, plain_function
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
-from airflow_provider_jmsjca.engine.delivering.threaded.calls import Handler
 from airflow_provider_jmsjca.engine.delivering.threaded.dispatcher import Dispatcher
+from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.transports.base import ConnectFunction
 

@@ -178,7 +178,7 @@ def collect(
     """Fill a batch and finish it.
 
     Guarantee: no message is acknowledged before it is in a sealed segment, so nothing is lost whatever dies.
-    A message delivered again is recognised (`message.identity`) and stored once, as far as the batch knows it
+    A message delivered again is recognised (`identity`) and stored once, as far as the batch knows it
     (`spark.known_ids.Horizon`) and the broker gives ids to go by: one without stable ids must also have said
     that it is a redelivery.
 

@@ -1,23 +1,367 @@
-"""What a handler gets from a listener."""
+"""What a handler gets: the message, and the extra properties through which it steers its delivery.
+
+Source: J169-J177, J185, J186, J191.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import enum
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from airflow_provider_jmsjca.core.configuration.administered import LOOKUP, destination_named
 from airflow_provider_jmsjca.core.copies.dead_letter import redirect_of
-from airflow_provider_jmsjca.core.delivered import DeliveredMessage, Response, read_response
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message import BodyKind, ItemValue, JmsMessage, PropertyValue
+from airflow_provider_jmsjca.core.message.property_reader import PropertyReader
+from airflow_provider_jmsjca.core.message.value_types import ItemType, PropertyType
 from airflow_provider_jmsjca.core.redelivery import Move, RedeliveryHandling
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Outgoing
+
+
+class Result(enum.StrEnum):
+    """The results there are. Source: I46."""
+
+    SUCCESS = "SUCCESS"
+    VALCHANGE = "VALCHANGE"
+    MULTIPLE_HITS = "MULTIPLE_HITS"
+    FAIL = "FAIL"
+    FAIL_RETRIEVE_BY_CONTENT = "FAIL_RETRIEVE_BY_CONTENT"
+    BO_DOES_NOT_EXIST = "BO_DOES_NOT_EXIST"
+    UNABLE_TO_LOGIN = "UNABLE_TO_LOGIN"
+    VALDUPES = "VALDUPES"
+    APPRESPONSETIMEOUT = "APPRESPONSETIMEOUT"
+
+
+_CHANGING = {Result.VALCHANGE, Result.MULTIPLE_HITS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """The outcome of a request.
+
+    Attributes:
+        result: As the answer says it; `None` if it says none, or one that isn't known.
+        error: Why the request failed: the body of the answer, or words of ours if that is empty; `None` if it
+            succeeded.
+        has_values: Whether the body holds values that take the place of those sent.
+    """
+
+    result: Result | None
+    error: str | None = None
+    has_values: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether the request failed; it does without a result that is known."""
+        return self.error is not None
+
+    @property
+    def fatal(self) -> bool:
+        """Whether whoever answers can't be reached: the adapter ends itself then."""
+        return self.result is Result.APPRESPONSETIMEOUT
+
+
+def read_response(message: JmsMessage, result_property: str) -> Response:
+    """Return what an answer says.
+
+    Args:
+        message: The answer.
+        result_property: Name of the message property that holds the result.
+
+    Source: I45, I46.
+    """
+    given = message.properties.get(result_property)
+    if given is None:
+        return Response(result=None, error=f"the answer has no result in its property {result_property!r}")
+    try:
+        result = Result(str(given).strip().upper())
+    except ValueError:
+        return Response(result=None, error=f"the answer's result {str(given)!r} is not known")
+    if result is Result.SUCCESS:
+        return Response(result=result)
+    if result in _CHANGING:
+        return Response(result=result, has_values=bool(message.body))
+    text = _text(message.body)
+    return Response(result=result, error=text or f"the request failed: {result}")
+
+
+def _text(body: object) -> str:
+    if isinstance(body, bytes):
+        return body.decode("utf-8", "replace").strip()
+    return body.strip() if isinstance(body, str) else ""
+
+
+SET_ROLLBACK_ONLY = "JMSJCA.setRollbackOnly"
+BATCH_INDEX = "JMSJCA.batchIndex"
+BATCH_SIZE = "JMSJCA.batchSize"
+END_OF_BATCH = "JMSJCA.EndOfBatch"
+
+OLD_PREFIX = "JMS_Sun_JMSJCA_"
+PREFIX = "_JMSJCA_"
+REDELIVERY_COUNT = f"{PREFIX}RedeliveryCount"
+REDELIVERY_HANDLING = f"{PREFIX}RedeliveryHandling"
+STOP_MESSAGE_DELIVERY = f"{PREFIX}StopMessageDelivery"
+USER_ROLLBACK_DATA = f"{PREFIX}UserRollbackData"
+EXCEPTION_CLASS = f"{PREFIX}ExceptionClass"
+EXCEPTION_MESSAGE = f"{PREFIX}ExceptionMessage"
+
+# The source document spells it in two ways.
+_ROLLBACK_SPELLINGS = frozenset({SET_ROLLBACK_ONLY, "JMSJCA.setRollBackOnly"})
+_READ_ONLY = frozenset(
+    {BATCH_INDEX, BATCH_SIZE, END_OF_BATCH, REDELIVERY_COUNT, EXCEPTION_CLASS, EXCEPTION_MESSAGE}
+)
+_STRINGS = frozenset({REDELIVERY_HANDLING, STOP_MESSAGE_DELIVERY, EXCEPTION_CLASS, EXCEPTION_MESSAGE})
+_ATTRIBUTES = {
+    SET_ROLLBACK_ONLY: "rollback_only",
+    BATCH_INDEX: "batch_index",
+    BATCH_SIZE: "batch_size",
+    END_OF_BATCH: "_end_of_batch_mark",
+    REDELIVERY_COUNT: "redelivery_count",
+    REDELIVERY_HANDLING: "redelivery_handling",
+    STOP_MESSAGE_DELIVERY: "stop_reason",
+    EXCEPTION_CLASS: "exception_class",
+    EXCEPTION_MESSAGE: "exception_message",
+}
+
+
+def extra_property(name: str) -> str | None:
+    """Return the one spelling under which an extra property is known here, `None` if it is none.
+
+    Both prefixes are read, `JMS_Sun_JMSJCA_` and `_JMSJCA_`; user rollback data with or without the dot.
+
+    Source: J166, J169-J173, J176.
+    """
+    if name in _ROLLBACK_SPELLINGS:
+        return SET_ROLLBACK_ONLY
+    plain = PREFIX + name[len(OLD_PREFIX) :] if name.startswith(OLD_PREFIX) else name
+    if plain.startswith(USER_ROLLBACK_DATA):
+        key = plain[len(USER_ROLLBACK_DATA) :].removeprefix(".")
+        return USER_ROLLBACK_DATA + key if key else None
+    return plain if plain in _ATTRIBUTES else None
+
+
+class DeliveredMessage(PropertyReader):
+    """A received message as its handler sees it.
+
+    It reads like the `JmsMessage` inside (J175). The extra properties are read with `get_object` and
+    written with `set_property` under their names, or used as attributes. They don't follow the rules of JMS
+    (J177): they can be written though the message was received, they aren't in `properties`, and they aren't
+    converted: `get_string` reads those that are strings, every other getter refuses them.
+
+    What the handler wrote is the engine's to read; nothing happens here but in the `acknowledge` hook. Not
+    for use by several threads at once.
+
+    Attributes:
+        message: The message inside.
+        redelivery_count: How often this activation saw it before; 0 is the first delivery (J170).
+        batch_index: How many messages of the batch came before; `None` outside batches (J191).
+        batch_size: Size of batches as configured; `None` outside batches (J191).
+        end_of_batch: Whether this is the message that ends a batch (J185, J186).
+        exception_class: Class of the exception that ended the last delivery, if any (J173).
+        exception_message: Its text.
+        rollback_only: Whether the handler wants the delivery rolled back (J176).
+        stop_reason: Why the handler wants the activation stopped; `None` if it doesn't (J172).
+        user_rollback_data: What it wants to find again on the next delivery, by key (J169).
+    """
+
+    __slots__ = (
+        "_acknowledge",
+        "_check_redelivery_handling",
+        "_redelivery_handling",
+        "batch_index",
+        "batch_size",
+        "end_of_batch",
+        "exception_class",
+        "exception_message",
+        "message",
+        "redelivery_count",
+        "rollback_only",
+        "stop_reason",
+        "user_rollback_data",
+    )
+
+    def __init__(
+        self,
+        message: JmsMessage,
+        *,
+        redelivery_count: int = 0,
+        redelivery_handling: str = "",
+        check_redelivery_handling: Callable[[str], object] = str,
+        user_rollback_data: Mapping[str, str] | None = None,
+        batch_index: int | None = None,
+        batch_size: int | None = None,
+        end_of_batch: bool = False,
+        exception_class: str | None = None,
+        exception_message: str | None = None,
+        acknowledge: Callable[[DeliveredMessage], None] | None = None,
+    ) -> None:
+        """Wrap a message.
+
+        Args:
+            message: What was received.
+            redelivery_count: As the attribute.
+            redelivery_handling: The redelivery handling now in force for this message.
+            check_redelivery_handling: Raises `ConfigurationError` for a string that is none.
+            user_rollback_data: What earlier deliveries left; copied.
+            batch_index: As the attribute.
+            batch_size: As the attribute.
+            end_of_batch: As the attribute.
+            exception_class: As the attribute.
+            exception_message: As the attribute.
+            acknowledge: Called by `acknowledge()` where the activation holds messages until then.
+        """
+        self.message = message
+        self.redelivery_count = redelivery_count
+        self.batch_index = batch_index
+        self.batch_size = batch_size
+        self.end_of_batch = end_of_batch
+        self.exception_class = exception_class
+        self.exception_message = exception_message
+        self.rollback_only = False
+        self.stop_reason: str | None = None
+        self.user_rollback_data: MutableMapping[str, str] = dict(user_rollback_data or {})
+        self._redelivery_handling = redelivery_handling
+        self._check_redelivery_handling = check_redelivery_handling
+        self._acknowledge = acknowledge
+
+    @property
+    def redelivery_handling(self) -> str:
+        """The redelivery handling in force for this message; setting it changes it for this one only (J171).
+
+        Raises:
+            ConfigurationError: On setting: the string is no redelivery handling.
+        """
+        return self._redelivery_handling
+
+    @redelivery_handling.setter
+    def redelivery_handling(self, text: str) -> None:
+        self._check_redelivery_handling(text)
+        self._redelivery_handling = text
+
+    @property
+    def _end_of_batch_mark(self) -> bool | None:
+        # Absent rather than false elsewhere: handlers ask whether it is there (J186).
+        return True if self.end_of_batch else None
+
+    def acknowledge(self) -> None:
+        """Say that processing has finished; with hold-until-ack this ends the delivery (J176).
+
+        Elsewhere the end of the handler does, and this does nothing.
+        """
+        if self._acknowledge is not None:
+            self._acknowledge(self)
+
+    def set_rollback_only(self) -> None:
+        """Have the delivery rolled back when it ends (J176)."""
+        self.rollback_only = True
+
+    def stop_message_delivery(self, reason: str) -> None:
+        """Have the whole activation stopped; the reason is logged (J172)."""
+        self.stop_reason = reason
+
+    def set_property(self, name: str, value: PropertyValue) -> None:
+        """Write an extra property.
+
+        Raises:
+            ConfigurationError: The name is no extra property that can be written, or the value has the
+                wrong type; a received message is read-only otherwise.
+
+        Source: J169, J171, J172, J176, J177.
+        """
+        extra = extra_property(name)
+        if extra is None or extra in _READ_ONLY:
+            raise ConfigurationError(
+                f"property {name!r}: a received message is read-only; expected {SET_ROLLBACK_ONLY}, "
+                f"{REDELIVERY_HANDLING}, {STOP_MESSAGE_DELIVERY} or {USER_ROLLBACK_DATA}..."
+            )
+        if extra == SET_ROLLBACK_ONLY:
+            if not isinstance(value, bool):
+                raise ConfigurationError(f"property {name!r}: expected a boolean, not {type(value).__name__}")
+            self.rollback_only = value
+            return
+        if not isinstance(value, str):
+            raise ConfigurationError(f"property {name!r}: expected a string, not {type(value).__name__}")
+        if extra == REDELIVERY_HANDLING:
+            self.redelivery_handling = value
+        elif extra == STOP_MESSAGE_DELIVERY:
+            self.stop_reason = value
+        else:
+            self.user_rollback_data[extra.removeprefix(USER_ROLLBACK_DATA)] = value
+
+    def get_object(self, name: str) -> PropertyValue:
+        """Return a property or an extra property as it is; `None` if it isn't there.
+
+        A moved message carries the count, exception and user data of its last activation as properties;
+        those are returned where this delivery has nothing of its own.
+
+        Source: J154, J162-J165, J170, J171, J173, J176, J186.
+        """
+        extra = extra_property(name)
+        if extra is None:
+            return self.message.get_object(name)
+        if extra in _ATTRIBUTES:
+            value: PropertyValue = getattr(self, _ATTRIBUTES[extra])
+        else:
+            value = self.user_rollback_data.get(extra.removeprefix(USER_ROLLBACK_DATA))
+        return self.message.get_object(name) if value is None else value
+
+    def get_string(self, name: str) -> str | None:
+        """Return a property as text, or an extra property that is a string."""
+        extra = extra_property(name)
+        if extra is not None and (extra in _STRINGS or extra.startswith(USER_ROLLBACK_DATA)):
+            value = self.get_object(name)
+            return None if value is None else str(value)
+        return super().get_string(name)
+
+    def _property(self, name: str, kind: ItemType) -> ItemValue:
+        if extra_property(name) is not None:
+            raise ConfigurationError(
+                f"property {name!r}: read it with get_object; it isn't converted to {kind}"
+            )
+        return super()._property(name, kind)
+
+    def __repr__(self) -> str:
+        return f"DeliveredMessage({self.message!r}, redelivery_count={self.redelivery_count})"
+
+    @property
+    def body_kind(self) -> BodyKind:
+        """As the message's."""
+        return self.message.body_kind
+
+    @property
+    def body(self) -> Any:
+        """As the message's."""
+        return self.message.body
+
+    @property
+    def properties(self) -> Mapping[str, PropertyValue]:
+        """As the message's: without the extra properties (J177)."""
+        return self.message.properties
+
+    @property
+    def property_types(self) -> Mapping[str, PropertyType]:
+        """As the message's."""
+        return self.message.property_types
+
+    @property
+    def item_types(self) -> Mapping[Any, ItemType]:
+        """As the message's."""
+        return self.message.item_types
+
+    def __getattr__(self, name: str) -> Any:
+        """Read every other attribute (headers) from the message."""
+        # Half-made copies ask for `message` too, before it is there.
+        if name.startswith("_") or name == "message":
+            raise AttributeError(name)
+        return getattr(self.message, name)
+
 
 ENTER_LOGGER = "com.stc.EnterContext"
 EXIT_LOGGER = "com.stc.ExitContext"

@@ -14,7 +14,7 @@ from airflow_provider_jmsjca.core.delivery.deliveries import IN_DOUBT
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.message.identity import lasting_digest
+from airflow_provider_jmsjca.core.message.message import lasting_digest
 from airflow_provider_jmsjca.errors import TransientStoreError
 from airflow_provider_jmsjca.store.base import Limbo, LimboEntry, LimboSelection
 

@@ -20,7 +20,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, Subscribes, listener_settings
-from airflow_provider_jmsjca.engine.delivering.threaded.calls import Handler
+from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
 from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError, PermanentBrokerError
 from airflow_provider_jmsjca.store.base import Store
 from airflow_provider_jmsjca.transports import connect

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.delivered import DeliveredMessage
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.delivering.delivery import ContextFilter, Delivery
+from airflow_provider_jmsjca.engine.delivering.delivery import ContextFilter, DeliveredMessage, Delivery
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Subscription

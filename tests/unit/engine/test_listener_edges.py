@@ -57,7 +57,7 @@ def slow_log() -> Iterator[None]:
             del record
             time.sleep(0.01)
 
-    logger, handler = logging.getLogger("airflow_provider_jmsjca.engine.delivering.threaded.link"), Slow()
+    logger, handler = logging.getLogger("airflow_provider_jmsjca.listener"), Slow()
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_jmsjca.engine.delivering.admission import Once
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream
-from airflow_provider_jmsjca.engine.delivering.seen import Once
 from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState, Received

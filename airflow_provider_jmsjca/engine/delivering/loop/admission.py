@@ -9,9 +9,8 @@ from collections.abc import Callable
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.events import Event, MessageArrived
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.message.identity import Identity
-from airflow_provider_jmsjca.engine.delivering.admission import Admission, Intake
-from airflow_provider_jmsjca.engine.delivering.seen import Once, Verdict
+from airflow_provider_jmsjca.core.message.message import Identity
+from airflow_provider_jmsjca.engine.delivering.admission import Admission, Intake, Once, Verdict
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.statistics import Tally
 from airflow_provider_jmsjca.transports.base import Received

@@ -38,14 +38,13 @@ from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.threads import Lane
-from airflow_provider_jmsjca.engine.delivering.admission import Bearer, Intake, Work
+from airflow_provider_jmsjca.engine.delivering.admission import Bearer, Intake, Once, Work
 from airflow_provider_jmsjca.engine.delivering.driver import AboutMessages, Driver, Settling
 from airflow_provider_jmsjca.engine.delivering.ledger import Found, ledger_of, recorded, take_back_in
 from airflow_provider_jmsjca.engine.delivering.loop.admission import LoopAdmission
 from airflow_provider_jmsjca.engine.delivering.loop.handed_out import HandedOut
 from airflow_provider_jmsjca.engine.delivering.loop.link import LoopLink
 from airflow_provider_jmsjca.engine.delivering.receivers import InDoubt, Receivers, watches
-from airflow_provider_jmsjca.engine.delivering.seen import Once
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.watching.backlog import look_for_what_stays
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, TransientStoreError

@@ -17,9 +17,8 @@ from airflow_provider_jmsjca.core.delivery.events import (
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.message.identity import Identity
-from airflow_provider_jmsjca.engine.delivering.admission import Intake
-from airflow_provider_jmsjca.engine.delivering.seen import Once
+from airflow_provider_jmsjca.core.message.message import Identity
+from airflow_provider_jmsjca.engine.delivering.admission import Intake, Once
 from airflow_provider_jmsjca.engine.delivering.statistics import Tally
 
 

@@ -20,9 +20,9 @@ from types import TracebackType
 from typing import Self
 
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.delivering.admission import Once
 from airflow_provider_jmsjca.engine.delivering.loop.driver import LoopDriver, refuse_unsupported
 from airflow_provider_jmsjca.engine.delivering.loop.handed_out import StreamDelivery
-from airflow_provider_jmsjca.engine.delivering.seen import Once
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 
@@ -44,7 +44,7 @@ class DeliveryStream:
 
     Deliveries are for the event loop in which the stream is iterated, by one task. Nothing in here blocks it.
 
-    What the broker repeats after a connection was lost is known by its `message.identity`, as `Once` says: it
+    What the broker repeats after a connection was lost is known by its `identity`, as `Once` says: it
     is settled and not delivered if it was returned.
 
     Guarantee: nothing is settled before `StreamDelivery.returned`, unless the redelivery handling says so in

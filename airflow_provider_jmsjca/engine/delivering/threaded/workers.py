@@ -1,19 +1,58 @@
-"""The threads of a listener."""
+"""The threads of a listener, and the calls of its handler in them."""
 
 from __future__ import annotations
 
 import contextvars
+import itertools
 import logging
 import queue
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
-from airflow_provider_jmsjca.core.delivery.decisions import Deliver, DeliverEndOfBatch
-from airflow_provider_jmsjca.engine.delivering.admission import Intake, Work
-from airflow_provider_jmsjca.engine.delivering.delivery import context_name
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
+from airflow_provider_jmsjca.core.copies.delivery_date import time_left
+from airflow_provider_jmsjca.core.delivery.decisions import Deliver, DeliverEndOfBatch, RecordAttempt
+from airflow_provider_jmsjca.core.delivery.events import (
+    Acknowledged,
+    AttemptNotRecorded,
+    ConnectionLost,
+    Event,
+    FoundHandled,
+    HandlerNotCalled,
+    HandlerRaised,
+    HandlerReturned,
+    RollbackAsked,
+    StateSet,
+    StopAsked,
+)
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
+from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
+from airflow_provider_jmsjca.engine.delivering.admission import ArrivalReader, Intake, Work
+from airflow_provider_jmsjca.engine.delivering.delivery import (
+    ENTER_LOGGER,
+    EXIT_LOGGER,
+    DeliveredMessage,
+    Delivery,
+    HandlerEngine,
+    context_name,
+)
+from airflow_provider_jmsjca.engine.delivering.driver import Driver, Settling
+from airflow_provider_jmsjca.engine.delivering.ledger import AHEAD, Found, Ledger, recorded
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, refuse_unrun
+from airflow_provider_jmsjca.errors import ConnectionLostError, TransientStoreError
+from airflow_provider_jmsjca.transports.base import Outgoing, check_sendable
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("airflow_provider_jmsjca.listener")
+_enter = logging.getLogger(ENTER_LOGGER)
+_exit = logging.getLogger(EXIT_LOGGER)
+
+Handler: TypeAlias = Callable[[Delivery], object]
+
+_END_OF_BATCH = JmsMessage.empty()
 
 
 class Workers:
@@ -214,3 +253,250 @@ class Workers:
         finally:
             self._mailboxes.pop(unit, None)
         return []
+
+
+class Caller:
+    """Does the work of a listener: handler calls, and through the settler the rest.
+
+    Args:
+        driver: Whose decisions are carried out; its settler does those that settle.
+        handler: The user's; whatever it raises rolls its delivery back.
+        on_stop: Called when the handler asks for a stop.
+        stop_within: How long running handlers may take then.
+
+    Attributes:
+        engine: The part of the engine that a delivery may use.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        handler: Handler,
+        *,
+        on_stop: Callable[[StopAsked], object],
+        stop_within: timedelta,
+    ) -> None:
+        settings = driver.settings
+        delivery = settings.delivery
+        self._driver = driver
+        self._tally = driver.tally
+        self._settler = driver.settler
+        self._on_stop = on_stop
+        self._stop_within = stop_within
+        self._handler = handler
+        self._ledger = driver.ledger
+        self._reader = ArrivalReader(settings)
+        self._context_name = settings.context_name
+        self._batch_size = delivery.batch_size if delivery.batch_size > 1 else None
+        self._handling = str(delivery.handling)
+        self._transacted = settings.transacted
+        self._reply_to = settings.reply_to
+        self._hears_dates = settings.spec is not None and settings.spec.allow_message_delays
+        self._name = settings.name
+        self.engine = HandlerEngine(
+            destination=delivery.destination,
+            transacted=settings.transacted,
+            principal=settings.principal,
+            send=self._send,
+            acknowledge=self._acknowledge if delivery.hold_until_ack else None,
+            result_property=settings.result_property,
+            find=settings.find,
+        )
+
+    def perform(self, work: Work) -> list[Work]:
+        """Do a piece of work; return what is to be done next."""
+        intake, decision = work
+        kind = decision.__class__
+        if kind is Deliver:
+            return self._deliver(intake, decision)  # type: ignore[arg-type]  # a Deliver
+        if kind is DeliverEndOfBatch:
+            return self._deliver_end_of_batch(intake, decision)  # type: ignore[arg-type]
+        if kind is RecordAttempt:
+            return self._record_attempt(intake, decision)  # type: ignore[arg-type]
+        settling: Settling = decision  # type: ignore[assignment]  # whatever else there is settles
+        return self._settler.settle(intake, settling)
+
+    def _deliver(self, intake: Intake, decision: Deliver) -> list[Work]:
+        call = decision.call
+        if not intake.open:  # it is lost already
+            self._driver.not_delivered(decision.unit, decision.seen)
+            return self._over((HandlerNotCalled(call=call),))
+        received, message = intake.held[decision.delivery]
+        if message is None:
+            raise AssertionError("an undecodable message is never delivered")
+        if self._batch_size is not None:
+            try:
+                # At once: the transport may have to acknowledge before the commit, to get more.
+                self._settler.unit_of(intake, decision.unit).acknowledge(received)
+            except ConnectionLostError as error:
+                lost = ConnectionLost(failure=Failure.of(error, with_trace=False))
+                self._driver.report(intake.link, lost)
+                self._driver.not_delivered(decision.unit, decision.seen)
+                return self._over((HandlerNotCalled(call=call),))
+            except Exception as error:  # noqa: BLE001 - a worker's edge: the batch must not slip out of hand
+                self._driver.not_delivered(decision.unit, decision.seen)
+                return self._over((HandlerRaised(call=call, failure=Failure.of(error)),))
+            with self._driver.lock:
+                self._driver.join_unit(decision.unit)
+        state = decision.state
+        handling = self._handling if state.handling is None else str(state.handling)
+        delivery = Delivery(message, self.engine, intake, call, decision.unit, handling)
+        delivery.received_from = intake.origin(decision.delivery)
+        delivery.redelivery_count = decision.seen
+        if self._batch_size is not None:
+            delivery.batch_index, delivery.batch_size = decision.batch_index, self._batch_size
+        if decision.seen or state.failure is not None or state.rollback_data:
+            delivery.user_rollback_data.update(state.rollback_data)
+            if state.failure is not None:
+                delivery.exception_class = state.failure.class_name
+                delivery.exception_message = state.failure.message
+        delivery.in_doubt = decision.in_doubt
+        return self._over(self.call(delivery))
+
+    def _deliver_end_of_batch(self, intake: Intake, decision: DeliverEndOfBatch) -> list[Work]:
+        delivery = Delivery(_END_OF_BATCH, self.engine, intake, decision.call, decision.unit)
+        delivery.end_of_batch = True
+        delivery.batch_index, delivery.batch_size = decision.batch_index, self._batch_size
+        delivery.rollback_only = decision.rollback
+        with self._driver.lock:
+            self._tally.end_batch()
+        return self._over(self.call(delivery))
+
+    def _over(self, events: tuple[Event, ...]) -> list[Work]:
+        driver = self._driver
+        with driver.lock:
+            self._tally.active -= 1
+            todo = driver.handle(events)
+        driver.speak()
+        return todo
+
+    def call(self, delivery: Delivery) -> tuple[Event, ...]:
+        """Call the handler; return what the machine is to be told of it."""
+        raised = self.call_directly(delivery)
+        if raised is None:
+            return (HandlerReturned(call=delivery.call),)
+        return raised
+
+    def call_directly(self, delivery: Delivery) -> tuple[Event, ...] | None:
+        """Do the same, but return `None` if the handler has returned and left the delivery as it was."""
+        end: Event | None = None
+        context = self._context_name
+        if context is not None:
+            _enter.info("%s", context)
+        try:
+            result = self._handler(delivery)
+            if result is not None:
+                refuse_unrun("the handler", result)
+        except BaseException as error:  # noqa: BLE001 - a worker's edge: it becomes a rollback
+            _log.warning(
+                "%s: the handler raised %s at attempt %d of message %s",
+                self._name,
+                type(error).__name__,
+                delivery.redelivery_count + 1,
+                delivery.message.message_id,
+                # At its first failure here, whoever had it before. A message that fails again and again would
+                # fill the log with the same traceback.
+                exc_info=error if delivery.exception_class is None else None,
+            )
+            end = HandlerRaised(call=delivery.call, failure=(failure := Failure.of(error)))
+            if self._ledger is not None and delivery.message.message_id is not None:
+                name = self._ledger.name(delivery.message.message_id, delivery.received_from)
+                self._ledger.failed(name, failure, delivery.intake.link.connection.secrets)
+        finally:
+            if context is not None:
+                _exit.info("%s", context)
+        try:
+            if not delivery.is_untouched:
+                return (*self._wishes(delivery), end or HandlerReturned(call=delivery.call))
+        except Exception as error:  # noqa: BLE001 - a worker's edge, and it holds what a user made
+            _log.exception("%s: what the handler wrote on its delivery can't be read", self._name)
+            end = HandlerRaised(call=delivery.call, failure=Failure.of(error))
+        return None if end is None else (end,)
+
+    def _wishes(self, delivery: Delivery) -> tuple[Event, ...]:
+        """Return what a handler wrote on its delivery. Source: J169-J172, J176."""
+        events: list[Event] = []
+        if delivery.rollback_only:
+            events.append(RollbackAsked(call=delivery.call))
+        handling = delivery.changed_handling
+        if delivery.user_rollback_data or handling is not None:
+            events.append(
+                StateSet(
+                    call=delivery.call,
+                    rollback_data=dict(delivery.user_rollback_data),
+                    handling=None if handling is None else RedeliveryHandling.parse(handling),
+                )
+            )
+        if delivery.stop_reason is not None:
+            stop = StopAsked(reason=delivery.stop_reason, within=self._stop_within, by_handler=True)
+            self._on_stop(stop)
+            events.append(stop)
+        return tuple(events)
+
+    def _acknowledge(self, delivered: DeliveredMessage) -> None:
+        """Take an acknowledgement, from whichever thread. Source: J195, J196."""
+        if isinstance(delivered, Delivery):
+            wishes, said = self._wishes(delivered), Acknowledged(call=delivered.call)
+            # A stop rolls back what isn't acknowledged, so it comes last.
+            if wishes and wishes[-1].__class__ is StopAsked:
+                self._driver.feed(*wishes[:-1], said, wishes[-1])
+            else:
+                self._driver.feed(*wishes, said)
+
+    def _send(self, delivery: Delivery, outgoing: Outgoing) -> None:
+        intake: Intake = delivery.intake
+        if not intake.open:
+            raise ConnectionLostError("the connection was lost: this delivery is rolled back and comes again")
+        connection = intake.link.connection
+        if self._reply_to is not None and outgoing.message.reply_to is None:
+            outgoing = replace(outgoing, message=replace(outgoing.message, reply_to=self._reply_to))
+        if self._hears_dates and outgoing.delay is None:
+            outgoing = replace(outgoing, delay=time_left(outgoing.message, datetime.now(UTC)))
+        check_sendable(connection, outgoing)
+        if self._transacted:
+            self._settler.unit_to_join(intake, delivery.unit).send(outgoing)
+        else:
+            connection.send((outgoing,))
+
+    def _record_attempt(self, intake: Intake, decision: RecordAttempt) -> list[Work]:
+        ledger, number = self._ledger, decision.delivery
+        if ledger is None or decision.message_id is None:
+            raise AssertionError("attempts are recorded where there is a store, of messages with an id")
+        event: Event
+        try:
+            name = ledger.name(decision.message_id, intake.origin(number))
+            found = ledger.begin((name,), lambda: self._next_names(ledger, intake, number))[name]
+            event = self.answer(number, found)
+        except TransientStoreError as error:  # the ledger has said it
+            event = AttemptNotRecorded(delivery=number, failure=Failure.of(error, with_trace=False))
+        except Exception as error:  # noqa: BLE001 - a worker's edge: the message waits whatever it was
+            _log.warning("%s: an attempt could not be recorded", self._name, exc_info=True)
+            event = AttemptNotRecorded(delivery=number, failure=Failure.of(error))
+        driver = self._driver
+        with driver.lock:
+            todo = driver.handle((event,))
+        driver.speak()
+        return todo
+
+    def answer(self, number: int, found: Found) -> Event:
+        """Return what the machine is told of a message whose attempt is stored."""
+        if found.handled:
+            return FoundHandled(delivery=number)
+        return recorded(self._driver.settings, number, found)
+
+    def _next_names(self, ledger: Ledger, intake: Intake, number: int) -> list[str]:
+        """Return the names of the messages that wait behind one, and were not delivered before."""
+        settings = self._driver.settings
+        if settings.in_progress is not None:  # they are copied before they are handed over
+            return []
+        if settings.in_doubt is not InDoubtEvents.REPROCESS:  # after a crash they would be set aside too
+            return []
+        with self._driver.lock:
+            waiting = [held[0] for each, held in intake.held.items() if each > number][:AHEAD]
+            waiting += itertools.islice(intake.arrivals, AHEAD - len(waiting))
+        names = []
+        for received in waiting:
+            message = self._reader.plain(received)
+            if message is not None and message.message_id is not None:
+                names.append(ledger.name(message.message_id, received.consumer.subscription.destination))
+        return names

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core import delivered
-from airflow_provider_jmsjca.core.delivered import DeliveredMessage, extra_property
 from airflow_provider_jmsjca.core.message import BodyKind, ItemType, JmsMessage
+from airflow_provider_jmsjca.engine.delivering import delivery
+from airflow_provider_jmsjca.engine.delivering.delivery import DeliveredMessage, extra_property
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
 
 
@@ -92,11 +92,11 @@ def test_extra_properties_are_no_properties() -> None:
     message.set_property("_JMSJCA_UserRollbackData.k", "5")
     assert set(message.properties) == {"n"}
     for read, name in (
-        (message.get_boolean, delivered.SET_ROLLBACK_ONLY),
-        (message.get_int, delivered.REDELIVERY_COUNT),
-        (message.get_string, delivered.REDELIVERY_COUNT),
+        (message.get_boolean, delivery.SET_ROLLBACK_ONLY),
+        (message.get_int, delivery.REDELIVERY_COUNT),
+        (message.get_string, delivery.REDELIVERY_COUNT),
         (message.get_int, "_JMSJCA_UserRollbackData.k"),
-        (message.get_long, delivered.BATCH_INDEX),
+        (message.get_long, delivery.BATCH_INDEX),
     ):
         with pytest.raises(ConfigurationError, match="read it with get_object"):
             read(name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_jmsjca.core.delivered import Response, Result, read_response
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.delivering.delivery import Response, Result, read_response
 
 
 @pytest.mark.parametrize(
