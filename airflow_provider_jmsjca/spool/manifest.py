@@ -123,23 +123,25 @@ class Manifest:
         """
         if exists(self.folder / PRUNED):
             raise SpoolError(f"{self.folder}: the batch was pruned, its messages are gone")
-        faults = [fault for segment in self.segments for fault in self._segment_faults(segment)]
+        faults = [fault for segment in self.segments for fault in file_faults(self.folder, segment)]
         if faults:
             raise SpoolError("; ".join(faults))
 
-    def _segment_faults(self, segment: Segment) -> list[str]:
-        path = self.folder / segment.file
-        try:
-            with open_file(path) as file:
-                size = file.seek(0, os.SEEK_END)
-                if size != segment.bytes:
-                    return [f"{path}: expected {segment.bytes} bytes, found {size}"]
-                digest = digest_of(file)
-                if digest != segment.sha256:
-                    return [f"{path}: expected sha256 {segment.sha256}, found {digest}"]
-                return segment_faults(path, file, rows=segment.rows)
-        except OSError as error:
-            return [f"{path}: can't be read: {error.strerror or error}"]
+
+def file_faults(folder: Place, segment: Segment) -> list[str]:
+    """Return what is wrong with a segment's file: whether it is there, size, digest, row count and schema."""
+    path = folder / segment.file
+    try:
+        with open_file(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            if size != segment.bytes:
+                return [f"{path}: expected {segment.bytes} bytes, found {size}"]
+            digest = digest_of(file)
+            if digest != segment.sha256:
+                return [f"{path}: expected sha256 {segment.sha256}, found {digest}"]
+            return segment_faults(path, file, rows=segment.rows)
+    except OSError as error:
+        return [f"{path}: can't be read: {error.strerror or error}"]
 
 
 def segment_faults(path: Place, file: BufferedIOBase, *, rows: int | None = None) -> list[str]:

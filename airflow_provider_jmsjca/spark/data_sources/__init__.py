@@ -1,0 +1,22 @@
+"""JMS as data sources of Spark: `jms-spool` reads batches, `jms` a broker.
+
+from airflow_provider_jmsjca.spark.data_sources import register
+
+register(spark)
+messages = spark.readStream.format("jms-spool").load("/data/jms-spool")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats known to a session. Driver and executors need this package."""
+    from airflow_provider_jmsjca.spark.data_sources.from_spool import SpoolDataSource  # noqa: PLC0415 - needs pyspark
+
+    for source in (SpoolDataSource,):
+        spark.dataSource.register(source)

@@ -1,0 +1,181 @@
+"""`jms-spool`: the finished batches of a spool, as a table or as a stream.
+
+An offset is a position in `spool.sequence`, so it stands for the same messages for ever. What is between two
+offsets is read again as often as Spark likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
+from airflow_provider_jmsjca.spark.data_sources.given_options import GivenOptions
+from airflow_provider_jmsjca.spark.data_sources.segments import check_schema, partitions_of, read_segment
+from airflow_provider_jmsjca.spool.files import Place, exists
+from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest, uri_to_path
+from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
+from airflow_provider_jmsjca.spool.sequence import BatchSequence
+from airflow_provider_jmsjca.spool.upkeep import batches
+
+NAME = "jms-spool"
+_FAIL, _SKIP = "fail", "skip"
+
+
+class SpoolDataSource(DataSource):
+    """Options: `path`, `maxBatchesPerTrigger`, `onPruned` (`fail` or `skip`)."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `format` takes."""
+        return NAME
+
+    def schema(self) -> str:
+        """Return the columns of the message schema."""
+        return MESSAGE_DDL
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads every finished batch that hasn't been pruned."""
+        check_schema(NAME, schema)
+        return SpoolReader(_Settings(self.options).spool)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return what reads the batches as they are finished."""
+        check_schema(NAME, schema)
+        settings = _Settings(self.options)
+        return SpoolStreamReader(settings.spool, settings.most, skip=settings.skip)
+
+
+class _Settings:
+    def __init__(self, given: Any) -> None:
+        options = GivenOptions(NAME, given, ("path", "maxBatchesPerTrigger", "onPruned"))
+        self.spool = uri_to_path(options.required("path", "/data/jms-spool"))
+        self.most = options.count("maxBatchesPerTrigger")
+        self.skip = options.choice("onPruned", (_FAIL, _SKIP)) == _SKIP
+
+
+class SpoolReader(DataSourceReader):
+    """Every finished batch of a spool that hasn't been pruned, by the time it was finished."""
+
+    def __init__(self, spool: Place) -> None:
+        self._spool = spool
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return one partition for each segment.
+
+        Raises:
+            SpoolError: The spool can't be read, or a manifest is damaged.
+        """
+        found = [
+            Manifest.read(batch.folder / MANIFEST)
+            for batch in batches(self._spool)
+            if exists(batch.folder / MANIFEST) and not exists(batch.folder / PRUNED)
+        ]
+        return partitions_of(sorted(found, key=lambda each: (each.created, each.batch_id)))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a segment."""
+        return read_segment(partition)
+
+
+class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The batches of a spool in their sequence.
+
+    Args:
+        spool: The folder of all batches.
+        most: How many batches a micro-batch has at most; `None`: all there are.
+        skip: Whether planned batches that have been pruned are left out; otherwise they are an error.
+    """
+
+    def __init__(self, spool: Place, most: int | None, *, skip: bool) -> None:
+        self._spool = spool
+        self._most = most
+        self._skip = skip
+        self._target: int | None = None
+        self._opened: BatchSequence | None = None
+
+    @property
+    def _sequence(self) -> BatchSequence:
+        # Executors make a reader too, only to read segments.
+        if self._opened is None:
+            self._opened = BatchSequence(self._spool)
+        return self._opened
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return the bound on a micro-batch."""
+        return ReadAllAvailable() if self._most is None else ReadMaxFiles(self._most)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return the first position whose messages are there."""
+        length = self._sequence.refresh()
+        for position, each in enumerate(self._sequence[0:length]):
+            if each.manifest(self._spool) is not None:
+                return self._offset(position)
+        return self._offset(length)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Read what is finished now, and nothing that comes later."""
+        self._target = self._sequence.refresh()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return how far the next micro-batch goes."""
+        first = self._position(start)
+        end = self._sequence.refresh() if self._target is None else self._target
+        if isinstance(limit, ReadMaxFiles):
+            end = min(end, first + limit.max_files)
+        return self._offset(max(first, end))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return one partition for each segment of the batches from one offset to the other.
+
+        Raises:
+            SpoolError: A batch has been pruned and `onPruned` isn't `skip`; the spool isn't that of the
+                checkpoint; a manifest is missing or damaged.
+        """
+        first, last = self._position(start), self._position(end)
+        found = []
+        for position, each in enumerate(self._sequence[first:last], first):
+            manifest = each.manifest(self._spool)
+            if manifest is not None:
+                found.append(manifest)
+            elif not self._skip:
+                raise SpoolError(
+                    f"{self._spool}: batch {each.batch_id} at position {position} was pruned before this "
+                    f"query read it: {each.rows} messages are gone from the spool. Option onPruned=skip goes "
+                    "on without them"
+                )
+        return partitions_of(found)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a segment."""
+        return read_segment(partition)
+
+    def _offset(self, position: int) -> dict[str, Any]:
+        return {"sequence": self._sequence.identity, "position": position}
+
+    def _position(self, offset: dict[str, Any]) -> int:
+        """Return the position in an offset of Spark's checkpoint."""
+        sequence, position = offset.get("sequence"), offset.get("position")
+        if not isinstance(position, int) or position < 0:
+            raise ConfigurationError(f"{NAME}: {offset!r} is no offset of this source")
+        if sequence != self._sequence.identity:
+            raise SpoolError(
+                f"{self._spool}: the checkpoint belongs to another spool ({sequence}, this one is "
+                f"{self._sequence.identity}); expected the spool's own checkpoint, or a new one"
+            )
+        if position > len(self._sequence) and position > self._sequence.load():
+            raise SpoolError(
+                f"{self._spool}: the checkpoint is at position {position}, the spool has "
+                f"{len(self._sequence)}: files of the folder .sequence are missing"
+            )
+        return position

@@ -1,0 +1,70 @@
+"""The options of a data source, read strictly: a mistake is named, with the way out."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+from airflow_provider_jmsjca.core.masking import masked_value
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+
+class GivenOptions:
+    """Options by name, whatever their case, as Spark gives them.
+
+    Args:
+        source: Name of the format, for errors.
+        given: What the user said.
+        known: Names of all options there are.
+
+    Raises:
+        ConfigurationError: From every method: an option isn't one, is missing, or has no sense.
+    """
+
+    def __init__(self, source: str, given: Mapping[str, str], known: Iterable[str]) -> None:
+        self._source = source
+        names = {name.lower(): name for name in known}
+        self._given = {name.lower(): value for name, value in given.items()}
+        faults = []
+        for name in sorted(self._given.keys() - names.keys()):
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f" (did you mean {names[close[0]]!r}?)" if close else ""
+            faults.append(
+                f"{source}: there is no option {name!r}{hint}; expected: {', '.join(sorted(names.values()))}"
+            )
+        if faults:
+            raise ConfigurationError(faults)
+
+    def text(self, name: str) -> str | None:
+        """Return a text; `None` if it isn't given."""
+        return self._given.get(name.lower()) or None
+
+    def required(self, name: str, example: str) -> str:
+        """Return a text that must be given."""
+        found = self.text(name)
+        if found is None:
+            raise ConfigurationError(
+                f"{self._source}: option {name!r} is missing; expected for example {example}"
+            )
+        return found
+
+    def count(self, name: str) -> int | None:
+        """Return a whole number from 1 up; `None` if it isn't given."""
+        found = self.text(name)
+        if found is None:
+            return None
+        if not (found.isascii() and found.isdigit() and int(found) > 0):
+            raise self._wrong(name, found, "a whole number from 1 up")
+        return int(found)
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """Return one of the choices, the first if none is given."""
+        found = (self.text(name) or choices[0]).lower()
+        if found not in choices:
+            raise self._wrong(name, found, f"one of {', '.join(choices)}")
+        return found
+
+    def _wrong(self, name: str, found: str, expected: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self._source}: option {name!r} is {masked_value(name, found)!r}; expected {expected}"
+        )

@@ -1,0 +1,69 @@
+"""Sealed segments as partitions of a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
+from airflow_provider_jmsjca.spool.files import open_file
+from airflow_provider_jmsjca.spool.manifest import Manifest, Segment, file_faults, path_to_uri, uri_to_path
+from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA
+
+_ROWS = 1_000
+
+
+class SegmentPartition(InputPartition):
+    """One segment, or nothing: then Spark has a partition without rows."""
+
+    def __init__(self, folder: str, segment: Segment | None) -> None:
+        super().__init__(None)
+        self.folder = folder
+        self.segment = segment
+
+
+def partitions_of(manifests: Sequence[Manifest]) -> Sequence[SegmentPartition]:
+    """Return the partitions of batches, in the order of batches and segments."""
+    found = [
+        SegmentPartition(path_to_uri(manifest.folder), segment)
+        for manifest in manifests
+        for segment in manifest.segments
+    ]
+    return found or [SegmentPartition("", None)]
+
+
+def read_segment(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a segment, after its size and digest have been checked.
+
+    Raises:
+        SpoolError: It is missing or damaged.
+    """
+    if not isinstance(partition, SegmentPartition) or partition.segment is None:
+        return
+    folder = uri_to_path(partition.folder)
+    faults = file_faults(folder, partition.segment)
+    if faults:
+        raise SpoolError("; ".join(faults))
+    path = folder / partition.segment.file
+    try:
+        with open_file(path) as plain, pq.ParquetFile(plain, page_checksum_verification=True) as file:
+            yield from file.iter_batches(batch_size=_ROWS)
+    except (pa.ArrowException, OSError) as error:
+        raise SpoolError(f"{path}: can't be read: {error}") from error
+
+
+def check_schema(source: str, schema: StructType) -> None:
+    """Refuse other columns than those of the message schema.
+
+    Raises:
+        ConfigurationError: It has others.
+    """
+    if schema.names != MESSAGE_SCHEMA.names:
+        raise ConfigurationError(
+            f"{source}: its columns are those of the message schema; expected no `schema(...)`, and `select` "
+            "for fewer columns"
+        )

@@ -1,0 +1,180 @@
+"""The order in which the finished batches of a spool are read as a stream.
+
+Folder `.sequence` of the spool:
+
+| file | content |
+|---|---|
+| `identity` | 32 random hexadecimal digits: which sequence this is |
+| `batches-000000.json` | the next finished batches, by the time they were finished |
+
+Each file is created exclusively by whoever sees the batches first, and never changes. So a batch has one
+position for ever, whoever reads, and whenever its manifest appeared.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.spool.files import (
+    Place,
+    exists,
+    is_folder,
+    make_folder,
+    names_in,
+    numbered,
+    read_document,
+    read_file,
+    require_exclusive_creation,
+    seal,
+)
+from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest
+
+FOLDER: Final = ".sequence"
+_IDENTITY: Final = "identity"
+_STEM: Final = "batches"
+
+
+class SequencedBatch(NamedTuple):
+    """What stands at one position.
+
+    Attributes:
+        created: When the batch was finished, as its manifest says; tells it from an earlier one of its name.
+    """
+
+    batch_id: str
+    created: str
+    rows: int
+
+    def manifest(self, spool: Place) -> Manifest | None:
+        """Return the batch's manifest; `None` if its messages are gone.
+
+        Raises:
+            SpoolError: The manifest is damaged.
+        """
+        folder = spool / self.batch_id
+        found = _manifest(folder)
+        if found is None or found.created != self.created or exists(folder / PRUNED):
+            return None
+        return found
+
+
+class BatchSequence:
+    """The finished batches of a spool, each at its position. For one thread at a time.
+
+    Args:
+        spool: The folder of all batches.
+
+    Raises:
+        SpoolError: From every method: the spool isn't there, can't be read or written, or a manifest is
+            damaged.
+        ConfigurationError: It is a store of objects that can't create one exclusively.
+    """
+
+    def __init__(self, spool: Place) -> None:
+        self._spool = spool
+        self._folder = spool / FOLDER
+        self._files = 0
+        self._positions: list[SequencedBatch] = []
+        self._listed: set[tuple[str, str]] = set()
+        self._present: set[str] = set()
+        if not is_folder(spool):
+            raise SpoolError(f"{spool}: there is no such folder; expected a spool's")
+        try:
+            require_exclusive_creation(spool)
+            make_folder(self._folder)
+            seal(self._folder / _IDENTITY, uuid.uuid4().hex.encode())
+            self.identity = read_file(self._folder / _IDENTITY).decode("ascii")
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def __getitem__(self, positions: slice) -> Sequence[SequencedBatch]:
+        return self._positions[positions]
+
+    def refresh(self) -> int:
+        """Give positions to batches finished since, durably, and return how many positions there are.
+
+        Batches without messages, and those that were pruned before, get none.
+        """
+        try:
+            while True:
+                self._load()
+                fresh = sorted(self._unlisted(), key=lambda each: (each.created, each.batch_id))
+                if not fresh:
+                    return len(self._positions)
+                # Whether this one wins or another reader, the next round loads it.
+                seal(
+                    self._folder / f"{_STEM}-{self._files:06d}.json",
+                    json.dumps([each._asdict() for each in fresh], indent=2).encode() + b"\n",
+                )
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def load(self) -> int:
+        """Take up the positions that others have given, give none, and return how many there are."""
+        try:
+            self._load()
+        except OSError as error:
+            raise self._refusal(error) from error
+        return len(self._positions)
+
+    def _load(self) -> None:
+        for number, path in numbered(self._folder, _STEM):
+            if number < self._files:
+                continue
+            if number != self._files:
+                raise SpoolError(
+                    f"{self._folder}: expected {_STEM}-{self._files:06d}.json, found {path.name}"
+                )
+            try:
+                found = [_position(each) for each in read_document(path)]
+            except (ValueError, TypeError, KeyError) as error:
+                raise SpoolError(f"{path}: damaged: {error}") from error
+            self._positions += found
+            self._listed.update((each.batch_id, each.created) for each in found)
+            self._files += 1
+
+    def _unlisted(self) -> Iterator[SequencedBatch]:
+        names = {name for name in names_in(self._spool) if not name.startswith(".")}
+        self._present &= names  # one that is gone may come again: another batch of its name
+        for name in names - self._present:
+            manifest = _manifest(self._spool / name)
+            if manifest is None:
+                continue
+            self._present.add(name)
+            is_listed = (manifest.batch_id, manifest.created) in self._listed
+            if not is_listed and manifest.rows and not exists(manifest.folder / PRUNED):
+                yield SequencedBatch(manifest.batch_id, manifest.created, manifest.rows)
+
+    def _refusal(self, error: OSError) -> SpoolError:
+        return SpoolError(
+            f"{self._folder}: {error.strerror or error}; expected a spool in which this process can write"
+        )
+
+
+def _manifest(folder: Place) -> Manifest | None:
+    path = folder / MANIFEST
+    if not exists(path):
+        return None
+    try:
+        manifest = Manifest.read(path)
+    except SpoolError:
+        if exists(path):
+            raise
+        return None  # it was removed just now
+    if manifest.batch_id != folder.name:
+        raise SpoolError(f"{path}: expected batch {folder.name!r}, found {manifest.batch_id!r}")
+    return manifest
+
+
+def _position(found: Any) -> SequencedBatch:
+    position = SequencedBatch(found["batch_id"], found["created"], found["rows"])
+    if [type(value) for value in position] != [str, str, int]:
+        raise TypeError(f"expected batch_id, created and rows, found {found!r:.200}")
+    return position
