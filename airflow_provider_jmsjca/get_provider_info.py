@@ -50,6 +50,10 @@ def get_provider_info() -> dict[str, Any]:
             },
         ],
         "notifications": [f"{_PACKAGE}.notifications.jms.JmsNotifier"],
+        "extra-links": [
+            f"{_PACKAGE}.operators.web_links.JmsBatchLink",
+            f"{_PACKAGE}.operators.web_links.JmsDeadLettersLink",
+        ],
         "task-decorators": [
             {"class-name": f"{_PACKAGE}.decorators.listener.jms_listener_task", "name": "jms_listener"},
             {"class-name": f"{_PACKAGE}.decorators.sensor.jms_sensor_task", "name": "jms_sensor"},
@@ -100,6 +104,16 @@ def get_provider_info() -> dict[str, Any]:
                         "version_added": "0.1.0",
                         "type": "string",
                         "example": "/data/jms-spool",
+                        "default": "",
+                    },
+                    "batch_url": {
+                        "description": (
+                            "Web page that shows a batch in the spool, with {batch_id} for its name: the "
+                            "link of a task to its batch. Empty leads to the task's XComs."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "https://files.example.com/jms-spool/{batch_id}/",
                         "default": "",
                     },
                     "reference_retention_days": {

@@ -6,12 +6,12 @@ import enum
 import functools
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from airflow_provider_jmsjca.assets.jms import note_input
@@ -37,6 +37,7 @@ from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.hooks.settings import settings_for
 from airflow_provider_jmsjca.hooks.spool import known_with, spool_path, task_key
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
+from airflow_provider_jmsjca.operators.web_links import JmsBatchLink
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import Place
 from airflow_provider_jmsjca.spool.manifest import Manifest
@@ -130,6 +131,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
     )
     shallow_copy_attrs: Sequence[str] = ("_stop",)  # it holds a lock
     ui_color = "#c8e0d0"
+    operator_extra_links: Collection[BaseOperatorLink] = (JmsBatchLink(),)
 
     def __init__(
         self,
@@ -164,6 +166,12 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         self.adopt_after = adopt_after
         self._stop = threading.Event()
         self._report: dict[str, Any] | None = None
+        self._batch_id: str | None = None
+
+    @property
+    def linked_batch(self) -> tuple[str | None, bool]:
+        """The name of the batch, `None` if there is none, and whether this try has finished it."""
+        return self._batch_id, self._report is not None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Collect a batch, or go on with the one an earlier attempt began."""
@@ -224,7 +232,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
             segment_messages=self.segment_messages,
             segment_bytes=self.segment_bytes,
         )
-        batch_id = task_key(context).batch_id()
+        batch_id = self._batch_id = task_key(context).batch_id()
         activation = self._activation(destination, context)
         note_input(hook, settings, destination)
         with SpoolBatch(spool, batch_id, source=str(destination), activation=activation) as batch:
@@ -242,6 +250,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
             if not adopted:
                 # Nothing is in it; cleared later, the task shall look again.
                 batch.discard()
+                self._batch_id = None
             result = CollectResult(reason=result.reason, manifest=None, rows=0, segments=0, left=result.left)
             if if_empty is IfEmpty.SKIP and not adopted:
                 self.log.info(

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 from airflow.sdk.execution_time.timeout import timeout as execution_timer
 
 from airflow_provider_jmsjca.assets.jms import note_input
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.destination_options import reference_text
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.core.redelivery import Move
 from airflow_provider_jmsjca.engine.activations.activation import activation_of
 from airflow_provider_jmsjca.engine.activations.base import FAILING_FOR, ActivationBase, run_report
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
@@ -31,6 +33,7 @@ from airflow_provider_jmsjca.hooks.store import store_for
 from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timed_out
 from airflow_provider_jmsjca.operators.on_kill import WITHIN_IF_KILLED, Killed
 from airflow_provider_jmsjca.operators.run_state import RunState
+from airflow_provider_jmsjca.operators.web_links import JmsDeadLettersLink, console_address
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 
@@ -92,6 +95,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
     spec_field: ClassVar[str | None] = "spec"
     template_fields: Sequence[str] = ("spec", "jms_conn_id")
     ui_color = "#c9d8ea"
+    operator_extra_links: Collection[BaseOperatorLink] = (JmsDeadLettersLink(),)
 
     def __init__(
         self,
@@ -127,6 +131,12 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         self.park = park
         self.subscribes = subscribes
         self._killed = Killed()
+        self._dead_letters_link = ""
+
+    @property
+    def linked_dead_letters(self) -> str:
+        """Where the queue is seen that messages were moved to; empty if none was, or nobody says where."""
+        return self._dead_letters_link
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Consume until an end is reached, or until there is nothing to do."""
@@ -225,6 +235,8 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 progress=lambda now: self._log_progress(so_far + now, activation.down),
                 progress_every=_PROGRESS,
             )
+        if counts.moved:
+            self._dead_letters_link = self._link_to_dead_letters(activation.settings.delivery)
         down = activation.missing
         self._log_progress(counts, down or ())
         if self._killed.is_set():
@@ -312,6 +324,15 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             method_name="resume",
             timeout=deferral_timeout(run_state.timeout_at),
         )
+
+    def _link_to_dead_letters(self, delivery: DeliverySettings) -> str:
+        """Return where the queue is seen that messages of the first source are moved to."""
+        source = delivery.sources[0]
+        moves = [each for each in delivery.handling.actions if isinstance(each, Move)]
+        targets = [target for move in moves for target in move.targets(source)]
+        targets += [each.destination(source) for each in delivery.dead_letter]
+        console = JmsHook(self._conn_id).options()["console_url"]
+        return console_address(self._conn_id, console, targets[0]) if targets else ""
 
     def _handle(self, delivery: Any) -> object:
         return self.on_message(delivery)

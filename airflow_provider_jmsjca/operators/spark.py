@@ -10,11 +10,11 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from airflow.sdk import Context
+from airflow.sdk import BaseOperatorLink, Context
 from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.configuration import conf as airflow_conf
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
@@ -31,6 +31,7 @@ from airflow_provider_jmsjca.hooks.spool import store_environment
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.rejected_messages import send_dead_letters, target_of
+from airflow_provider_jmsjca.operators.web_links import JmsBatchLink, JmsDeadLettersLink, console_address
 from airflow_provider_jmsjca.spark.rejects import reject_reasons
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
@@ -101,6 +102,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         "dead_letter_destination",
     )
     ui_color = "#f5c9a0"
+    operator_extra_links: Collection[BaseOperatorLink] = (JmsBatchLink(), JmsDeadLettersLink())
 
     def __init__(
         self,
@@ -136,6 +138,12 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self._properties: dict[str, Any] = {}
         self._hook: Any = None
         self._killed = False
+        self._dead_letters_link = ""
+
+    @property
+    def linked_dead_letters(self) -> str:
+        """Where the queue is seen that got dead letters; empty if none did, or nobody says where."""
+        return self._dead_letters_link
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Collect, submit, dead-letter; each step only if an earlier attempt hasn't done it."""
@@ -310,6 +318,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         hook = JmsHook(self.jms_conn_id)
         sent = send_dead_letters(hook.get_conn, manifest, target)
         note_output(hook, hook.settings(), target)
+        self._dead_letters_link = console_address(self.jms_conn_id, hook.options()["console_url"], target)
         self.log.warning("%d messages of batch %s went to %s", sent, manifest.batch_id, target)
         return sent
 

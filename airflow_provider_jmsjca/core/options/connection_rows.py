@@ -68,6 +68,17 @@ CONNECTION = (
         shown_default="generated for durable subscriptions",
     ),
     Option(
+        name="console_url",
+        value_type=OptionType.TEXT,
+        levels="CF",
+        meaning="Web page of the broker's console that shows a queue, with {queue} for its name; tasks link "
+        "to it.",
+        source="ours",
+        acts="operators.web_links",
+        label="Console",
+        shown_default="no link",
+    ),
+    Option(
         name="mbean_object_name",
         value_type=OptionType.TEXT,
         levels="C",

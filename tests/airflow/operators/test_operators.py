@@ -20,8 +20,10 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from airflow.models.xcom import XComModel
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 
 from airflow_provider_jmsjca.core.copies.dead_letter import original_of
@@ -37,6 +39,7 @@ from airflow_provider_jmsjca.notifications.jms import JmsNotifier
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
 from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
+from airflow_provider_jmsjca.operators.web_links import JmsDeadLettersLink
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.spool.manifest import uri_to_path
 from airflow_provider_jmsjca.store.base import LimboEntry
@@ -391,6 +394,7 @@ def test_collect_submit_and_dead_letter(  # noqa: PLR0917 - fixtures
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     root = str(Path(__file__).parents[3])
     monkeypatch.setenv("PYTHONPATH", root)
+    monkeypatch.setenv("AIRFLOW__JMSJCA__CONSOLE_URL", "https://broker.example.com/{queue}")
     publish(*ORDERS, "no JSON", json.dumps({"id": None, "amount": 1.0}))
     table = tmp_path / "table"
     outcome = run_task(
@@ -424,6 +428,11 @@ def test_collect_submit_and_dead_letter(  # noqa: PLR0917 - fixtures
     ]  # fmt: skip
     assert all(letter is not None and letter.state.failure is not None for letter in letters)
     assert pq.read_table(table).num_rows == 40
+    link = XComModel.get_many(run_id=outcome.run.run_id, key=JmsDeadLettersLink().xcom_key)
+    with create_session() as session:
+        assert [json.loads(each.value) for each in session.scalars(link)] == [
+            "https://broker.example.com/orders.dlq"
+        ]
 
 
 def spark_submit_of(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,119 @@
+"""Links from a task in Airflow's web interface to its batch and to its dead letters.
+
+Airflow asks for them when a task ends, in the task's process, and keeps the answers as XComs. Its web
+interface shows them from there to whoever may see the task. An empty answer is a link that can't be followed.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from airflow.sdk import BaseOperatorLink
+from airflow.sdk.configuration import conf
+
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.masking import is_secret
+from airflow_provider_jmsjca.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import TaskInstanceKey
+
+_QUEUE: Final = "{queue}"
+_BATCH: Final = "{batch_id}"
+_AIRFLOW: Final = "http://localhost:8080/"
+
+_log = logging.getLogger(__name__)
+
+
+class JmsBatchLink(BaseOperatorLink):
+    """To the batch of a task: a page of `[jmsjca] batch_url`, else the task's XComs in Airflow.
+
+    The XComs say where the manifest is, how many messages there are, and what became of them. There is no
+    link where the task has no batch, nor without `batch_url` where it has failed.
+    """
+
+    name = "JMS batch"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Return the address; empty if there is none."""
+        batch_id, finished = operator.linked_batch
+        template = conf.get("jmsjca", "batch_url", fallback="")
+        if batch_id is None:
+            return ""
+        if template:
+            return _filled("batch_url of [jmsjca]", template, _BATCH, batch_id)
+        return _xcoms(ti_key) if finished else ""
+
+
+class JmsDeadLettersLink(BaseOperatorLink):
+    """To the queue that has got dead letters of a task: a page of `console_url` of its connection.
+
+    There is no link where the task has sent none, or they went to a topic.
+    """
+
+    name = "JMS dead letters"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Return the address; empty if there is none."""
+        del ti_key
+        address: str = operator.linked_dead_letters
+        return address
+
+
+def console_address(jms_conn_id: str, template: object, destination: Destination) -> str:
+    """Return where a queue is seen in the console of its broker; empty if nothing says so, or it's a topic.
+
+    Args:
+        jms_conn_id: The Airflow connection, for the log.
+        template: The `console_url` in force.
+        destination: The queue.
+    """
+    if not isinstance(template, str) or not template or destination.kind is not DestinationKind.QUEUE:
+        return ""
+    return _filled(f"console_url of connection {jms_conn_id!r}", template, _QUEUE, destination.name)
+
+
+def _filled(title: str, template: str, place: str, name: str) -> str:
+    """Return the address with the name in its place; empty, with a warning, where the template is no good."""
+    try:
+        _check(title, template, place)
+    except ConfigurationError as error:
+        _log.warning("There is no link: %s", error)
+        return ""
+    return template.replace(place, quote(name, safe=""))
+
+
+def _check(title: str, template: str, place: str) -> None:
+    """Refuse what a browser shouldn't be sent to, and what would show a secret.
+
+    Raises:
+        ConfigurationError: Says what is wrong, without the address: it may hold a secret.
+    """
+    expected = f"expected http:// or https:// and a host, with {place} for the name"
+    try:
+        parts = urlsplit(template)
+    except ValueError as error:
+        raise ConfigurationError(f"{title} is no address ({error}); {expected}") from error
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        raise ConfigurationError(f"{title} is no address of a web page; {expected}")
+    if place not in template:
+        raise ConfigurationError(f"{title} doesn't say where the name goes; {expected}")
+    if place in parts.netloc:
+        raise ConfigurationError(f"{title} has {place} in its host; {expected} behind that")
+    query = (*parse_qsl(parts.query), *parse_qsl(parts.fragment.partition("?")[2]))
+    if "@" in parts.netloc or any(is_secret(key) for key, _ in query):
+        raise ConfigurationError(
+            f"{title} holds a user or a secret, which everybody would see; expected the console to ask for it"
+        )
+
+
+def _xcoms(ti_key: TaskInstanceKey) -> str:
+    """Return where Airflow shows the XComs of a task instance."""
+    index = ti_key.map_index
+    parts = ["dags", ti_key.dag_id, "runs", ti_key.run_id, "tasks", ti_key.task_id]
+    if index is not None and index >= 0:
+        parts += ["mapped", str(index)]
+    path = "/".join(quote(part, safe="") for part in (*parts, "xcom"))
+    return f"{conf.get('api', 'base_url', fallback=_AIRFLOW).rstrip('/')}/{path}"
