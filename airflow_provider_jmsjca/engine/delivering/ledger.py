@@ -327,6 +327,10 @@ class Ledger:
         elif self.trouble and not trouble:
             _log.info("%s: the store can be used again", self._title)
         self.trouble = trouble
+        if trouble:  # what was counted ahead waits too, and is counted anew
+            with self._lock:
+                self._in_vain += self._ahead
+                self._ahead.clear()
 
 
 class _Trouble:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +20,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
+from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, StoreSchemaError, TransientStoreError
 from airflow_provider_jmsjca.store.sql import database as module
 from airflow_provider_jmsjca.store.sql.database import Database
@@ -26,6 +29,7 @@ from airflow_provider_jmsjca.store.sql.tables import METADATA, REVISIONS, VERSIO
 from tests.contract.store.conftest import new_store, url_of
 from tests.servers.postgres import Postgres
 
+PARKED = 100_000
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
@@ -52,23 +56,80 @@ def test_the_tables_are_those_of_the_revisions(database: Database) -> None:
         assert compare_metadata(context, METADATA) == []
 
 
-def test_what_is_in_limbo_outlives_an_upgrade(url: str, database: Database) -> None:
+def upgrade_to(database: Database, revision: str) -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(module.__file__).parent / "migrations"))
     with database.write(durable=True) as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
-        connection.execute(
-            text(
-                "INSERT INTO jms_limbo (activation, key, state, jms_conn_id, destination, put_at, due_at, "
-                "tries, exception_class, exception_message) "
-                "VALUES ('', '', 'waiting', 'b', 'queue://q', 1, 2, 3, '', '')"
-            )
-        )
-    assert database.upgrade() == "0001"
+        command.upgrade(config, revision)
+
+
+# One row in each table of the first revision; what later ones have added, they have to fill in.
+OLD_ROWS = (
+    (
+        "INSERT INTO jms_attempt (activation, message, attempts, first_at, first_where, last_at, last_where) "
+        "VALUES ('orders', 'm1', 2, 1000, 'host/1', 2000, 'host/2')"
+    ),
+    "INSERT INTO jms_attempt_history VALUES ('orders', 'm1', 1, 1000, 'host/1', 'ValueError', 'no stock')",
+    "INSERT INTO jms_handled VALUES ('orders', 'm0', 1000)",
+    "INSERT INTO jms_owner VALUES ('host/2', 'host', 2, 1000, 2000)",
+    (
+        "INSERT INTO jms_limbo (activation, key, state, jms_conn_id, destination, put_at, due_at, tries, "
+        "exception_class, exception_message) VALUES ('', '', 'waiting', 'b', 'queue://q', 1, 2, 3, '', '')"
+    ),
+)
+
+
+@pytest.mark.parametrize("revision", REVISIONS[:-1])
+def test_what_an_earlier_revision_has_outlives_an_upgrade(
+    url: str, database: Database, revision: str
+) -> None:
+    upgrade_to(database, revision)
+    content = json.dumps(JmsMessage.text("hello").to_json()).encode()
+    with database.write(durable=True) as connection:
+        for statement in OLD_ROWS:
+            connection.execute(text(statement))
+        row = {"number": 1, "encrypted": False, "content": content}
+        connection.execute(text("INSERT INTO jms_limbo_content VALUES (:number, :encrypted, :content)"), row)
+    assert database.upgrade() == revision
     opened = open_store(url)
+    assert opened.attempts.begin("orders", ["m1", "m2"], NOON) == {"m1": 3, "m2": 1}
+    assert opened.attempts.doubtful("orders", ["m1"]) == frozenset()
+    first, *_ = opened.attempts.history("orders", "m1")
+    assert (first.attempt, first.exception_message) == (1, "no stock")
+    assert opened.handled.known("orders", ["m0", "m1"]) == {"m0"}
     (kept,) = opened.limbo.page()
     assert (kept.destination, kept.tries, kept.most_tries) == ("queue://q", 3, 5)
+    (message,) = opened.limbo.contents([kept.number]).values()
+    assert isinstance(message, JmsMessage)
+    assert message.body == "hello"
+    opened.close()
+
+
+def test_many_parked_messages_outlive_an_upgrade(url: str, database: Database) -> None:
+    """100,000, from the first revision."""
+    upgrade_to(database, REVISIONS[0])
+    content = json.dumps(JmsMessage.text("x" * 100).to_json()).encode()
+    numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {PARKED}) SELECT"  # noqa: S608
+    with database.write(durable=True) as connection:
+        rows = "i, '', '', 'waiting', 'b', 'queue://q', 1, 2, 0, NULL, NULL, '', ''"
+        connection.execute(text(f"INSERT INTO jms_limbo {numbers} {rows} FROM n"))
+        connection.execute(
+            text(f"INSERT INTO jms_limbo_content {numbers} i, :encrypted, :content FROM n"),
+            {"encrypted": False, "content": content},
+        )
+    began = time.monotonic()
+    assert database.upgrade() == REVISIONS[0]
+    print(
+        f"{database.name.partition(':')[0]}: {PARKED:,} parked: upgraded in {time.monotonic() - began:.2f} s"
+    )
+    opened = open_store(url)
+    (last,) = opened.limbo.page(after=PARKED - 1)
+    assert (last.number, last.most_tries) == (PARKED, 5)
+    with database.read() as connection:
+        assert (
+            connection.execute(text("SELECT count(*) FROM jms_limbo WHERE most_tries = 5")).scalar() == PARKED
+        )
     opened.close()
 
 

@@ -88,8 +88,8 @@ class Site:
         return [message.body for message in self.broker.messages(queue)]
 
 
-async def take(stream: DeliveryStream, count: int) -> list[StreamDelivery]:
-    return [await asyncio.wait_for(anext(stream), 5) for _ in range(count)]
+async def take(stream: DeliveryStream, count: int, within: float = 5) -> list[StreamDelivery]:
+    return [await asyncio.wait_for(anext(stream), within) for _ in range(count)]
 
 
 async def one(stream: DeliveryStream) -> StreamDelivery:

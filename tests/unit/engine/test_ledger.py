@@ -103,6 +103,25 @@ def test_many_messages_are_counted_by_few_writes(site: Site, store: Store, mode:
 
 
 @every_way
+def test_what_is_settled_is_not_kept_while_nothing_comes(
+    site: Site, store: Store, mode: dict[str, Any]
+) -> None:
+    site.send("a")
+    activation = site.activation(nothing, store=store, **mode)
+    activation.start()
+    until(lambda: activation.counts.committed == 1)
+    until(lambda: store.counted() == [])
+
+
+def test_while_the_store_is_away_nothing_that_was_counted_ahead_is_handed_over(store: Store) -> None:
+    ledger = Ledger(store, "orders", title="orders", clock=Clock())
+    assert ledger.begin(["a"], lambda: ["b"]) == {"a": Found(1)}
+    ledger.note_trouble(TransientStoreError("the store is away"))
+    assert ledger.counted_ahead("b") is None
+    assert ledger.begin(["b"]) == {"b": Found(1)}
+
+
+@every_way
 def test_what_was_counted_ahead_and_not_handed_over_is_taken_back(
     site: Site, store: Store, mode: dict[str, Any]
 ) -> None:

@@ -499,7 +499,14 @@ class Dispatcher(Driver):
             return []
         if kind is Leave:
             return self._leave(work[0].link)
-        return self._caller.perform(work)
+        todo = self._caller.perform(work)
+        if not todo and self.ledger is not None and self._has_nothing_to_do(work[0]):
+            self.ledger.flush()
+        return todo
+
+    def _has_nothing_to_do(self, intake: Intake) -> bool:
+        with self.lock:
+            return self.machine.in_hand == 0 and not intake.arrivals
 
     def _leave(self, link: Bearer) -> list[Work]:
         """Go on without a message that stays, over another connection if this one can't go on without it.

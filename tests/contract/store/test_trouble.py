@@ -1,0 +1,198 @@
+"""A database that can't be used while something consumes: full, locked, read-only, gone."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from sqlalchemy import event
+
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
+from airflow_provider_jmsjca.store.sql import database as module
+from airflow_provider_jmsjca.store.sql.store import SqlStore, open_store
+from tests.contract.store.conftest import new_store, url_of
+from tests.servers.postgres import Postgres
+from tests.unit.engine import streaming
+from tests.unit.engine.listening import Site, nothing, until
+
+MESSAGES = 30
+# Longer than what a page of a small page size holds: each row needs a page more.
+WHERE = "h" * 200
+
+Trouble: TypeAlias = Callable[[], AbstractContextManager[None]]
+
+SERIAL = {"concurrency_mode": "serial"}
+CC = {"concurrency_mode": "cc", "endpoint_pool_max_size": 3}
+BATCH = {"concurrency_mode": "cc", "endpoint_pool_max_size": 1, "batch_size": 5}
+TROUBLES = {"full": "full", "locked": "locked", "read-only": "readonly", "gone": "can't be used now"}
+"""What is wrong, and what is said of it."""
+
+
+@pytest.fixture
+def store(
+    trouble: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SqlStore]:
+    monkeypatch.setattr(module, "_BUSY_SECONDS", 0.1 if trouble != "gone" else 2)
+    if trouble == "gone":
+        url = url_of("postgresql", tmp_path, request)
+        new_store(url).close()
+    else:
+        path = tmp_path / "store.db"
+        made = sqlite3.connect(path)
+        made.executescript("PRAGMA page_size=512; VACUUM")
+        made.close()
+        url = f"sqlite:///{path}"
+    opened = open_store(url, where=WHERE)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def site(store: SqlStore) -> Iterator[Site]:
+    """A broker whose listeners end before the store is closed."""
+    del store
+    made = Site()
+    yield made
+    made.close()
+
+
+@contextmanager
+def set_up(store: SqlStore, wrong: str, right: str) -> Iterator[None]:
+    """Let a setting of SQLite hold for every connection, and another one afterwards."""
+    engine = store.database._engine_here()
+    says = wrong
+
+    def checkout(connection: Any, *_: object) -> None:
+        connection.execute(says)
+
+    event.listen(engine, "checkout", checkout)
+    yield
+    says = right
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    yield
+    other.execute("COMMIT")
+    other.close()
+
+
+@contextmanager
+def gone(server: Postgres) -> Iterator[None]:
+    server.kill()
+    try:
+        yield
+    finally:
+        server.start()
+
+
+@pytest.fixture
+def broken(trouble: str, store: SqlStore, tmp_path: Path, request: pytest.FixtureRequest) -> Trouble:
+    """Return what makes the store unusable for the length of a `with` block."""
+    match trouble:
+        case "full":
+            return lambda: set_up(store, "PRAGMA max_page_count=1", "PRAGMA max_page_count=1000000")
+        case "locked":
+            return lambda: locked(tmp_path / "store.db")
+        case "read-only":
+            return lambda: set_up(store, "PRAGMA query_only=ON", "PRAGMA query_only=OFF")
+        case _:
+            server: Postgres = request.getfixturevalue("postgres")
+            return lambda: gone(server)
+
+
+def counting(monkeypatch: pytest.MonkeyPatch, store: SqlStore) -> list[None]:
+    """Return a list that grows with each attempt to count messages, be it in vain."""
+    tries: list[None] = []
+    begin = store.attempts.begin
+
+    def noted(*arguments: Any) -> dict[str, int]:
+        tries.append(None)
+        return begin(*arguments)
+
+    monkeypatch.setattr(store.attempts, "begin", noted)
+    return tries
+
+
+@pytest.mark.parametrize(
+    ("mode", "trouble"),
+    [*((SERIAL, each) for each in TROUBLES), (CC, "gone"), (BATCH, "full"), (BATCH, "gone")],
+    ids=lambda value: (
+        value if isinstance(value, str) else "batch" if "batch_size" in value else value["concurrency_mode"]
+    ),
+)
+def test_a_listener_pauses_says_so_and_goes_on(  # noqa: PLR0917 - fixtures
+    site: Site,
+    store: SqlStore,
+    broken: Trouble,
+    mode: dict[str, Any],
+    trouble: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    tries = counting(monkeypatch, store)
+    activation = site.activation(nothing, store=store, **mode)
+    activation.start()
+    site.send("first")
+    until(lambda: activation.counts.committed == 1)
+    until(lambda: store.attempts.page() == [])
+    with broken():
+        site.send(*map(str, range(MESSAGES)))
+        until(lambda: activation.statistics().refused)
+        (why,) = activation.statistics().refused
+        assert TROUBLES[trouble] in why
+        tried = len(tries)
+        until(lambda: len(tries) > tried, within=30)
+        assert site.broker.depth("orders") == MESSAGES
+        assert [body for body in site.got if body != "END"] == ["first"]
+        assert activation.counts.committed == 1
+    until(lambda: activation.counts.committed == MESSAGES + 1, within=60)
+    until(lambda: activation.statistics().refused == ())
+    assert activation.stop()
+    assert sorted(body for body in site.got if body != "END") == sorted(["first", *map(str, range(MESSAGES))])
+    assert {count for body, count in site.attempts if body != "END"} == {0}, "no attempt of it counts"
+    assert store.attempts.page() == []
+    lines = [line for line in caplog.messages if "nothing is handed over or acknowledged" in line]
+    assert len(lines) == 1
+    assert TROUBLES[trouble] in lines[0]
+
+
+def stored(store: SqlStore) -> ListenerSettings:
+    made = streaming.settings()
+    return replace(made, store=store, delivery=replace(made.delivery, record_attempts=True))
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_stream_pauses_says_so_and_goes_on(
+    store: SqlStore, broken: Trouble, trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = streaming.Site()
+
+    async def work() -> None:
+        async with site.streaming(stored(store)) as stream:
+            site.send("first")
+            (await streaming.one(stream)).returned()
+            await streaming.until(lambda: site.broker.depth("orders") == 0)
+            with broken():
+                site.send(*map(str, range(5)))
+                asking = asyncio.ensure_future(streaming.take(stream, 5, 60))
+                await streaming.until(lambda: "nothing is handed over" in caplog.text, 20)
+                assert TROUBLES[trouble] in caplog.text
+                assert (asking.done(), site.broker.depth("orders")) == (False, 5)
+            deliveries = await asyncio.wait_for(asking, 30)
+            assert [each.seen for each in deliveries] == [0] * 5
+            for each in deliveries:
+                each.returned()
+            await streaming.until(lambda: site.broker.depth("orders") == 0, 20)
+
+    streaming.run(work())
+    assert store.attempts.page() == []
