@@ -24,6 +24,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.hooks.destinations import looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
 from airflow_provider_jmsjca.transports import check_scheme
+from airflow_provider_jmsjca.transports.settings import check_url
 
 # Tables are printed as rich's markup, in which [jmsjca] would be a style and vanish.
 MARKED_UP: Final = ("table",)
@@ -53,7 +54,7 @@ def one_line_errors(command: Command) -> Command:
 def explain_command(args: argparse.Namespace) -> None:
     """Print each effective option with its value (secrets masked), origin and default.
 
-    What the levels contradict each other in is said after the table, and what can't be looked up.
+    What the levels contradict each other in is said after the table, and what can't be reached or looked up.
     """
     # As `airflow connections get` does it: without, connections in Airflow's database aren't found.
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
@@ -68,6 +69,8 @@ def explain_command(args: argparse.Namespace) -> None:
             for name, text in dataclasses.asdict(row).items()
         },
     )
+    if resolved.url is not None:
+        check_url(resolved.url)
     if activation is not None:
         looked_up(ActivationSpec.from_resolved(resolved))
 

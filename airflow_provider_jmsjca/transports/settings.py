@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from airflow_provider_jmsjca.core.options import Level
 from airflow_provider_jmsjca.core.precedence import Resolved
+from airflow_provider_jmsjca.core.url import ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import check_scheme
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
@@ -42,12 +43,7 @@ def to_connection_settings(resolved: Resolved) -> ConnectionSettings:
         raise ConfigurationError(
             "connection_url: missing at every level, expected for example stomp://broker:61613"
         )
-    check_scheme(url.scheme)
-    if url.path.strip("/") and url.scheme.startswith(_PATHLESS):
-        raise ConfigurationError(
-            f"connection_url: the path {url.path!r} has no meaning for {url.scheme}://, "
-            "expected virtual_host as an option if that is what it is"
-        )
+    check_url(url)
     _say_without_effect(resolved)
     return ConnectionSettings(
         scheme=url.scheme,
@@ -63,6 +59,20 @@ def to_connection_settings(resolved: Resolved) -> ConnectionSettings:
         max_frame_size=_typed(resolved, "max_frame_size", int, _DEFAULTS.max_frame_size),
         options=MappingProxyType({key: value for key, (value, _) in resolved.broker_options.items()}),
     )
+
+
+def check_url(url: ConnectionUrl) -> None:
+    """Refuse the URL of a broker that nothing here can reach.
+
+    Raises:
+        ConfigurationError: No transport knows its scheme, or it has a path that means nothing.
+    """
+    check_scheme(url.scheme)
+    if url.path.strip("/") and url.scheme.startswith(_PATHLESS):
+        raise ConfigurationError(
+            f"connection_url: the path {url.path!r} has no meaning for {url.scheme}://, "
+            "expected virtual_host as an option if that is what it is"
+        )
 
 
 def _say_without_effect(resolved: Resolved) -> None:

@@ -175,6 +175,21 @@ def test_explain_says_what_can_not_be_looked_up(tmp_path: Path, capsys: pytest.C
     assert said.startswith("error: destination lookup://no.such: there is no such administered object")
 
 
+def test_explain_refuses_a_broker_that_nothing_here_can_reach(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A descriptor of Java CAPS brings such a URL along."""
+    spec = tmp_path / "orders.yaml"
+    spec.write_text("destination: queue://orders\nConnectionURL: stcms://caps01:18007\n")
+
+    with pytest.raises(SystemExit) as left:
+        run("explain", "--activation", str(spec))
+
+    assert left.value.code == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("error: connection_url: no transport for scheme 'stcms'")
+
+
 def test_every_fault_of_a_spec_has_a_line_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

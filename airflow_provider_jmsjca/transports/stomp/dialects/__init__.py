@@ -6,10 +6,11 @@ It stands on the frames of `wire`, and knows neither links nor consumers.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -39,7 +40,8 @@ def register(server: str, dialect: Dialect) -> None:
 
     Raises:
         ConfigurationError: That server has a dialect of this package, or the name can't stand in the header.
-            Or the dialect is none, or doesn't read the names of destinations as it writes them.
+            Or the dialect is none, or doesn't read the names of destinations as it writes them. Or it reads
+            the id, the count or the end of a message from a header that a sender may set.
     """
     given: object = dialect  # whatever a caller without types gives
     if not isinstance(given, Dialect):
@@ -58,7 +60,44 @@ def register(server: str, dialect: Dialect) -> None:
             f"server {server!r}: {type(dialect).__name__} writes {queue} as {written!r}, which it reads as "
             f"{found}: override destination_from() as the inverse of destination()"
         )
+    if forgeable := sorted(_asked(dialect) - (dialect.hidden & dialect.taken)):
+        raise ConfigurationError(
+            f"server {server!r}: {type(dialect).__name__} believes the header {header!r}, which senders may "
+            "set as a property, and which is sent on with a message: add it to hidden and to taken"
+            for header in forgeable
+        )
     _known[server] = dialect
+
+
+def _asked(dialect: Dialect) -> set[str]:
+    """Return the headers from which the dialect learns what the broker alone may say of a message."""
+    headers = _Noting()
+    for read in (dialect.message_id, dialect.delivery_count, dialect.expiration):
+        # Of no headers at all a dialect may say what it likes; what it asked for is noted before.
+        with contextlib.suppress(Exception):
+            read(headers)
+    return headers.asked
+
+
+class _Noting(dict[str, str]):
+    """No headers, and which were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: set[str] = set()
+
+    def __contains__(self, name: object) -> bool:
+        self.asked.add(str(name))
+        return False
+
+    def __missing__(self, name: str) -> str:
+        self.asked.add(name)
+        raise KeyError(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the default."""
+        self.asked.add(name)
+        return default
 
 
 def recognise(server: str) -> tuple[Dialect, str, str]:

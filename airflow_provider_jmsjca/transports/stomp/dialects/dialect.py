@@ -595,7 +595,7 @@ class Dialect(ABC):
         return number(headers, "expires", 0)
 
     def delivery_count(self, headers: Mapping[str, str]) -> int | None:
-        """Return how often it was delivered, or `None`."""
+        """Return how often it was delivered, or `None`; 1 on the first delivery."""
         del headers
         return None
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -66,9 +67,52 @@ class Prefixed(GenericDialect):
         return f"/toy/{destination.name}"
 
 
+class Counting(GenericDialect):
+    """Believes a header that whoever sends a message may set."""
+
+    def delivery_count(self, headers: Mapping[str, str]) -> int:
+        return int(headers["x-tries"]) + 1
+
+
+class Identifying(GenericDialect):
+    """Hides the header of its id from the function; a sender may set it all the same."""
+
+    identifier = "x-id"
+    hidden = GenericDialect.hidden | {"x-id"}
+
+
+class Guarded(Counting):
+    """The header is the broker's alone."""
+
+    hidden = GenericDialect.hidden | {"x-tries"}
+    taken = GenericDialect.taken | {"x-tries"}
+
+
+FORGED = (
+    "server 'Toy': {} believes the header {!r}, which senders may set as a property, and which is sent on "
+    "with a message: add it to hidden and to taken"
+)
+
+
+def test_what_a_dialect_believes_is_neither_a_property_nor_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialects, "_known", {})
+    dialects.register("Toy", own := Guarded())
+    headers: list[tuple[str, str]] = []
+    own.property_headers(headers, {"x-tries": "0"})
+    assert headers == [("JMS_JMSJCA_Property_x-tries", "0")]
+    assert own.decode_properties({"x-tries": "4"}) == {}
+
+
+@pytest.mark.parametrize("dialect", [*dialects.BY_SERVER.values(), dialects.GENERIC], ids=type)
+def test_the_dialects_of_the_package_believe_no_property(dialect: Dialect) -> None:
+    assert dialects._asked(dialect) <= dialect.hidden & dialect.taken
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        (Counting(), FORGED.format("Counting", "x-tries")),
+        (Identifying(), FORGED.format("Identifying", "x-id")),
         (GenericDialect, "server 'Toy': expected an object of a dialect, such as GenericDialect()"),
         (
             Prefixed(),
@@ -79,7 +123,8 @@ class Prefixed(GenericDialect):
         ),
     ],
 )
-def test_a_dialect_that_can_not_be_registered(given: Any, said: str) -> None:
+def test_a_dialect_that_can_not_be_registered(given: Any, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialects, "_known", {})
     with pytest.raises(ConfigurationError) as caught:
         dialects.register("Toy", given)
     assert str(caught.value) == said
