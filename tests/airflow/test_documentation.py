@@ -191,6 +191,7 @@ def a_message_is_moved(names: dict[str, Any]) -> None:
 @page_is("docs/how-to/test.md", FINISHED)
 def the_test_passes(names: dict[str, Any]) -> None:
     names["test_it_sends_an_order"]()
+    names["test_it_books_the_good_order"]()
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,9 @@ class UnitKind(enum.Enum):
 class Cumulative(enum.Enum):
     """What `ack:client` acknowledges besides the message that is named."""
 
-    UNUSED = enum.auto()  # not known, or no faster
-    SUBSCRIPTION = enum.auto()  # what came before it, of its subscription
-    CONNECTION = enum.auto()  # what came before it, over the connection
+    UNUSED = enum.auto()
+    """Not known, or no faster."""
+    SUBSCRIPTION = enum.auto()
+    """What came before it, of its subscription."""
+    CONNECTION = enum.auto()
+    """What came before it, over the connection."""
