@@ -53,6 +53,7 @@ def get_provider_info() -> dict[str, Any]:
         "extra-links": [
             f"{_PACKAGE}.operators.web_links.JmsBatchLink",
             f"{_PACKAGE}.operators.web_links.JmsDeadLettersLink",
+            f"{_PACKAGE}.operators.web_links.JmsSparkUiLink",
         ],
         "task-decorators": [
             {"class-name": f"{_PACKAGE}.decorators.listener.jms_listener_task", "name": "jms_listener"},

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import functools
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spark.archive import write_archive
+from airflow_provider_jmsjca.spark.progress import SPARK_UI
+
+# Ours, of the job library; YARN's, of spark-submit.
+_ADDRESS: Final = re.compile(rf"(?:^{SPARK_UI}|\btracking URL: )(https?://\S+)\s*$")
 
 
 @functools.cache
@@ -39,5 +45,23 @@ def spark_submit_hook() -> Any:
             others = self._py_files or self._conf.get("spark.submit.pyFiles")
             archive = write_archive(folder / "jms-job.zip")
             self._py_files = ",".join(filter(None, [others, str(archive)]))
+
+        def watch_address(self, heard: Callable[[str], object]) -> None:
+            """Have the address of Spark's web page passed on, as soon as Spark's output says it.
+
+            The first one counts: it is said before a message is read, which might claim to be one.
+            """
+            self._heard = heard
+
+        def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+            super()._process_spark_submit_log(self._listening(itr))
+
+        def _listening(self, lines: Iterator[Any]) -> Iterator[Any]:
+            said = False
+            for line in lines:
+                if not said and (found := _ADDRESS.search(line)) is not None:
+                    said = True
+                    self._heard(found[1])
+                yield line
 
     return Hook

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,7 +31,12 @@ from airflow_provider_jmsjca.hooks.spool import store_environment
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.rejected_messages import send_dead_letters, target_of
-from airflow_provider_jmsjca.operators.web_links import JmsBatchLink, JmsDeadLettersLink, console_address
+from airflow_provider_jmsjca.operators.web_links import (
+    JmsBatchLink,
+    JmsDeadLettersLink,
+    JmsSparkUiLink,
+    console_address,
+)
 from airflow_provider_jmsjca.spark.rejects import reject_reasons
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
@@ -83,6 +88,10 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             `SparkSubmitOperator` does; by default `[openlineage] spark_inject_transport_info`.
         **kwargs: Arguments of `JmsCollectOperator` and of every operator.
 
+    While the job runs, the log of the task has Spark's output, with a line every ten seconds that says how
+    far its stages are. The link "Spark UI" and the XCom `spark_ui` lead to Spark's web page, as soon as the
+    driver says where it is.
+
     For lineage the tables are outputs of the task, and so is the dead-letter destination if it got any.
 
     Returns:
@@ -102,7 +111,11 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         "dead_letter_destination",
     )
     ui_color = "#f5c9a0"
-    operator_extra_links: Collection[BaseOperatorLink] = (JmsBatchLink(), JmsDeadLettersLink())
+    operator_extra_links: Collection[BaseOperatorLink] = (
+        JmsBatchLink(),
+        JmsDeadLettersLink(),
+        JmsSparkUiLink(),
+    )
 
     def __init__(
         self,
@@ -139,11 +152,18 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self._hook: Any = None
         self._killed = False
         self._dead_letters_link = ""
+        self._push: Callable[[str, Any], object] = _nowhere
+        self._spark_ui = ""
 
     @property
     def linked_dead_letters(self) -> str:
         """Where the queue is seen that got dead letters; empty if none did, or nobody says where."""
         return self._dead_letters_link
+
+    @property
+    def linked_spark_ui(self) -> str:
+        """Where Spark's web page is; empty until the driver says it."""
+        return self._spark_ui
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Collect, submit, dead-letter; each step only if an earlier attempt hasn't done it."""
@@ -155,6 +175,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
                 raise ConfigurationError(faults)
             hook_class = spark_submit_hook()
             self._require_spark_connection()
+            self._push = context["ti"].xcom_push
             collected = self.collected(context)
             report = self._report = collected.report()
             self._properties = self._spark_properties(context)
@@ -272,6 +293,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         try:
             with tempfile.TemporaryDirectory(prefix="jms-job-") as folder:
                 self._hook.ship_library(Path(folder))
+                self._hook.watch_address(self._note_address)
                 self._hook.submit(application, start_new_session=True)
         except FileNotFoundError as error:
             raise ConfigurationError(
@@ -298,6 +320,11 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             )
         return done
 
+    def _note_address(self, address: str) -> None:
+        """Keep where Spark's web page is, for who looks at the task while the job runs."""
+        self._spark_ui = address
+        self._push(JmsSparkUiLink().xcom_key, address)
+
     def _with_credentials(self, manifest: Manifest) -> dict[str, Any]:
         """Return the arguments of the hook, with the credentials of the spool where the driver is our child.
 
@@ -321,6 +348,10 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self._dead_letters_link = console_address(self.jms_conn_id, hook.options()["console_url"], target)
         self.log.warning("%d messages of batch %s went to %s", sent, manifest.batch_id, target)
         return sent
+
+
+def _nowhere(_key: str, _value: object) -> None:
+    """Take an XCom where no task runs."""
 
 
 def _path_style(manifest: Manifest) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Links from a task in Airflow's web interface to its batch and to its dead letters.
+"""Links from a task in Airflow's web interface to its batch, to its dead letters and to Spark.
 
 Airflow asks for them when a task ends, in the task's process, and keeps the answers as XComs. Its web
 interface shows them from there to whoever may see the task. An empty answer is a link that can't be followed.
@@ -59,6 +59,23 @@ class JmsDeadLettersLink(BaseOperatorLink):
         """Return the address; empty if there is none."""
         del ti_key
         address: str = operator.linked_dead_letters
+        return address
+
+
+class JmsSparkUiLink(BaseOperatorLink):
+    """To the web page of the Spark application, as soon as the driver says where it is."""
+
+    name = "Spark UI"
+
+    @property
+    def xcom_key(self) -> str:
+        """The key of the XCom; the task sets it while the job runs."""
+        return "spark_ui"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Return the address; empty if there is none."""
+        del ti_key
+        address: str = operator.linked_spark_ui
         return address
 
 

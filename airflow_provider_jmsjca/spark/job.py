@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Self
 from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, SpoolError
 from airflow_provider_jmsjca.spark.data_failure import data_failure
 from airflow_provider_jmsjca.spark.mapping import Mapped, sort_json, sort_tried, split
+from airflow_provider_jmsjca.spark.progress import ProgressLines
 from airflow_provider_jmsjca.spark.rejects import write_rejects
 from airflow_provider_jmsjca.spark.tables import Attempt, delta, jdbc
 from airflow_provider_jmsjca.spark.tables.parquet import local_path, replace_by_overwrite, replace_by_rename
@@ -93,6 +94,7 @@ class Batch:
         self._stored: dict[str, int] = {}
         self._rejects: list[RejectsFile] = []
         self._kept: list[DataFrame] = []
+        self._progress: ProgressLines | None = None
 
     @classmethod
     def from_args(cls, arguments: Sequence[str] | None = None) -> Self:
@@ -126,7 +128,12 @@ class Batch:
         return self.manifest.batch_id
 
     def messages(self, spark: SparkSession) -> DataFrame:
-        """Return the messages, with the columns of the message schema (`schema.MESSAGE_DDL`)."""
+        """Return the messages, with the columns of the message schema (`schema.MESSAGE_DDL`).
+
+        From the first call until the `with` block ends, standard error says how far Spark is, see `progress`.
+        """
+        if self._progress is None:
+            self._progress = ProgressLines(spark)
         paths = [pattern_for_spark(path) for path in self.manifest.segment_paths()]
         if not paths:
             return spark.createDataFrame([], MESSAGE_DDL)
@@ -298,9 +305,11 @@ class Batch:
             leave(fault)
 
     def _forget(self) -> None:
-        """Let go of what is kept in Spark, unless the script has stopped the session."""
+        """Let go of what is kept in Spark, unless the script has stopped the session, and of its progress."""
         from pyspark.sql import SparkSession  # noqa: PLC0415 - only jobs have pyspark
 
+        if self._progress is not None:
+            self._progress.stop()
         if self._kept and SparkSession.getActiveSession() is not None:
             for df in self._kept:
                 df.unpersist()

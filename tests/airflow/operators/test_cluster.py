@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -25,6 +26,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.timeout(900)
 def test_driver_and_executors_get_the_job_library_with_the_job(
     spark_cluster: SparkCluster, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,7 +50,7 @@ def test_driver_and_executors_get_the_job_library_with_the_job(
             application_args=["--table", str(table), "--schema", "id LONG NOT NULL"],
             conf={
                 "spark.pyspark.python": bare,
-                "spark.ui.enabled": "false",
+                "spark.ui.port": "0",
                 "spark.executor.memory": "512m",
                 "spark.sql.shuffle.partitions": "2",
                 "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
@@ -61,6 +63,8 @@ def test_driver_and_executors_get_the_job_library_with_the_job(
     report = outcome.value
     assert (report["stored"], report["rejected"]) == ({str(table): 20}, 1)
     assert pq.read_table(table).num_rows == 20
+    page = outcome.run.get_task_instance("load").xcom_pull(task_ids="load", key="spark_ui")
+    assert re.fullmatch(r"http://(localhost|127\.0\.0\.1):\d+", page)
     driver, *executors = json.loads(places.read_text())
     assert all("jms-job.zip" in place for _, place in (driver, *executors))
     assert len({folder for folder, _ in executors}) == 2

@@ -568,6 +568,32 @@ def test_a_job_that_leaves_no_report_fails_the_task_and_a_retry_submits_the_same
     assert server.depth("orders") == 0
 
 
+@pytest.mark.parametrize(
+    "line", ["Spark UI: http://driver:4040", "\t tracking URL: http://rm:8088/proxy/application_1_0001/"]
+)
+def test_where_sparks_web_page_is_can_be_seen_while_the_job_runs(
+    line: str, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[tuple[str, str]] = []
+
+    class Watched(JmsToSparkSubmitOperator):
+        def _note_address(self, address: str) -> None:
+            super()._note_address(address)
+            process = self._process()
+            assert process is not None
+            heard.append((address, "runs" if process.poll() is None else "has ended"))
+            process.kill()
+
+    spark_submit_of(
+        tmp_path / "bin", f"echo '{line}'; echo 'Spark UI: http://elsewhere'; exec sleep 600", monkeypatch
+    )
+    publish("a")
+    outcome = run_task(lambda: Watched(**load(tmp_path / "spool")))
+    address = line.rpartition(" ")[2]
+    assert heard == [(address, "runs")]
+    assert outcome.run.get_task_instance("load").xcom_pull(task_ids="load", key="spark_ui") == address
+
+
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "airflow.providers.apache.spark.hooks.spark_submit", None)
     spark_submit_hook.cache_clear()

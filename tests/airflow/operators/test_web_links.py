@@ -20,7 +20,12 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
-from airflow_provider_jmsjca.operators.web_links import JmsBatchLink, JmsDeadLettersLink, console_address
+from airflow_provider_jmsjca.operators.web_links import (
+    JmsBatchLink,
+    JmsDeadLettersLink,
+    JmsSparkUiLink,
+    console_address,
+)
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.task_runs import Outcome, run_task
 
@@ -161,7 +166,7 @@ def test_the_link_of_a_mapped_task_is_that_of_its_instance() -> None:
 
 def test_airflow_knows_the_links_of_each_operator() -> None:
     known = ProvidersManager().extra_links_class_names
-    for link in (JmsBatchLink, JmsDeadLettersLink):
+    for link in (JmsBatchLink, JmsDeadLettersLink, JmsSparkUiLink):
         assert f"{link.__module__}.{link.__qualname__}" in known
     spark = [link.name for link in JmsToSparkSubmitOperator.operator_extra_links]
-    assert spark == ["JMS batch", "JMS dead letters"]
+    assert spark == ["JMS batch", "JMS dead letters", "Spark UI"]

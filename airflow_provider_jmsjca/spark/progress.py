@@ -1,0 +1,83 @@
+"""What Spark is doing, as lines on standard error: its web page, and how far its stages are.
+
+`spark-submit` in client mode hands the lines on, into the task's log. Elsewhere they are in the driver's log.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK_UI: Final = "Spark UI: "
+"""What the line begins with that says Spark's address."""
+_PERIOD_SECONDS: Final = 10.0
+_log = logging.getLogger(__name__)
+
+
+class ProgressLines:
+    """Says Spark's address at once, and from then on every ten seconds what is under way.
+
+    A job that is done before has no further line. The thread ends with `stop`, with the session, or with the
+    process.
+
+    Args:
+        spark: The session.
+        period: Seconds between two looks.
+    """
+
+    def __init__(self, spark: SparkSession, *, period: float = _PERIOD_SECONDS) -> None:
+        self._context: Any = spark.sparkContext
+        self._tracker: Any = self._context.statusTracker()
+        self._period = period
+        self._stopped = threading.Event()
+        if self._context.uiWebUrl:
+            _say(f"{SPARK_UI}{self._context.uiWebUrl}")
+        threading.Thread(target=self._run, name="progress", daemon=True).start()
+
+    def stop(self) -> None:
+        """Say nothing any more."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - comes with pyspark
+        from pyspark import SparkContext  # noqa: PLC0415 - only jobs have pyspark
+
+        while not self._stopped.wait(self._period):
+            if SparkContext._active_spark_context is not self._context:  # noqa: SLF001 - no public way to ask
+                return
+            try:
+                line = stages(self._tracker)
+            except (Py4JError, OSError) as error:
+                _log.debug("Spark doesn't say how far it is: %s", error)
+                return
+            if line and not self._stopped.is_set():
+                _say(line)
+
+
+def stages(tracker: Any) -> str:
+    """Return how far the stages are that are under way, in one line; empty if none is.
+
+    Args:
+        tracker: The status tracker of a Spark context.
+    """
+    said = []
+    for number in sorted(tracker.getActiveStageIds()):
+        stage = tracker.getStageInfo(number)
+        if stage is None:  # it has ended meanwhile
+            continue
+        failed = f", {stage.numFailedTasks} failed" if stage.numFailedTasks else ""
+        said.append(
+            f"stage {number} ({stage.name}): {stage.numCompletedTasks} of {stage.numTasks} tasks done, "
+            f"{stage.numActiveTasks} under way{failed}"
+        )
+    return f"Progress: {'; '.join(said)}" if said else ""
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
