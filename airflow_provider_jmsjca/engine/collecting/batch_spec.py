@@ -18,13 +18,14 @@ _LARGEST_SEGMENT = 10_000
 class BatchSpec:
     """What to collect, and when a batch is big enough.
 
-    A batch ends at the first of `max_messages`, `max_time` and `idle_time`; at least one of the first two
-    must be given.
+    A batch ends at the first of `max_messages`, `max_bytes`, `max_time` and `idle_time`; `max_messages` or
+    `max_time` must be given.
 
     Attributes:
         subscription: Where from. Without a `prefetch` it asks for one segment's worth, and never for less
             where the broker counts what a transaction acknowledges.
         max_messages: How many messages make a batch, those of earlier attempts included.
+        max_bytes: The batch ends once bodies and properties received in this attempt reach this size.
         max_time: How long this attempt collects, outages included.
         idle_time: How long nothing may come before the batch ends; `None` waits on.
         segment_messages: Most messages in a segment, 1 to 10,000. All of a segment wait for one commit.
@@ -34,6 +35,7 @@ class BatchSpec:
 
     subscription: Subscription
     max_messages: int | None = None
+    max_bytes: int | None = None
     max_time: timedelta | None = None
     idle_time: timedelta | None = None
     segment_messages: int = DEFAULT_SEGMENT_MESSAGES
@@ -46,6 +48,8 @@ class BatchSpec:
             faults.append("a batch needs max_messages or max_time, or it would never end")
         if self.max_messages is not None and self.max_messages < 1:
             faults.append(f"max_messages is {self.max_messages}; expected at least 1")
+        if self.max_bytes is not None and self.max_bytes < 1:
+            faults.append(f"max_bytes is {self.max_bytes}; expected at least 1")
         if not 1 <= self.segment_messages <= _LARGEST_SEGMENT:
             faults.append(f"segment_messages is {self.segment_messages}; expected 1 to {_LARGEST_SEGMENT}")
         if self.segment_bytes < 1:
@@ -67,6 +71,7 @@ class EndReason(enum.StrEnum):
     """Why a collection ended."""
 
     COUNT = "count"
+    BYTES = "bytes"
     TIME = "time"
     IDLE = "idle"
     STOPPED = "stopped"

@@ -223,7 +223,7 @@ class _Collection:
         self._no_connection: JmsError | None = None
         self._rows: list[Row] = []
         self._unit: UnitOfWork | None = None
-        self._bytes = self._in_unit = 0
+        self._bytes = self._in_unit = self._bytes_sealed = 0
         # Of the segment in hand, what `SpoolBatch.add` has and what the rows in memory are large.
         self._added = self._bytes_in_memory = 0
         # What is sealed or handed to the sealer: `SpoolBatch.rows` lags behind.
@@ -396,8 +396,12 @@ class _Collection:
         return (
             self._in_unit >= self._spec.segment_messages
             or self._bytes >= self._spec.segment_bytes
+            or self._has_bytes(self._bytes_sealed + self._bytes)
             or (maximum is not None and self._promised + count >= maximum)
         )
+
+    def _has_bytes(self, count: int) -> bool:
+        return self._spec.max_bytes is not None and count >= self._spec.max_bytes
 
     def _is_group(self) -> bool:
         most = _GROUP_BYTES if len(self._rows) >= _FEW else min(_GROUP_BYTES, _GROUP_BYTES_OF_FEW)
@@ -409,6 +413,8 @@ class _Collection:
         maximum = self._spec.max_messages
         if maximum is not None and self._promised >= maximum:
             return EndReason.COUNT
+        if self._has_bytes(self._bytes_sealed):
+            return EndReason.BYTES
         if self._stop_or_deadline.expired():
             return EndReason.TIME
         idle = self._spec.idle_time
@@ -427,6 +433,7 @@ class _Collection:
         if self._unit is not None and self._sealing is None:
             count = self._added + len(self._rows)
             self._promised += count
+            self._bytes_sealed += self._bytes
             self._sealing = self._sealer.submit(self._seal_and_commit, self._rows, self._unit, count)
             self._begin_segment()
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def register(spark: SparkSession) -> None:
     """Make the formats known to a session. Driver and executors need this package."""
+    from airflow_provider_jmsjca.spark.data_sources.from_broker import JmsDataSource  # noqa: PLC0415 - needs pyspark
     from airflow_provider_jmsjca.spark.data_sources.from_spool import SpoolDataSource  # noqa: PLC0415 - needs pyspark
 
-    for source in (SpoolDataSource,):
+    for source in (SpoolDataSource, JmsDataSource):
         spark.dataSource.register(source)

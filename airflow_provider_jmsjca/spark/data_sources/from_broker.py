@@ -1,0 +1,356 @@
+"""`jms`: messages of a broker, as a table or as a stream, through a write-ahead spool.
+
+The driver receives, while Spark asks how far the next micro-batch goes. What is received is sealed in the
+spool first and acknowledged then. So an offset that Spark plans stands for files, which are read again as
+often as Spark likes.
+
+| killed | what becomes of the messages |
+|---|---|
+| before a segment is sealed | the broker delivers them again |
+| between seal and acknowledgement | the broker delivers them again; they are dropped as known |
+| after the acknowledgement, before the offset is planned | the next start finishes the batch and plans it |
+| after that | Spark reads the same segments again |
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.masking import masked_text
+from airflow_provider_jmsjca.core.options import Level
+from airflow_provider_jmsjca.core.precedence import Layer, resolve
+from airflow_provider_jmsjca.core.selector import Selector
+from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
+from airflow_provider_jmsjca.engine.collecting.batcher import collect
+from airflow_provider_jmsjca.engine.connecting.connector import open_connection
+from airflow_provider_jmsjca.errors import (
+    BatchInUseError,
+    ConfigurationError,
+    SpoolError,
+    TransientBrokerError,
+)
+from airflow_provider_jmsjca.spark.data_sources.from_spool import SpoolStreamReader
+from airflow_provider_jmsjca.spark.data_sources.given_options import GivenOptions
+from airflow_provider_jmsjca.spark.data_sources.segments import check_schema, partitions_of, read_segment
+from airflow_provider_jmsjca.spool.attempts import DONE, Done
+from airflow_provider_jmsjca.spool.batch_id import check_batch_id
+from airflow_provider_jmsjca.spool.files import exists, make_folder
+from airflow_provider_jmsjca.spool.manifest import Manifest, uri_to_path
+from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
+from airflow_provider_jmsjca.spool.spool import SpoolBatch, unfinished_batches
+from airflow_provider_jmsjca.spool.upkeep import adopt, prune
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Subscription
+from airflow_provider_jmsjca.transports.settings import to_connection_settings
+
+NAME = "jms"
+OPTIONS = (
+    "path", "url", "username", "passwordFile", "passwordEnv", "clientId", "destination", "selector",
+    "subscriptionName", "batchId", "maxMessagesPerTrigger", "maxBytesPerTrigger", "maxReceiveSeconds",
+    "idleSeconds", "slots", "retentionHours", "onPruned",
+)  # fmt: skip
+_log = logging.getLogger(__name__)
+_PRUNE_SECONDS = 600.0
+
+
+class JmsDataSource(DataSource):
+    """Options: those in `OPTIONS`; the reference says what each means."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `format` takes."""
+        return NAME
+
+    def schema(self) -> str:
+        """Return the columns of the message schema."""
+        return MESSAGE_DDL
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what collects one batch, and reads it as often as it is asked."""
+        check_schema(NAME, schema)
+        return JmsReader(Receiver(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return what receives while the query runs."""
+        check_schema(NAME, schema)
+        return JmsStreamReader(Receiver(self.options))
+
+
+class Receiver:
+    """Receives into the write-ahead spool. It reads a password when it connects, and keeps none.
+
+    Args:
+        given: The options.
+
+    Raises:
+        ConfigurationError: An option is wrong; a secret stands in one.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        options = GivenOptions(NAME, given, OPTIONS)
+        self.spool = uri_to_path(options.required("path", "/data/jms-wal"))
+        self._url = options.required("url", "stomp://broker:61613")
+        if masked_text(self._url) != self._url:
+            raise ConfigurationError(
+                f"{NAME}: option 'url' holds a secret, which Spark shows in plans and logs; expected "
+                "username, and passwordFile or passwordEnv"
+            )
+        self._username = options.text("username")
+        self._password_file, self._password_env = options.text("passwordFile"), options.text("passwordEnv")
+        self._client_id = options.text("clientId")
+        self.destination = Destination.parse(options.required("destination", "queue://orders"))
+        self._selector, self._durable = options.text("selector"), options.text("subscriptionName")
+        if self.destination.kind is DestinationKind.TOPIC and self._durable is None:
+            raise ConfigurationError(
+                f"{NAME}: {self.destination} is a topic: between two micro-batches its messages would "
+                "be lost; expected subscriptionName"
+            )
+        if self._selector is not None:
+            Selector.parse(self._selector)
+        self.batch_id = options.text("batchId")
+        self.most = options.count("maxMessagesPerTrigger") or 50_000
+        self._bytes = options.count("maxBytesPerTrigger")
+        self._longest = timedelta(seconds=options.count("maxReceiveSeconds") or 10)
+        self._idle = timedelta(seconds=options.count("idleSeconds") or 1)
+        self._slots = options.count("slots") or 1
+        if self._slots > 1 and self._durable is not None:
+            raise ConfigurationError(f"{NAME}: a durable subscription has one consumer; expected slots=1")
+        self.retention = timedelta(hours=options.count("retentionHours") or 24)
+        self.skip = options.choice("onPruned", ("fail", "skip")) == "skip"
+        self.stop = threading.Event()
+        self._given = dict(given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Receiver, (self._given,)  # executors get the options
+
+    @property
+    def activation(self) -> str:
+        """Whose batches share the ids they have seen."""
+        return f"{self._url.partition('?')[0]} {self.destination} {self._durable or ''}".rstrip()
+
+    def settings(self) -> ConnectionSettings:
+        """Return what to connect with, the password included."""
+        fields = {
+            "connection_url": self._url,
+            "username": self._username,
+            "password": self._password(),
+            "client_id": self._client_id or self._durable,
+        }
+        return to_connection_settings(
+            resolve([Layer(level=Level.CONNECTION_FACTORY, source=f"format {NAME}", fields=fields)])
+        )
+
+    def _password(self) -> str | None:
+        if self._password_file is not None:
+            try:
+                return Path(self._password_file).read_text(encoding="utf-8").rstrip("\r\n")
+            except OSError as error:
+                raise ConfigurationError(
+                    f"{NAME}: passwordFile {self._password_file}: {error.strerror}"
+                ) from error
+        if self._password_env is not None:
+            if self._password_env not in os.environ:
+                raise ConfigurationError(
+                    f"{NAME}: passwordEnv: there is no environment variable {self._password_env!r} where "
+                    "the driver receives; expected it to be set before Spark starts, or passwordFile"
+                )
+            return os.environ[self._password_env]
+        return None
+
+    def backlog(self) -> int | None:
+        """Return how many messages the queue has; `None` where the broker doesn't tell."""
+        connection = connect(self.settings())
+        try:
+            if not connection.capabilities.backlog or self.destination.kind is DestinationKind.TOPIC:
+                return None
+            found = connection.backlog(self.destination)
+            return found.waiting + found.taken
+        finally:
+            connection.close()
+
+    def receive(self, most: int) -> int:
+        """Receive up to so many messages into finished batches of the spool, and return how many.
+
+        Raises:
+            JmsError: As `engine.collecting.batcher.collect`.
+        """
+        self.finish_left()
+        slots = min(self._slots, most)
+        shares = [most // slots + (slot < most % slots) for slot in range(slots)]
+        with ThreadPoolExecutor(max_workers=slots, thread_name_prefix="jms-slot") as threads:
+            return sum(threads.map(self._receive_share, shares))
+
+    def _receive_share(self, most: int) -> int:
+        name = f"stream-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex}"
+        with self._open(name) as batch:
+            result = collect(self._connect(), batch, self._spec(most), stop=self.stop)
+        if result.rows == 0:
+            batch.discard()
+        return result.rows
+
+    def one_batch(self, batch_id: str) -> Manifest:
+        """Return the batch of this name, received now unless it is finished."""
+        with self._open(batch_id) as batch:
+            collect(self._connect(), batch, self._spec(self.most), stop=self.stop)
+            return batch.complete()
+
+    def _open(self, batch_id: str) -> SpoolBatch:
+        return SpoolBatch(self.spool, batch_id, source=str(self.destination), activation=self.activation)
+
+    def _connect(self) -> Any:
+        return functools.partial(open_connection, self.settings())
+
+    def _spec(self, most: int) -> BatchSpec:
+        return BatchSpec(
+            subscription=Subscription(
+                destination=self.destination, selector=self._selector, durable_name=self._durable
+            ),
+            max_messages=most,
+            max_bytes=None if self._bytes is None else max(1, self._bytes // self._slots),
+            max_time=self._longest,
+            idle_time=self._idle,
+        )
+
+    def finish_left(self) -> None:
+        """Finish the batches that a killed driver left: their messages are acknowledged."""
+        for left in unfinished_batches(self.spool, "", self.activation):
+            try:
+                adopt(self.spool, left.batch_id)
+            except BatchInUseError:
+                _log.info("Batch %s has a writer; it is read once that has finished", left.batch_id)
+
+    def make_spool(self) -> None:
+        """Make the spool's folder, if it is missing."""
+        try:
+            make_folder(self.spool)
+        except OSError as error:
+            raise SpoolError(f"{self.spool}: {error.strerror or error}") from error
+
+
+class JmsReader(DataSourceReader):
+    """One batch, named by `batchId`: whatever Spark does with it again reads the same messages."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return one partition for each segment.
+
+        Raises:
+            ConfigurationError: There is no `batchId`.
+            JmsError: As `engine.collecting.batcher.collect`.
+        """
+        name = self._receiver.batch_id
+        if name is None:
+            raise ConfigurationError(
+                f"{NAME}: option 'batchId' is missing: Spark may read twice, and a queue gives its messages "
+                "once; expected a name for what is received, such as orders-2026-05-01"
+            )
+        return partitions_of([self._receiver.one_batch(check_batch_id(name))])
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a segment."""
+        return read_segment(partition)
+
+
+class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
+    """Receives when there is nothing in the spool that Spark hasn't planned."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        super().__init__(receiver.spool, None, skip=receiver.skip)
+        self._receiver = receiver
+        self._is_bounded = False
+        self._left: int | None = None
+        self._committed = 0
+        self._pruned = time.monotonic()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return the bound on a micro-batch."""
+        return ReadMaxRows(self._receiver.most)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return the first position that no query has committed."""
+        self._receiver.make_spool()
+        length = self._sequence.refresh()
+        for position, each in enumerate(self._sequence[0:length]):
+            if each.manifest(self._spool) is not None and not exists(self._spool / each.batch_id / DONE):
+                return self._offset(position)
+        return self._offset(length)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Receive what the queue has now; where the broker doesn't tell, until nothing comes."""
+        self._receiver.make_spool()
+        self._is_bounded = True
+        self._left = self._receiver.backlog()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Receive, unless the spool has batches that weren't planned; return how far the micro-batch goes.
+
+        Raises:
+            JmsError: The broker refuses; of one that can't be reached only if the query has an end.
+        """
+        first = self._position(start)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._receiver.most
+        self._receiver.finish_left()
+        if self._sequence.refresh() <= first:
+            self._receive(most)
+        end, rows = first, 0
+        for each in self._sequence[first : self._sequence.refresh()]:
+            rows += each.rows
+            if rows > most and end > first:
+                break
+            end += 1
+        return self._offset(end)
+
+    def _receive(self, most: int) -> None:
+        if self._left is not None:
+            most = min(most, self._left)
+        if most <= 0:
+            return
+        try:
+            received = self._receiver.receive(most)
+        except TransientBrokerError as error:
+            if self._is_bounded:
+                raise
+            _log.warning("%s: nothing is received for now: %s", self._receiver.destination, error)
+            return
+        if self._left is not None:
+            self._left = self._left - received if received else 0
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Note which batches Spark is through with, and remove those beyond `retentionHours`.
+
+        Those by which repetitions are recognised stay.
+        """
+        last = self._position(end)
+        for each in self._sequence[self._committed : last]:
+            folder = self._spool / each.batch_id
+            if each.manifest(self._spool) is not None and not exists(folder / DONE):
+                Done(
+                    batch_id=each.batch_id, fence=0, rows=each.rows, stored={}, rejected=0, rejects=(),
+                    finished=datetime.now(UTC).isoformat(timespec="milliseconds"),
+                ).create(folder)  # fmt: skip
+        self._committed = max(self._committed, last)
+        if time.monotonic() - self._pruned >= _PRUNE_SECONDS:
+            prune(self._spool, older_than=self._receiver.retention, forget=2 * self._receiver.retention)
+            self._pruned = time.monotonic()
+
+    def stop(self) -> None:
+        """End a receive that goes on; what isn't sealed goes back to the broker."""
+        self._receiver.stop.set()

@@ -1,0 +1,144 @@
+"""`jms`: a real broker as a table and as a stream, through a write-ahead spool."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.spark.data_sources import register
+from airflow_provider_jmsjca.spark.data_sources.from_broker import JmsStreamReader, Receiver
+from airflow_provider_jmsjca.spool.rows import Row
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from airflow_provider_jmsjca.spool.upkeep import State, batches
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Outgoing
+from tests.servers.broker import Broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Run = Callable[..., list[list[str]]]
+
+
+@pytest.fixture
+def options(activemq: Broker, queue_name: str, tmp_path: Path) -> dict[str, str]:
+    password = tmp_path / "password"
+    password.write_text(f"{activemq.password}\n")
+    return {
+        "path": str(tmp_path / "wal"),
+        "url": "stomp://{}:{}".format(*activemq.address()),
+        "username": activemq.username,
+        "passwordFile": str(password),
+        "destination": f"queue://{queue_name}",
+    }
+
+
+def send(broker: Broker, queue: str, *bodies: str) -> None:
+    connection = connect(broker.settings())
+    connection.send(
+        Outgoing(destination=Destination.queue(queue), message=JmsMessage.text(b)) for b in bodies
+    )
+    connection.close()
+
+
+@pytest.fixture
+def run(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> Run:
+    """Run a query until it has what the queue holds; return the bodies of its micro-batches."""
+    register(spark)
+
+    def once(**more: Any) -> list[list[str]]:
+        found: list[list[str]] = []
+
+        def keep(df: Any, _number: int) -> None:
+            found.append([row.body.decode() for row in df.select("body").collect()])
+
+        query = (
+            spark.readStream.format("jms").options(**(options | more)).load()
+            .writeStream.foreachBatch(keep)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )  # fmt: skip
+        query.awaitTermination()
+        return found
+
+    return once
+
+
+def test_a_stream_takes_a_queue_in_bounded_portions_and_replays_from_the_spool(
+    activemq: Broker, queue_name: str, run: Run, tmp_path: Path, options: dict[str, str]
+) -> None:
+    bodies = [f"{number:03}" for number in range(250)]
+    send(activemq, queue_name, *bodies)
+    assert run(maxMessagesPerTrigger=100) == [bodies[:100], bodies[100:200], bodies[200:]]
+    assert [each.state for each in batches(tmp_path / "wal")].count(
+        State.DONE
+    ) == 2  # the last one comes later
+
+    # Killed before Spark noted the last micro-batch: the broker has nothing, the spool has it.
+    for file in (tmp_path / "checkpoint" / "commits").glob("*2*"):
+        file.unlink()
+    # Killed between seal and manifest, and between seal and acknowledgement: the spool has it, not finished.
+    activation = Receiver(options).activation
+    with SpoolBatch(tmp_path / "wal", "left", source=options["destination"], activation=activation) as batch:
+        batch.seal([Row(JmsMessage.text("left", message_id="ID:left"), 1_700_000_000_000_000)])
+    send(activemq, queue_name, "more")
+    assert run() == [bodies[200:], ["left"], ["more"]]
+
+
+def test_a_table_is_one_named_batch(
+    spark: SparkSession, activemq: Broker, queue_name: str, options: dict[str, str]
+) -> None:
+    register(spark)
+    send(activemq, queue_name, "a", "b", "c")
+    df = spark.read.format("jms").options(**options, batchId="first", slots="2").load()
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        df.explain(extended=True)
+    assert activemq.password not in said.getvalue()
+    assert [row.body for row in df.collect()] == [b"a", b"b", b"c"]
+    assert df.count() == 3
+
+    with pytest.raises(Exception, match="option 'batchId' is missing"):
+        spark.read.format("jms").options(**options).load().count()
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"url": "stomp://user:word@host:1"}, "option 'url' holds a secret"),
+        ({"password": "word"}, "there is no option 'password'"),
+        ({"destination": "topic://news"}, "expected subscriptionName"),
+        ({"slots": "2", "subscriptionName": "s"}, "expected slots=1"),
+        ({"maxMessagesPerTrigger": "0"}, "a whole number from 1 up"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_received(
+    options: dict[str, str], given: dict[str, str], fault: str
+) -> None:
+    with pytest.raises(Exception, match=fault) as refused:
+        Receiver(options | given)
+    assert "word@" not in str(refused.value)
+
+
+def test_slots_and_bytes(activemq: Broker, queue_name: str, options: dict[str, str]) -> None:
+    send(activemq, queue_name, *("x" * 1000 for _ in range(100)))
+    bounded = Receiver(options | {"maxBytesPerTrigger": "20000"})
+    bounded.make_spool()
+    assert bounded.receive(1_000) == 20
+    slots = Receiver(options | {"slots": "4"})
+    assert slots.receive(60) == 60
+    reader = JmsStreamReader(slots)
+    start = {"sequence": reader.initialOffset()["sequence"], "position": 0}
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert sum(part.segment.rows for part in reader.partitions(start, end)) == 80  # type: ignore[attr-defined]
+    reader.commit(end)
+    assert reader.initialOffset() == end
