@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import assert_never
 
-from airflow_provider_jmsjca.core.delivery.completion import Completion, HandlerCalls
 from airflow_provider_jmsjca.core.delivery.decisions import (
+    CommitUnit,
     Decision,
     DeleteMessage,
     Deliver,
+    DeliverEndOfBatch,
     Leave,
     Log,
     LogLevel,
@@ -23,9 +24,21 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     Wait,
 )
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
-from airflow_provider_jmsjca.core.delivery.line import Filling, Gate, Line, Share, Staging
+from airflow_provider_jmsjca.core.delivery.in_hand import (
+    Filling,
+    Gate,
+    InHand,
+    Line,
+    Phase,
+    Sightings,
+    Staging,
+    TimerKind,
+    Timers,
+    Unit,
+    UnitTable,
+)
+from airflow_provider_jmsjca.core.delivery.room import Share
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
-from airflow_provider_jmsjca.core.delivery.sightings import Sightings
 from airflow_provider_jmsjca.core.delivery.steps import (
     HAND_OVER,
     Again,
@@ -39,9 +52,190 @@ from airflow_provider_jmsjca.core.delivery.steps import (
     Transfer,
     next_step,
 )
-from airflow_provider_jmsjca.core.delivery.units import InHand, Phase, TimerKind, Timers, Unit, UnitTable
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker, slices
+from airflow_provider_jmsjca.errors import PoisonMessageError
+
+_UNIT_TIMERS = (TimerKind.SLICE, TimerKind.IDLE, TimerKind.FLUSH, TimerKind.TIMEOUT)
+_POISON = f"{PoisonMessageError.__module__}.{PoisonMessageError.__qualname__}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """Batches, commits and rollbacks.
+
+    Source: J183-J203.
+    """
+
+    settings: DeliverySettings
+    gate: Gate
+    line: Line
+    units: UnitTable
+    sightings: Sightings
+    timers: Timers
+    decide: Callable[[Decision], None]
+
+    def call(self, unit: Unit, message: InHand | None, phase: Phase) -> int:
+        """Begin a handler call; with hold-until-ack it must be acknowledged (J200)."""
+        call = self.units.call(unit, message, phase)
+        if self.settings.hold_until_ack:
+            unit.unacknowledged.add(call)
+        return call
+
+    def go_on(self, unit: Unit) -> None:
+        """Decide what comes after a message was handled or has left the unit."""
+        size = self.settings.batch_size
+        if not unit.members:
+            self.end(unit)
+        elif size == 1 or unit.phase is Phase.ENDING:
+            self.finish(unit)
+        elif unit.rollback or unit.full or not self.gate.open or len(unit.members) >= size:
+            self.end_batch(unit)
+        else:
+            unit.phase = Phase.COLLECTING
+            self.timers.set(TimerKind.IDLE, unit.number, self.settings.batch_idle)
+
+    def leave(self, unit: Unit) -> None:
+        """Go on without the message that the unit has taken and not delivered."""
+        unit.current = None
+        self.timers.clear(TimerKind.SLICE, unit.number)
+        self.go_on(unit)
+
+    def put_back(self, unit: Unit) -> None:
+        """Put that message back to the front of the line, and go on without it."""
+        if unit.current is not None:
+            self.line.push_front([unit.current])
+        self.leave(unit)
+
+    def hurry(self, unit: Unit) -> None:
+        """Let a unit take no more: end its delay and its batch."""
+        if unit.phase in {Phase.RECORDING, Phase.WAITING}:
+            self.put_back(unit)
+        elif unit.phase is Phase.COLLECTING:
+            self.end_batch(unit)
+
+    def end_batch(self, unit: Unit) -> None:
+        """Deliver EndOfBatch, whatever is to become of the batch (J185)."""
+        self.timers.clear(TimerKind.IDLE, unit.number)
+        self.timers.clear(TimerKind.FLUSH, unit.number)
+        call = self.call(unit, None, Phase.ENDING)
+        size = len(unit.members)
+        self.decide(DeliverEndOfBatch(call=call, unit=unit.number, batch_index=size, rollback=unit.rollback))
+
+    def finish(self, unit: Unit) -> None:
+        """Commit or roll back, or hold the unit until all is acknowledged."""
+        if unit.unacknowledged and not (unit.lost or unit.expired):
+            if not self.gate.stopping:
+                unit.phase = Phase.HOLDING
+                return
+            unit.rollback = True  # J198
+        if unit.lost or unit.rollback:
+            self.decide(RollBackUnit(unit=unit.number))
+            self.redeliver(unit)
+            return
+        unit.phase = Phase.COMMITTING
+        acknowledge = tuple(message.delivery for message in unit.members)
+        self.decide(CommitUnit(unit=unit.number, acknowledge=acknowledge))
+
+    def redeliver(self, unit: Unit) -> None:
+        """End the unit; its messages are next again, unless the broker has them back."""
+        self.sightings.to_come_again([each for each in unit.members if not each.uncalled])
+        uncalled = [each for each in unit.members if each.uncalled]
+        for message in uncalled:
+            message.uncalled = False
+        if unit.lost:
+            self.sightings.given_back(uncalled)
+        else:
+            self.line.push_front(unit.members)
+        self.end(unit)
+
+    def end(self, unit: Unit) -> None:
+        """End the unit, and with it its calls, timers and claims."""
+        self.units.close(unit)
+        for kind in _UNIT_TIMERS:
+            self.timers.clear(kind, unit.number)
+        self.line.release(unit)
+
+
+class HandlerCalls:
+    """Handler calls by number, from when they began until their unit of work is over.
+
+    What comes of a call that is over is ignored.
+
+    Args:
+        units: Where the calls are found.
+        sightings: Told of what failed.
+        completion: Says how the unit of work goes on.
+        non_retryable: Names of exception classes after which a message isn't delivered again.
+
+    Source: J192, J197, J200-J202.
+    """
+
+    def __init__(
+        self,
+        units: UnitTable,
+        sightings: Sightings,
+        completion: Completion,
+        non_retryable: frozenset[str],
+    ) -> None:
+        self._units = units
+        self._sightings = sightings
+        self._completion = completion
+        self._non_retryable = non_retryable | {_POISON}
+
+    def returned(self, call: int) -> None:
+        """The handler returned."""
+        unit, _ = self._units.of_call(call)
+        if unit is not None and unit.call == call:
+            unit.call = None
+            self._completion.go_on(unit)
+
+    def raised(self, call: int, failure: Failure) -> None:
+        """The handler raised."""
+        unit, message = self._units.of_call(call)
+        if unit is None or unit.call != call:
+            return
+        # The end of a batch fails for all that were handed over, and only for those.
+        failing = [each for each in unit.members if not each.uncalled] if message is None else [message]
+        self._sightings.failed(failing, failure)
+        if message is not None:
+            message.poison = failure.is_any(self._non_retryable)
+        unit.rollback = True
+        unit.unacknowledged.discard(call)
+        self.returned(call)
+
+    def not_called(self, call: int) -> None:
+        """The handler could not be called."""
+        unit, message = self._units.of_call(call)
+        if unit is None or unit.call != call:
+            return
+        if message is not None:
+            message.uncalled = True
+            message.calls -= 1
+        unit.rollback = True
+        unit.unacknowledged.discard(call)
+        self.returned(call)
+
+    def rollback_asked(self, call: int) -> None:
+        """The handler, or a thread it left the message to, wants no commit; a batch ends at once (J202)."""
+        unit, _ = self._units.of_call(call)
+        if unit is not None and unit.phase is not Phase.COMMITTING:
+            unit.rollback = True
+            self._completion.hurry(unit)
+
+    def acknowledged(self, call: int) -> None:
+        """One of the messages that hold-until-ack waits for is done."""
+        unit, _ = self._units.of_call(call)
+        if unit is not None:
+            unit.unacknowledged.discard(call)
+            if unit.phase is Phase.HOLDING and not unit.unacknowledged:
+                self._completion.finish(unit)
+
+    def key_of(self, call: int) -> str | None:
+        """Return the tracker's key for the message of a call; `None` if the call is over or has none."""
+        _, message = self._units.of_call(call)
+        return None if message is None else message.key
+
 
 TRY_AGAIN = timedelta(seconds=1)
 _SECOND = timedelta(seconds=1)
@@ -62,7 +256,8 @@ class Deliveries:
     Attributes:
         gate: What the activation allows.
         calls: What handlers do, by their calls.
-        short_way: For what needs no decision; nothing else is in hand while a message is on it.
+        next_number: Returns a number for a unit or a call.
+        remembered: Views of the ids of messages about which something is known.
     """
 
     def __init__(
@@ -85,6 +280,8 @@ class Deliveries:
         self._decide = decide
         self._line = Line(len(settings.sources), settings.quantity)
         self._units = UnitTable()
+        self.next_number = self._units.next_number
+        self.remembered = self._sightings.remembered
         self._completion = Completion(
             settings=settings,
             gate=self.gate,
@@ -106,15 +303,6 @@ class Deliveries:
             staging=self._staging,
             take=self._take,
         )
-        self.short_way = ShortWay(
-            settings=settings,
-            gate=self.gate,
-            line=self._line,
-            units=self._units,
-            sightings=self._sightings,
-            timers=timers,
-            allowed=room is None and allows_short_way(settings),
-        )
         self._taking_out = TakingOut(
             settings=settings,
             units=self._units,
@@ -132,15 +320,16 @@ class Deliveries:
     @property
     def idle(self) -> bool:
         """No unit is under way, and the store has answered for every attempt."""
-        return not (self._units or self._recording) and self.short_way.direct is None
+        return not (self._units or self._recording)
+
+    @property
+    def takes_at_once(self) -> bool:
+        """Whether messages may be taken, and none is in hand."""
+        return self.gate.open and not (self._units or len(self._line))
 
     @property
     def in_hand(self) -> int:
         """How many messages are received and neither settled nor lost."""
-        if self.short_way.direct is not None:
-            return 1
-        if self.short_way.clear:
-            return 0
         return len(self._line) + self._units.in_hand + len(self._staging)
 
     @property
@@ -163,6 +352,13 @@ class Deliveries:
         elif event.in_progress:
             self._staging.came(event.message_id)
         self._line.append(message)
+
+    def adopt(self, unit: Unit, began: float) -> None:
+        """Take in a unit of work of one message, which was handed over at a moment, as it is."""
+        self._units.adopt(unit)
+        self._line.claim_group(unit, unit.members[0])
+        if (timeout := self._settings.transaction_timeout) is not None:
+            self._timers.set_for(TimerKind.TIMEOUT, unit.number, began + timeout.total_seconds())
 
     def came_in_vain(self, message_id: str | None) -> None:
         """A message has come from the in-progress queue that isn't to be taken in hand."""
@@ -473,106 +669,3 @@ class Deliveries:
 
     def _log(self, level: LogLevel, text: str) -> None:
         self._decide(Log(level=level, text=text, of_delivery=True))
-
-
-@dataclass(slots=True, eq=False)
-class Direct:
-    """A unit of work with one message on its first delivery, the only one in hand.
-
-    It says in few fields what a `Unit` would say in many; as soon as anything else happens, it becomes one.
-
-    Attributes:
-        unit: Its number.
-        call: That of the handler call.
-        delivery: That of the message.
-        message_id: The message's.
-        group: Its JMSXGroupID.
-        began: When it was handed over.
-        committing: The handler has returned.
-    """
-
-    unit: int
-    call: int
-    delivery: int
-    message_id: str
-    group: str | None
-    began: float
-    committing: bool = False
-
-    def as_unit(self) -> Unit:
-        """Return the same as a unit of work."""
-        message = InHand(
-            delivery=self.delivery,
-            key=self.message_id,
-            message_id=self.message_id,
-            group=self.group,
-            poison=False,
-            undecodable=False,
-            counted=True,
-            calls=1,
-        )
-        return Unit(
-            number=self.unit,
-            phase=Phase.COMMITTING if self.committing else Phase.HANDLING,
-            members=[message],
-            call=None if self.committing else self.call,
-            calls=[self.call],
-        )
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class ShortWay:
-    """Takes a message from its arrival to its commit while nothing has to be decided about it.
-
-    Attributes:
-        allowed: Whether the rules allow it at all.
-        direct: What is on the way.
-        clear: It was free when last looked at, and nothing has happened since but on this way.
-    """
-
-    settings: DeliverySettings
-    gate: Gate
-    line: Line
-    units: UnitTable
-    sightings: Sightings
-    timers: Timers
-    allowed: bool
-    direct: Direct | None = None
-    clear: bool = False
-
-    def begin(self, delivery: int, message_id: str, group: str | None, now: float) -> Direct | None:
-        """Hand over a message that nothing is known about, if nothing else is in hand."""
-        if not self.clear:
-            self.clear = self.allowed and self.gate.open and not (len(self.units) or len(self.line))
-        if not self.clear or self.direct is not None or self.sightings.remembers(message_id):
-            return None
-        numbers = self.units
-        direct = Direct(numbers.next_number(), numbers.next_number(), delivery, message_id, group, now)
-        self.direct = direct
-        return direct
-
-    def is_open(self, unit: int) -> bool:
-        """Whether this unit is on the way, and its handler has not returned."""
-        direct = self.direct
-        return direct is not None and direct.unit == unit and not direct.committing
-
-    def leave(self) -> None:
-        """Go on the long way with what is on this one, because something else happens."""
-        self.clear = False
-        if (direct := self.direct) is None:
-            return
-        self.direct = None
-        unit = direct.as_unit()
-        self.units.adopt(unit)
-        self.line.claim_group(unit, unit.members[0])
-        if (timeout := self.settings.transaction_timeout) is not None:
-            self.timers.set_for(TimerKind.TIMEOUT, unit.number, direct.began + timeout.total_seconds())
-
-
-def allows_short_way(settings: DeliverySettings) -> bool:
-    """Say whether, by these rules, there is at most one message in hand, and it can be delivered at once."""
-    return (
-        settings.concurrency == settings.batch_size == len(settings.sources) == 1
-        and not (settings.hold_until_ack or settings.record_attempts or settings.in_progress)
-        and settings.handling.action_for(0) is None
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import assert_never
 
 from airflow_provider_jmsjca.core.delivery.decisions import (
@@ -16,7 +17,7 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     OpenConsumer,
     Stopped,
 )
-from airflow_provider_jmsjca.core.delivery.deliveries import Deliveries, Direct
+from airflow_provider_jmsjca.core.delivery.deliveries import Deliveries
 from airflow_provider_jmsjca.core.delivery.events import (
     Acknowledged,
     AttemptNotRecorded,
@@ -45,11 +46,65 @@ from airflow_provider_jmsjca.core.delivery.events import (
     UnitInDoubt,
     UnitLost,
 )
-from airflow_provider_jmsjca.core.delivery.line import Share
+from airflow_provider_jmsjca.core.delivery.in_hand import InHand, Phase, TimerKind, Timers, Unit
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState, Outage
+from airflow_provider_jmsjca.core.delivery.room import Share
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
-from airflow_provider_jmsjca.core.delivery.units import TimerKind, Timers
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
+
+
+@dataclass(slots=True, eq=False)
+class Direct:
+    """A unit of work with one message on its first delivery, the only one in hand.
+
+    It says in few fields what a `Unit` would say in many; as soon as anything else happens, it becomes one.
+
+    Attributes:
+        unit: Its number.
+        call: That of the handler call.
+        delivery: That of the message.
+        message_id: The message's.
+        group: Its JMSXGroupID.
+        began: When it was handed over.
+        committing: The handler has returned.
+    """
+
+    unit: int
+    call: int
+    delivery: int
+    message_id: str
+    group: str | None
+    began: float
+    committing: bool = False
+
+    def as_unit(self) -> Unit:
+        """Return the same as a unit of work."""
+        message = InHand(
+            delivery=self.delivery,
+            key=self.message_id,
+            message_id=self.message_id,
+            group=self.group,
+            poison=False,
+            undecodable=False,
+            counted=True,
+            calls=1,
+        )
+        return Unit(
+            number=self.unit,
+            phase=Phase.COMMITTING if self.committing else Phase.HANDLING,
+            members=[message],
+            call=None if self.committing else self.call,
+            calls=[self.call],
+        )
+
+
+def allows_short_way(settings: DeliverySettings) -> bool:
+    """Say whether, by these rules, there is at most one message in hand, and it can be delivered at once."""
+    return (
+        settings.concurrency == settings.batch_size == len(settings.sources) == 1
+        and not (settings.hold_until_ack or settings.record_attempts or settings.in_progress)
+        and settings.handling.action_for(0) is None
+    )
 
 
 class DeliveryMachine:
@@ -95,7 +150,12 @@ class DeliveryMachine:
             settings, tracker, self._timers, chance, self._decide, room=room, take_back=take_back
         )
         self._calls = self._deliveries.calls
-        self._short_way = self._deliveries.short_way
+        self._remembered = self._deliveries.remembered
+        self._next_number = self._deliveries.next_number
+        # The short way: nothing else is in hand while a message is on it, and it is clear when there is none.
+        self._allows_short_way = room is None and allows_short_way(settings)
+        self._clear = False
+        self._direct: Direct | None = None
         self._running = False
         self._connected = False
         self._consuming = False
@@ -106,7 +166,7 @@ class DeliveryMachine:
     @property
     def deadline(self) -> float | None:
         """When to send `Tick`, on the clock of `handle`; `None` while nothing is timed."""
-        direct, timeout = self._short_way.direct, self._timeout
+        direct, timeout = self._direct, self._timeout
         if direct is None or timeout is None:
             return self._timers.deadline
         return min(direct.began + timeout, self._timers.deadline or math.inf)
@@ -114,7 +174,7 @@ class DeliveryMachine:
     @property
     def idle(self) -> bool:
         """Whether no message is being handled, delayed or settled."""
-        return self._deliveries.idle
+        return self._direct is None and self._deliveries.idle
 
     @property
     def opening(self) -> bool:
@@ -129,6 +189,8 @@ class DeliveryMachine:
     @property
     def in_hand(self) -> int:
         """How many messages are received and neither settled nor lost with their connection."""
+        if self._clear:
+            return int(self._direct is not None)
         return self._deliveries.in_hand
 
     def handle(self, event: Event, now: float) -> list[Decision]:
@@ -139,10 +201,11 @@ class DeliveryMachine:
             now: Seconds of a clock that never goes back.
         """
         self._timers.now = now
-        self._short_way.leave()
+        self._leave_short_way()
         self._dispatch(event)
         self._deliveries.fill()
         self._close_when_idle()
+        self._clear = self._allows_short_way and self._deliveries.takes_at_once
         decisions = self._decisions.copy()
         self._decisions.clear()
         return decisions
@@ -159,11 +222,17 @@ class DeliveryMachine:
             now: As for `handle`.
 
         Returns:
-            What is to be handed to the handler now, as by `Deliver`. `None`: say `MessageArrived`.
+            What is to be handed to the handler now, as by `Deliver`. `None`: say `MessageArrived`; another
+            message is in hand, or something is known about this one.
         """
-        if not self._consuming or self._stop is not None:
+        if not (self._clear and self._consuming) or self._stop is not None or self._direct is not None:
             return None
-        return self._short_way.begin(delivery, message_id, group, now)
+        for known in self._remembered:
+            if message_id in known:
+                return None
+        number = self._next_number
+        self._direct = direct = Direct(number(), number(), delivery, message_id, group, now)
+        return direct
 
     def came_in_vain(self, message_id: str | None) -> None:
         """A message has come from the in-progress queue, and is settled without being told of."""
@@ -175,21 +244,30 @@ class DeliveryMachine:
 
     def is_open(self, unit: int) -> bool:
         """Whether a unit of work still takes in what its handlers send."""
-        return self._short_way.is_open(unit) or self._deliveries.is_open(unit)
+        direct = self._direct
+        if direct is not None and direct.unit == unit:
+            return not direct.committing
+        return self._deliveries.is_open(unit)
 
     def returned_directly(self, direct: Direct) -> bool:
         """The handler returned; say whether to commit now, as by `CommitUnit`. If not: `HandlerReturned`."""
-        if self._short_way.direct is not direct:
+        if self._direct is not direct:
             return False
         direct.committing = True
         return True
 
     def committed_directly(self, direct: Direct) -> bool:
         """The unit is committed; say whether that is all. If not: say `UnitCommitted`."""
-        if self._short_way.direct is not direct:
+        if self._direct is not direct:
             return False
-        self._short_way.direct = None
+        self._direct = None
         return True
+
+    def _leave_short_way(self) -> None:
+        """Go on the long way with what is on the short one, because something else happens."""
+        if (direct := self._direct) is not None:
+            self._direct = None
+            self._deliveries.adopt(direct.as_unit(), direct.began)
 
     def _decide(self, decision: Decision) -> None:
         self._decisions.append(decision)

@@ -9,10 +9,8 @@ from typing import TypeAlias
 
 from airflow_provider_jmsjca.core.copies.dead_letter import WAYS
 from airflow_provider_jmsjca.core.delivery import decisions
-from airflow_provider_jmsjca.core.delivery.line import Staging
+from airflow_provider_jmsjca.core.delivery.in_hand import InHand, Phase, Sightings, Staging, Unit, UnitTable
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
-from airflow_provider_jmsjca.core.delivery.sightings import Sightings
-from airflow_provider_jmsjca.core.delivery.units import InHand, Phase, Unit, UnitTable
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import Delay, Delete, GrowingDelay, MessageState, Move

@@ -59,6 +59,10 @@ class RedeliveryTracker:
     it. As many are remembered of which a sighting was taken back. Nothing survives the process. Not safe to
     use from several threads at once: the caller serialises.
 
+    Attributes:
+        known: A view of the ids that are counted, or about which something was noted.
+        taken_back: A view of the ids of which a sighting was taken back.
+
     Source: J129-J132.
     """
 
@@ -68,6 +72,8 @@ class RedeliveryTracker:
         self._limit = limit
         self._states: OrderedDict[str, MessageState] = OrderedDict()
         self._in_vain: OrderedDict[str, InVain] = OrderedDict()
+        self.known = self._states.keys()
+        self.taken_back = self._in_vain.keys()
 
     def seen(self, message_id: str) -> int:
         """Count a sighting with the redelivered flag.
@@ -139,10 +145,6 @@ class RedeliveryTracker:
     def in_vain(self, message_id: str) -> InVain:
         """Return which sightings of a message were taken back."""
         return self._in_vain.get(message_id, _NEVER) if self._in_vain else _NEVER
-
-    def has_taken_back(self, message_id: str) -> bool:
-        """Say whether a sighting of a message was taken back."""
-        return message_id in self._in_vain
 
     def forget(self, message_id: str) -> None:
         """Drop all about a message, for when it is settled; unknown ids are ignored."""

@@ -24,7 +24,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.administered import destination_named
 from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.delivery.events import StopAsked
-from airflow_provider_jmsjca.core.delivery.line import Room, Share
+from airflow_provider_jmsjca.core.delivery.room import Room, Share
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.options.choices import DistributedDestinationConnection
 from airflow_provider_jmsjca.engine.activations.base import STOP_WITHIN, ActivationGroup

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.delivery.events import ResumeAsked, StopAsked, SuspendAsked
-from airflow_provider_jmsjca.core.delivery.line import Room
+from airflow_provider_jmsjca.core.delivery.room import Room
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.activations.base import (
     STOP_WITHIN,

@@ -58,12 +58,14 @@ def followed() -> Iterator[Followed]:
 
 @pytest.mark.parametrize("mode", ["serial", "cc"])
 def test_a_message_enters_no_file_that_is_not_named(mode: str, followed: Followed) -> None:
-    subscribed, handled, send = threading.Event(), threading.Event(), threading.Event()
+    subscribed, handled = threading.Event(), threading.Semaphore(0)
+    sends = [threading.Event(), threading.Event()]
 
     def wait_and_send(client: Any, answer: bytes, _: threading.Event) -> None:
         def later() -> None:
-            if send.wait(WITHIN):
-                client.sendall(answer)
+            for send in sends:
+                if send.wait(WITHIN):
+                    client.sendall(answer)
 
         threading.Thread(target=later).start()
         subscribed.set()
@@ -72,34 +74,41 @@ def test_a_message_enters_no_file_that_is_not_named(mode: str, followed: Followe
     settings = ConnectionSettings(scheme="stomp", hosts=(("127.0.0.1", peer.port),))
     activation = Activation(
         ActivationSpec(destination="queue://q", concurrency_mode=mode),
-        lambda _: handled.set(),
+        lambda _: handled.release(),
         connection=settings,
     )
     try:
         activation.start()
         assert subscribed.wait(WITHIN)
         until(lambda: activation.ready, within=WITHIN)
-        followed.on = True
-        send.set()
-        assert handled.wait(WITHIN)
-        until(lambda: peer.acknowledged, within=WITHIN)
-        followed.on = False
+        ways = []
+        for number, send in enumerate(sends, 1):
+            followed.files.clear()
+            followed.on = True
+            send.set()
+            assert handled.acquire(timeout=WITHIN)
+            until(lambda already=number: len(peer.acknowledged) == already, within=WITHIN)
+            followed.on = False
+            ways.append(list(followed.files))
     finally:
         activation.stop()
         peer.close()
     unnamed = [
         file
-        for file in followed.files
+        for file in {*ways[0], *ways[1]}
         if file not in NAMED and not any(name.endswith("/") and file.startswith(name) for name in WALKED)
     ]
     assert unnamed == []
-    assert len(followed.files) <= MOST_FILES[mode]
+    assert len(ways[0]) <= MOST_FILES[mode] + len(ONCE)
+    assert len(ways[1]) <= MOST_FILES[mode]
 
 
 WALKED = ("core/delivery/", "core/redelivery/", "transports/stomp/")
 """Folders that the walk names as a whole."""
-MOST_FILES = {"serial": 21, "cc": 24}
-"""On the direct way, and with a message that is handed to a pool of threads; to be lowered."""
+MOST_FILES = {"serial": 15, "cc": 21}
+"""On the direct way, and with a message that is handed to a pool of threads; not to be raised."""
+ONCE = ("core/destination.py",)
+"""Entered for the first message of a destination only: it is remembered."""
 
 
 def test_the_engine_is_low() -> None:

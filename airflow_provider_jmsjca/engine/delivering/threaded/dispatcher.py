@@ -19,7 +19,6 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     RecordAttempt,
     RollBackUnit,
 )
-from airflow_provider_jmsjca.core.delivery.deliveries import Direct, allows_short_way
 from airflow_provider_jmsjca.core.delivery.events import (
     ConnectionUp,
     Event,
@@ -30,8 +29,9 @@ from airflow_provider_jmsjca.core.delivery.events import (
     Tick,
     UnitCommitted,
 )
-from airflow_provider_jmsjca.core.delivery.line import Room
+from airflow_provider_jmsjca.core.delivery.machine import Direct, allows_short_way
 from airflow_provider_jmsjca.core.delivery.outage import Refusals
+from airflow_provider_jmsjca.core.delivery.room import Room
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.delivering.admission import Admission, ArrivalReader, Bearer, Intake, Work
@@ -564,8 +564,12 @@ class Dispatcher(Driver):
 
     def arm(self) -> None:
         """See to it that the machine's next deadline is kept. Under the lock."""
-        deadline = self.machine.deadline
-        if deadline is not None and deadline < self.alarm:
+        if (deadline := self.machine.deadline) is not None:
+            self.arm_by(deadline)
+
+    def arm_by(self, deadline: float) -> None:
+        """See to it that this deadline of the machine is kept. Under the lock."""
+        if deadline < self.alarm:
             self.alarm = deadline
             self._alarm_set.set()
 
@@ -576,9 +580,12 @@ class Dispatcher(Driver):
                 if self._ended:
                     return
                 self._alarm_set.clear()
-                deadline = self.machine.deadline
-                self.alarm = _FAR if deadline is None else deadline
-                due = deadline is not None and deadline <= self.clock()
+                due = False
+                # Not before: what it was set for is mostly done with, and need not be set anew each time.
+                if self.alarm <= (now := self.clock()):
+                    deadline = self.machine.deadline
+                    self.alarm = _FAR if deadline is None else deadline
+                    due = self.alarm <= now
                 if self._woken:  # only then: a wake-up that comes now would be lost
                     self._woken = False
                     due = True
@@ -679,8 +686,7 @@ class DirectWay:
         intake.held[direct.delivery] = received, message
         dispatcher.last_activity = now
         dispatcher.tally.deliver(0, now)
-        if now + self._timeout < dispatcher.alarm:
-            dispatcher.arm()
+        dispatcher.arm_by(now + self._timeout)
         return direct, received
 
     def _is_plain(self, direct: Direct) -> bool:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery.line import Share
+from airflow_provider_jmsjca.core.delivery.room import Share
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling, RedeliveryTracker

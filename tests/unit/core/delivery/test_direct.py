@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_jmsjca.core.delivery import DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery.deliveries import Direct
+from airflow_provider_jmsjca.core.delivery.machine import Direct
 from airflow_provider_jmsjca.core.destination import Destination
 from tests.unit.core.delivery.harness import FAILURE, SETTINGS, Run
 

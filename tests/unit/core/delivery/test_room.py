@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from airflow_provider_jmsjca.core.delivery.line import Room, Share
+from airflow_provider_jmsjca.core.delivery.room import Room, Share
 
 
 def test_who_waits_goes_before_who_comes_back() -> None:

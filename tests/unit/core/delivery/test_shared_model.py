@@ -15,7 +15,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine, DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery.line import Room, Share
+from airflow_provider_jmsjca.core.delivery.room import Room, Share
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling, RedeliveryTracker
 from tests.unit.core.delivery.test_machine_model import CHANCE, EXAMPLES, HANDLINGS, Model, Stored

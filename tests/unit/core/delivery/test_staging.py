@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
-from airflow_provider_jmsjca.core.delivery.line import Room, Staging
+from airflow_provider_jmsjca.core.delivery.in_hand import Staging
+from airflow_provider_jmsjca.core.delivery.room import Room
 from tests.unit.core.delivery.harness import SETTINGS, Run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_jmsjca.core.delivery.line import Turns
+from airflow_provider_jmsjca.core.delivery.in_hand import Turns
 
 
 def played(turns: Turns, waiting: list[int], *, cycles: int = 1000) -> str:

@@ -1,0 +1,734 @@
+"""What the machine has in hand: messages in line, units of work, timers, and what is known of messages."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from itertools import chain
+from typing import TypeAlias
+
+from airflow_provider_jmsjca.core.delivery.events import MessageArrived
+from airflow_provider_jmsjca.core.delivery.room import Share
+from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
+from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.redelivery import MessageState, RedeliveryTracker
+
+
+class Phase(enum.Enum):
+    """Where a unit of work is; which event moves it on is said with each."""
+
+    RECORDING = enum.auto()  # its next message waits for AttemptRecorded
+    WAITING = enum.auto()  # its next message is delayed: timer SLICE
+    SETTLING = enum.auto()  # its next message is moved, deleted or parked: outcome of that unit
+    HANDLING = enum.auto()  # HandlerReturned, HandlerRaised
+    COLLECTING = enum.auto()  # a batch with room: the next message, timers IDLE and FLUSH
+    ENDING = enum.auto()  # EndOfBatch is being handled: HandlerReturned, HandlerRaised
+    HOLDING = enum.auto()  # handled, not all acknowledged: Acknowledged, timer TIMEOUT
+    COMMITTING = enum.auto()  # outcome of the unit
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class InHand:
+    """A message received and not settled.
+
+    Attributes:
+        key: Its message id, or something that stands for it.
+        source: Which of the destinations it came from.
+        arrival: What the broker says of its deliveries; `None` once that is taken into account.
+        flagged: It was delivered before, so the sighting counts (J129).
+        counted: This sighting has been counted already.
+        raised: Counting it has raised the tracker's count.
+        stored: Counting it has raised the stored number of attempts.
+        first: Its first sighting on this delivery counted as a redelivery.
+        calls: How often it was handed over on this delivery by the broker.
+        uncalled: It was handed over, and its handler could not be called.
+        served: Its delay has been served already.
+        poison: It goes to the dead-letter destination.
+        undecodable: It can't be delivered.
+        unsubscribed: It is not to be delivered.
+        in_progress: It stands in the in-progress queue.
+        moves_failed: How often it could not be moved, where that is tried again.
+        set_aside: It goes to limbo, for its outcome is in doubt.
+    """
+
+    delivery: int
+    key: str
+    message_id: str | None
+    group: str | None
+    poison: bool
+    undecodable: bool
+    arrival: MessageArrived | None = None
+    flagged: bool = False
+    first: bool = False
+    served: bool = False
+    unsubscribed: bool = False
+    in_progress: bool = False
+    source: int = 0
+    seen: int = 0
+    counted: bool = False
+    raised: bool = False
+    stored: bool = False
+    calls: int = 0
+    uncalled: bool = False
+    moves_failed: int = 0
+    set_aside: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the log calls it."""
+        return "without id" if self.message_id is None else repr(self.message_id)
+
+    @property
+    def is_to_be_staged(self) -> bool:
+        """Whether it goes to the in-progress queue before it is handled, if there is one."""
+        return not (self.in_progress or self.undecodable or self.unsubscribed)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Unit:
+    """A unit of work: one message, or the messages of a batch.
+
+    Attributes:
+        members: Messages handed to the handler, in order.
+        current: The next member, until it is handed over or leaves the unit.
+        call: The handler call that is running.
+        calls: All its calls so far.
+        unacknowledged: Calls that hold-until-ack waits for.
+        rollback: It ends in a rollback.
+        lost: Its connection is gone: it can't be settled any more.
+        expired: It lasted too long: nobody's acknowledgement is waited for.
+        full: It takes no more messages.
+        waited: The longest delay that it has served: a batch serves each moment of a delay once.
+        slices: What is left of the delay being served.
+    """
+
+    number: int
+    phase: Phase = Phase.RECORDING
+    members: list[InHand] = field(default_factory=list)
+    current: InHand | None = None
+    call: int | None = None
+    calls: list[int] = field(default_factory=list)
+    unacknowledged: set[int] = field(default_factory=set)
+    rollback: bool = False
+    lost: bool = False
+    expired: bool = False
+    full: bool = False
+    waited: timedelta = timedelta(0)
+    slices: list[timedelta] = field(default_factory=list)
+
+    @property
+    def messages(self) -> Iterator[InHand]:
+        """Every message it holds."""
+        yield from self.members
+        if self.current is not None:
+            yield self.current
+
+
+class TimerKind(enum.IntEnum):
+    """What a timer is for; all but the last two belong to a unit.
+
+    Numbers, because they are keys that are looked up several times for each message.
+    """
+
+    SLICE = enum.auto()
+    IDLE = enum.auto()
+    FLUSH = enum.auto()
+    TIMEOUT = enum.auto()
+    CONNECT = enum.auto()
+    STOP = enum.auto()
+
+
+Timer: TypeAlias = tuple[TimerKind, int]
+
+
+class Timers:
+    """The moments at which something is due, in seconds of whatever clock the caller uses."""
+
+    def __init__(self) -> None:
+        self._due: dict[Timer, float] = {}
+        self.now = 0.0
+
+    def set(self, kind: TimerKind, owner: int, pause: timedelta) -> None:
+        """Start a timer, anew if it runs."""
+        self._due[kind, owner] = self.now + pause.total_seconds()
+
+    def hasten(self, kind: TimerKind, owner: int, pause: timedelta) -> None:
+        """Let a timer that runs be due earlier, if this is earlier."""
+        timer = kind, owner
+        if timer in self._due:
+            self._due[timer] = min(self._due[timer], self.now + pause.total_seconds())
+
+    def set_for(self, kind: TimerKind, owner: int, moment: float) -> None:
+        """Start a timer that is due at a moment."""
+        self._due[kind, owner] = moment
+
+    def clear(self, kind: TimerKind, owner: int) -> None:
+        """Stop a timer, if it runs."""
+        self._due.pop((kind, owner), None)
+
+    @property
+    def deadline(self) -> float | None:
+        """When the next one is due; `None` if none runs."""
+        return min(self._due.values(), default=None)
+
+    def take_due(self) -> Iterator[Timer]:
+        """Yield and stop every timer that is due, the earliest first; one stopped meanwhile is left out."""
+        for timer in sorted(self._due, key=self._due.__getitem__):
+            when = self._due.get(timer)
+            if when is not None and when <= self.now:
+                del self._due[timer]
+                yield timer
+
+
+class UnitTable:
+    """Units by number and by the numbers of their calls. A number is never used twice.
+
+    Attributes:
+        next_number: Returns a number for a unit or a call.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self.next_number = self._numbers.__next__
+        self._units: dict[int, Unit] = {}
+        self._calls: dict[int, tuple[Unit, InHand | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._units)
+
+    def __iter__(self) -> Iterator[Unit]:
+        """Iterate over the units there are now, whatever happens to the table meanwhile."""
+        return iter(tuple(self._units.values()))
+
+    def __getitem__(self, number: int) -> Unit:
+        return self._units[number]
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._units
+
+    @property
+    def in_hand(self) -> int:
+        """How many messages the units hold that are not lost."""
+        units = self._units.values()
+        return sum(len(unit.members) + (unit.current is not None) for unit in units if not unit.lost)
+
+    def open(self) -> Unit:
+        """Begin a unit."""
+        unit = Unit(number=self.next_number())
+        self._units[unit.number] = unit
+        return unit
+
+    def adopt(self, unit: Unit) -> None:
+        """Take in a unit and its calls as they are."""
+        self._units[unit.number] = unit
+        for call, message in zip(unit.calls, unit.members, strict=True):
+            self._calls[call] = unit, message
+
+    def call(self, unit: Unit, message: InHand | None, phase: Phase) -> int:
+        """Begin a handler call of a unit; without a message it is that of EndOfBatch."""
+        call = self.next_number()
+        unit.phase = phase
+        unit.call = call
+        unit.calls.append(call)
+        self._calls[call] = unit, message
+        return call
+
+    def of_call(self, call: int) -> tuple[Unit, InHand | None] | tuple[None, None]:
+        """Return the unit and the message of a call, also after the handler returned, until the unit ends."""
+        return self._calls.get(call, (None, None))
+
+    def committing(self, number: int) -> Unit | None:
+        """Return the unit of that number, if it is being committed."""
+        unit = self._units.get(number)
+        return unit if unit is not None and unit.phase is Phase.COMMITTING else None
+
+    def recording(self, delivery: int) -> Unit | None:
+        """Return the unit that waits for this delivery's attempt to be recorded."""
+        for unit in self._units.values():
+            if unit.phase is Phase.RECORDING and unit.current and unit.current.delivery == delivery:
+                return unit
+        return None
+
+    def close(self, unit: Unit) -> None:
+        """End a unit and its calls."""
+        del self._units[unit.number]
+        for call in unit.calls:
+            del self._calls[call]
+
+
+@dataclass(slots=True)
+class Gate:
+    """What the activation allows.
+
+    Attributes:
+        open: Messages may be taken from the line.
+        stopping: The activation is on its way down.
+    """
+
+    open: bool = False
+    stopping: bool = False
+
+
+class Turns:
+    """Round robin, one message a turn, in cycles.
+
+    In a cycle a destination gives at most `quantity` messages; one that has nothing to give is passed over.
+    The cycle is over when none can give any more, and the next one begins with the first destination.
+
+    Args:
+        destinations: How many there are, in the order of their turns.
+        quantity: Most messages of each in a cycle.
+
+    Attributes:
+        cycle: Number of the cycle, from 0.
+
+    Source: I4-I6, I51.
+    """
+
+    def __init__(self, destinations: int, quantity: int) -> None:
+        self.cycle = 0
+        self._quantity = quantity
+        self._given = [0] * destinations
+        self._next = 0
+
+    def take(self, has_any: Callable[[int], bool]) -> int | None:
+        """Give the turn to a destination and return which, by its place in the order.
+
+        Args:
+            has_any: Says whether a destination has a message to give.
+
+        Returns:
+            `None` if none has any; whose turn it is doesn't change then.
+        """
+        count = len(self._given)
+        for step in range(count):
+            candidate = (self._next + step) % count
+            if self._given[candidate] < self._quantity and has_any(candidate):
+                return self._turn_of(candidate)
+        for candidate in range(count):
+            if has_any(candidate):
+                self.cycle += 1
+                self._given = [0] * count
+                return self._turn_of(candidate)
+        return None
+
+    def _turn_of(self, destination: int) -> int:
+        self._given[destination] += 1
+        self._next = (destination + 1) % len(self._given)
+        return destination
+
+
+class Line:
+    """First come, first taken, except that some must wait for a unit to end.
+
+    A message group belongs to the unit that has taken one of its messages. A message that came back after its
+    connection was lost waits while its old handler call still runs.
+
+    Several destinations stand in a line each, and take turns. What was put back is taken before any of them,
+    without a turn of its own: its destination has had it.
+
+    Args:
+        destinations: How many there are.
+        quantity: Most messages of each in a cycle of turns (I4).
+    """
+
+    def __init__(self, destinations: int = 1, quantity: int = 1) -> None:
+        self._front: deque[InHand] = deque()
+        self._lines: tuple[deque[InHand], ...] = tuple(deque() for _ in range(destinations))
+        self._turns = Turns(destinations, quantity) if destinations > 1 else None
+        self._claims: dict[tuple[str, str], int] = {}
+
+    def __len__(self) -> int:
+        if self._turns is None:
+            return len(self._front) + len(self._lines[0])
+        return len(self._front) + sum(map(len, self._lines))
+
+    def __iter__(self) -> Iterator[InHand]:
+        """Yield every message that waits."""
+        return chain(self._front, *self._lines)
+
+    def append(self, message: InHand) -> None:
+        """Put a message at the end of its line; one that is in progress has had its turn."""
+        (self._front if message.in_progress else self._lines[message.source]).append(message)
+
+    def push_front(self, messages: Iterable[InHand]) -> None:
+        """Put messages back in front, in their order."""
+        self._front.extendleft(reversed(list(messages)))
+
+    def clear(self) -> None:
+        """Let go of all messages."""
+        self._front.clear()
+        for line in self._lines:
+            line.clear()
+
+    @property
+    def in_front(self) -> int:
+        """How many messages are taken before those whose turn it is."""
+        return len(self._front)
+
+    def take(self, number: int | None) -> InHand | None:
+        """Remove and return the first message that this unit may take; `None` for a unit yet to be."""
+        if self._front and (message := self._take_from(self._front, number)) is not None:
+            return message
+        if self._turns is None:
+            return self._take_from(self._lines[0], number)
+        source = self._turns.take(lambda each: self._find(self._lines[each], number) is not None)
+        return None if source is None else self._take_from(self._lines[source], number)
+
+    def offers_front(self, number: int | None) -> bool:
+        """Say whether this unit may take a message without asking for a turn."""
+        return self._find(self._front, number) is not None
+
+    def offers_turn(self, number: int | None) -> bool:
+        """Say whether a destination has a message that this unit may take."""
+        return any(self._find(line, number) is not None for line in self._lines)
+
+    def _take_from(self, line: deque[InHand], number: int | None) -> InHand | None:
+        index = self._find(line, number)
+        if index is None:
+            return None
+        message = line[index]
+        del line[index]
+        return message
+
+    def _find(self, line: deque[InHand], number: int | None) -> int | None:
+        for index, message in enumerate(line):
+            if not self._claims or (
+                self._claims.get(("message", message.key), number) == number
+                and (message.group is None or self._claims.get(("group", message.group), number) == number)
+            ):
+                return index
+        return None
+
+    def claim_group(self, unit: Unit, message: InHand) -> None:
+        """Reserve the message's group, if it has one, for the unit."""
+        if message.group is not None:
+            self._claims["group", message.group] = unit.number
+
+    def claim_messages(self, unit: Unit) -> None:
+        """Reserve every message of the unit for it."""
+        self._claims.update({("message", message.key): unit.number for message in unit.messages})
+
+    def release(self, unit: Unit) -> None:
+        """Give up what the unit reserved."""
+        if self._claims:
+            self._claims = {claim: owner for claim, owner in self._claims.items() if owner != unit.number}
+
+
+class Staging:
+    """Which messages were put into the in-progress queue and haven't come back from it yet.
+
+    A copy may come back before the broker has confirmed that it was put there. Messages without an id can't
+    be followed, and aren't counted.
+
+    Source: I9.
+    """
+
+    def __init__(self) -> None:
+        self._in_flight: set[str] = set()
+        self._pending: set[str] = set()
+        self._early: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._in_flight)
+
+    def begin(self, message_id: str | None) -> None:
+        """A message is being put there."""
+        if message_id is not None:
+            self._pending.add(message_id)
+
+    def end(self, message_id: str | None, *, done: bool) -> None:
+        """That is confirmed, or has failed."""
+        if message_id not in self._pending or message_id is None:
+            return
+        self._pending.discard(message_id)
+        if message_id in self._early:
+            self._early.discard(message_id)
+        elif done:
+            self._in_flight.add(message_id)
+
+    def came(self, message_id: str | None) -> None:
+        """A message has come from there."""
+        if message_id in self._pending and message_id is not None:
+            self._early.add(message_id)
+        elif message_id is not None:
+            self._in_flight.discard(message_id)
+
+    def clear(self) -> None:
+        """Nothing comes any more over this connection."""
+        self._in_flight.clear()
+        self._pending.clear()
+        self._early.clear()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filling:
+    """Opens units while there are messages, up to the concurrency and within the room there is.
+
+    Source: J81-J84, J183; W2, W4.
+    """
+
+    settings: DeliverySettings
+    gate: Gate
+    line: Line
+    units: UnitTable
+    timers: Timers
+    room: Share | None
+    staging: Staging
+    take: Callable[[Unit, InHand], None]
+
+    def fill(self, settled: int) -> None:
+        """Give waiting messages to the units that can take them.
+
+        Args:
+            settled: Messages settled since the start.
+        """
+        if self.room is not None:
+            self._fill_room(self.room, settled)
+        elif self.gate.open and len(self.line):
+            self._fill()
+
+    def _fill_room(self, room: Share, settled: int) -> None:
+        self._report(room, settled)
+        if self.gate.open:
+            self._fill()
+            while self._report(room, settled):  # what has left its unit at once makes room again
+                self._fill()
+        full = len(self.units) >= self.settings.concurrency
+        if full or not self.gate.open or not (self.line.offers_front(None) or self._offers_turn(None)):
+            room.wants_nothing()
+
+    def _report(self, room: Share, settled: int) -> bool:
+        return room.report(units=len(self.units), taken=self._taken, settled=settled, waiting=self._waiting)
+
+    @property
+    def _taken(self) -> int:
+        """How many messages are in units, or in progress and about to be."""
+        return self.units.in_hand + self._waiting
+
+    @property
+    def _waiting(self) -> int:
+        """How many messages are on their way through the in-progress queue, or have come from there."""
+        return len(self.staging) + self.line.in_front if self.settings.in_progress else 0
+
+    def _offers_turn(self, number: int | None) -> bool:
+        """Say whether a unit may take a message that isn't under way yet."""
+        settings = self.settings
+        # No more are put in progress than can be handled at once: they would be in doubt after a crash.
+        full = settings.in_progress and self._taken >= settings.concurrency * settings.batch_size
+        return not full and self.line.offers_turn(number)
+
+    def _fill(self) -> None:
+        if self.settings.batch_size > 1:
+            for unit in self.units:
+                if unit.phase is Phase.COLLECTING and (message := self._next(unit)) is not None:
+                    self.timers.clear(TimerKind.IDLE, unit.number)
+                    self.take(unit, message)
+        while len(self.units) < self.settings.concurrency:
+            if (message := self._next(None)) is None:
+                return
+            self.take(self.units.open(), message)
+
+    def _next(self, unit: Unit | None) -> InHand | None:
+        """Return the message that is to be taken by a unit, or by a new one; `None` if none may be."""
+        number = None if unit is None else unit.number
+        if self.room is not None:
+            in_front = self.line.offers_front(number)
+            if not in_front and not self._offers_turn(number):
+                return None
+            counted = in_front and self.settings.in_progress
+            if not self.room.admit(unit=unit is None, message=not counted):
+                return None
+        return self.line.take(number)
+
+
+IN_DOUBT_LIMIT = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class MovesInVain:
+    """What became of the moves of one message so far.
+
+    Attributes:
+        failed: How many were refused, or lost with their connection.
+        lost: How many of these were lost with their connection.
+        delivered: The message has been delivered since, for it could not be moved.
+    """
+
+    failed: int = 0
+    lost: int = 0
+    delivered: bool = False
+
+
+_NONE = MovesInVain()
+
+
+class Sightings:
+    """Turns arrivals into messages in hand, and counts each sighting once.
+
+    Args:
+        tracker: Counts and notes.
+        take_back: Called with the id and the source of a message whose stored attempt led to nothing.
+
+    Attributes:
+        remembered: Views of the ids about which anything is known; to ask them takes no call.
+
+    Source: J129-J132, J169-J171.
+    """
+
+    def __init__(
+        self, tracker: RedeliveryTracker, take_back: Callable[[str, int], object] = lambda *_: None
+    ) -> None:
+        self._tracker = tracker
+        self._take_back = take_back
+        self._in_doubt: OrderedDict[str, None] = OrderedDict()
+        self._moves_in_vain: OrderedDict[str, MovesInVain] = OrderedDict()
+        self.remembered = (tracker.known, self._in_doubt.keys(), tracker.taken_back)
+
+    def receive(self, event: MessageArrived) -> InHand:
+        """Return the message that arrived; it isn't counted before its turn comes."""
+        return InHand(
+            delivery=event.delivery,
+            key=_key(event),
+            message_id=event.message_id,
+            group=event.group or None,
+            poison=event.undecodable is not None,
+            undecodable=event.undecodable is not None,
+            arrival=event,
+            unsubscribed=event.unsubscribed,
+            in_progress=event.in_progress,
+            source=event.source,
+        )
+
+    def knows(self, message_id: str) -> bool:
+        """Say whether a message was handed over before, or something was noted about it."""
+        return message_id in self._tracker or message_id in self._in_doubt
+
+    def _look(self, message: InHand) -> None:
+        """Take into account what the broker says, less what is known to have led to nothing.
+
+        It is done when the message's turn comes, and not before: what became of it over the connection
+        before may be known only then.
+        """
+        event, message.arrival = message.arrival, None
+        if event is None:
+            return
+        tracker, key = self._tracker, message.key
+        in_vain = tracker.in_vain(key)
+        before = max((event.delivery_count or 1) - 1 - in_vain.deliveries, 0)
+        redelivered = event.redelivered and (in_vain.flagged or not in_vain.deliveries)
+        message.served = event.parked is not None and not redelivered
+        flagged = redelivered or before > 0 or key in tracker
+        message.first = message.flagged = flagged and not message.served
+        if before > 1 or event.parked is not None:
+            tracker.at_least(key, max(before - 1, event.parked or 0))
+        if event.undecodable is not None:
+            tracker.note(key, failure=event.undecodable)
+
+    def count(self, message: InHand) -> None:
+        """Count this sighting of the message, in memory."""
+        self._look(message)
+        message.counted, message.raised = True, message.flagged
+        key = message.key
+        message.seen = self._tracker.seen(key) if message.flagged else self._tracker.state(key).seen
+
+    def recorded(self, message: InHand, attempt: int) -> None:
+        """Take the count from the number of the attempt, as stored."""
+        self._look(message)
+        before = self._tracker.state(message.key).seen
+        seen = max(attempt - 1, 0)
+        message.counted = message.stored = True
+        message.raised = seen > before
+        message.seen = seen
+        if seen > 0:
+            self._tracker.at_least(message.key, seen)
+
+    def state(self, message: InHand) -> MessageState:
+        """Return what is known about the message, with the count of this sighting."""
+        state = self._tracker.state(message.key)
+        return state if state.seen == message.seen else replace(state, seen=message.seen)
+
+    def failed(self, messages: Iterable[InHand], failure: Failure) -> None:
+        """Note what went wrong with these messages."""
+        for message in messages:
+            self._tracker.note(message.key, failure=failure)
+
+    def to_come_again(self, messages: Iterable[InHand]) -> None:
+        """Know these messages when they come back, even from a broker that doesn't flag them."""
+        for message in messages:
+            message.flagged = True
+            message.counted = message.raised = message.stored = message.served = False
+            self._tracker.note(message.key)
+
+    def given_back(self, messages: Iterable[InHand]) -> None:
+        """Take back the sighting of messages that go back to the broker with nothing done about them.
+
+        What counts has led to a hand-over, a move or a deletion. A delay that was broken off, a message that
+        only waited, one whose handler could not be called any more: however often the connection is lost or
+        delivery suspended meanwhile, none of it is an attempt, not even where the broker counts it as one.
+        """
+        for message in messages:
+            if message.message_id is None:  # nobody would know it again
+                continue
+            self._look(message)
+            self._tracker.take_back(
+                message.key,
+                counted=message.raised,
+                delivered=not message.calls,
+                flagged=message.first,
+            )
+            self.not_attempted(message)
+            message.counted = message.raised = False
+
+    def not_attempted(self, message: InHand) -> None:
+        """Have the attempt taken back that was stored for a message, and led to nothing."""
+        if message.stored and message.message_id is not None:
+            self._take_back(message.message_id, message.source)
+        message.stored = False
+
+    def doubt(self, messages: Iterable[InHand]) -> None:
+        """Note that the outcome of settling these messages is unknown."""
+        self._in_doubt.update(dict.fromkeys(message.key for message in messages))
+        while len(self._in_doubt) > IN_DOUBT_LIMIT:
+            self._in_doubt.popitem(last=False)
+
+    def move_failed(self, message: InHand, *, lost: bool) -> None:
+        """Note that a move of the message was refused, or `lost` with its connection."""
+        before = self.moves_in_vain(message)
+        self._moves_in_vain[message.key] = replace(before, failed=before.failed + 1, lost=before.lost + lost)
+        if len(self._moves_in_vain) > IN_DOUBT_LIMIT:
+            self._moves_in_vain.popitem(last=False)
+
+    def moves_in_vain(self, message: InHand) -> MovesInVain:
+        """Return what became of its moves since it was last left, whatever the connection."""
+        return self._moves_in_vain.get(message.key, _NONE)
+
+    def delivered(self, message: InHand) -> None:
+        """Note that a message is delivered: perhaps because it could not be moved."""
+        if self._moves_in_vain and (before := self._moves_in_vain.get(message.key)) is not None:
+            self._moves_in_vain[message.key] = replace(before, delivered=True)
+
+    def left(self, message: InHand) -> None:
+        """Note that a message is left where it is: if it comes again, its moves count anew."""
+        self._moves_in_vain.pop(message.key, None)
+
+    def is_in_doubt(self, message: InHand) -> bool:
+        """Say whether an earlier settling of the message has an unknown outcome."""
+        return message.key in self._in_doubt
+
+    def forget(self, messages: Iterable[InHand]) -> None:
+        """Drop all about messages that are settled."""
+        for message in messages:
+            self._tracker.forget(message.key)
+            self._in_doubt.pop(message.key, None)
+            self._moves_in_vain.pop(message.key, None)
+
+
+def _key(event: MessageArrived) -> str:
+    key = event.message_id if event.message_id is not None else f"\0{event.delivery}"
+    # Copies of a message in several queues may have the same id.
+    return f"{key}\0{event.source}" if event.source else key

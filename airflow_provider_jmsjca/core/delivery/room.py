@@ -1,0 +1,122 @@
+"""Room for the machines of one activation: places for units of work, and a limit of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+class Room:
+    """Room for the machines of one activation: places for units of work, and a limit of messages.
+
+    Who finds no place stands in a queue, so that a machine with a long backlog can't keep the others out.
+    Whoever uses it from several threads serialises the calls.
+
+    Args:
+        places: Units of work at once, all machines together.
+        limit: No more messages than this are settled or under way; `None`: no limit.
+
+    Source: W2, W4.
+    """
+
+    def __init__(self, places: int, limit: int | None = None) -> None:
+        self._places = places
+        self._limit = limit
+        self._shares: list[Share] = []
+        self._waiting: list[Share] = []
+
+    def join(self, wake: Callable[[], object]) -> Share:
+        """Let a machine in and return its share.
+
+        Args:
+            wake: Called when there may be room for it after it was refused; it must not block.
+        """
+        share = Share(room=self, wake=wake)
+        self._shares.append(share)
+        return share
+
+    def admit(self, share: Share, *, unit: bool, message: bool = True) -> bool:
+        """Count something of the share as under way, if there is room for it."""
+        share.refused = not self._admit(share, unit=unit, message=message)
+        return not share.refused
+
+    def _admit(self, share: Share, *, unit: bool, message: bool) -> bool:
+        if self._limit is not None:
+            # What waits is counted, but more of it may have come than there is room for.
+            waiting = 0 if message else sum(each.waiting for each in self._shares)
+            if self._messages() - waiting >= self._limit:
+                return False
+        if unit:
+            free = self._places - sum(each.units for each in self._shares)
+            if share not in self._waiting:
+                self._waiting.append(share)
+            if self._waiting.index(share) >= free:
+                return False
+            self._waiting.remove(share)
+        share.units += unit
+        share.taken += message
+        share.waiting -= not message
+        return True
+
+    def report(self, share: Share, *, units: int, taken: int, settled: int, waiting: int = 0) -> bool:
+        """Take what is under way now, and say whether that is less than was counted."""
+        less = units < share.units or taken < share.taken
+        share.units, share.taken, share.settled, share.waiting = units, taken, settled, waiting
+        if less:
+            self._wake(but=share)
+        return less
+
+    def wants_nothing(self, share: Share) -> None:
+        """Take the share out of the queue for places."""
+        if share in self._waiting:
+            self._waiting.remove(share)
+            self._wake(but=share)
+
+    def _messages(self) -> int:
+        return sum(each.taken + each.settled for each in self._shares)
+
+    def _wake(self, but: Share) -> None:
+        for each in self._shares:
+            if each.refused and each is not but:
+                each.refused = False
+                each.wake()
+
+
+@dataclass(slots=True, eq=False)
+class Share:
+    """What one machine has of the room; it asks before it takes a message from its line.
+
+    Attributes:
+        room: Of which it is a share.
+        wake: Called when there may be room after it was refused.
+        units: Units of work under way.
+        taken: Messages in them, and those on their way through the in-progress queue.
+        settled: Messages settled since the start.
+        waiting: How many of those taken are in no unit: they are on their way, or have come from there.
+        refused: Whether it was refused last, and not woken since.
+    """
+
+    room: Room
+    wake: Callable[[], object]
+    units: int = 0
+    taken: int = 0
+    settled: int = 0
+    waiting: int = 0
+    refused: bool = False
+
+    def admit(self, *, unit: bool, message: bool = True) -> bool:
+        """Count something more as under way, if there is room for it.
+
+        Args:
+            unit: A unit of work begins.
+            message: A message is taken that isn't counted yet; otherwise one that waits.
+        """
+        return self.room.admit(self, unit=unit, message=message)
+
+    def report(self, *, units: int, taken: int, settled: int, waiting: int = 0) -> bool:
+        """Say what is under way now; return whether that is less than was counted."""
+        return self.room.report(self, units=units, taken=taken, settled=settled, waiting=waiting)
+
+    def wants_nothing(self) -> None:
+        """Say that there is nothing to take, so that others have the place."""
+        self.room.wants_nothing(self)
