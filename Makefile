@@ -104,8 +104,9 @@ demo: setup  ## The whole way on real flights: queue, DAG, Spark table, dead let
 	@$(IN_VENV) python -m example_dags.demo
 
 .PHONY: bench
-bench: setup  ## Messages per second beside a plain loop and the Java clients, and the goals (10 minutes)
+bench: setup  ## Messages per second beside rivals, a triggerer beside Airflow's own floor, and the goals (15 minutes)
 	@$(IN_VENV) python -m tests.bench
+	@$(IN_VENV) python -m tests.bench --airflow
 
 .PHONY: soak
 soak: setup  ## Memory over a million messages; fails if it grows by more than 5 MiB

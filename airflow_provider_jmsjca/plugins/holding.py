@@ -1,9 +1,12 @@
-"""Tells messages that wait for their DAG run how the run has ended; for the scheduler."""
+"""What Airflow's processes run for us when a DAG run has ended, and when a triggerer starts."""
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import logging
+import sys
 from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
@@ -15,6 +18,10 @@ if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
 
 _log = logging.getLogger(__name__)
+
+# Only the command imports it.
+_TRIGGERER = "airflow.cli.commands.triggerer_command"
+_TRIGGERS = "airflow_provider_jmsjca.triggers.activation"
 
 
 class RunEnded:
@@ -40,6 +47,23 @@ class RunEnded:
         """Roll back what the run has consumed."""
         del msg
         _ended(dag_run)
+
+
+class TriggererStarting:
+    """Loads what triggers need before a triggerer starts its event loop.
+
+    Airflow loads a trigger's module in that loop, which ours would block for a quarter of a second. The
+    process that has the loop is forked from the one that is told of the start.
+    """
+
+    @hookimpl
+    def on_starting(self, component: object) -> None:
+        """Load the triggers, where the process is that of `airflow triggerer`."""
+        del component  # a job, which doesn't know yet whose it will be
+        if _TRIGGERER in sys.modules:
+            importlib.import_module(_TRIGGERS)
+            # What is loaded stays: a collection in the loop needn't look at hundreds of thousands of objects.
+            gc.freeze()
 
 
 def _ended(dag_run: DagRun) -> None:
@@ -71,7 +95,7 @@ def _outcome(runs: Any) -> dict[str, Any] | None:
 
 
 class JmsPlugin(AirflowPlugin):
-    """Registers the listener with Airflow."""
+    """Registers the listeners with Airflow."""
 
     name = "jms"
-    listeners = [RunEnded()]  # noqa: RUF012 - as Airflow declares it
+    listeners = [RunEnded(), TriggererStarting()]  # noqa: RUF012 - as Airflow declares it

@@ -62,18 +62,19 @@ class TriggererProcess:
             "AIRFLOW_CONN_JMS_TEST": json.dumps(connection),
             "PYTHONPATH": str(ROOT),
         }
+        self.command = [sys.executable, "-m", "airflow", "triggerer"]
         self._triggerer: ServerProcess | None = None
         self._scheduler: ServerProcess | None = None
         self._processes: list[ServerProcess] = []
 
-    def prepare(self, migrated: Path | None) -> None:
-        """Make the database, and read the DAG file into it."""
+    def prepare(self, migrated: Path | None, triggers: int = 1) -> None:
+        """Make the database, and read the DAG file, which has so many triggers, into it."""
         if migrated is None:
             self._airflow("db", "migrate")
         else:
             shutil.copy(migrated, self.database)
         self.read_dags()
-        assert self.query("select count(*) from trigger") == [(1,)], self.log()
+        assert self.query("select count(*) from trigger") == [(triggers,)], self.log()
 
     def read_dags(self) -> None:
         """Read the DAG file into the database, as a dag-processor does all the time."""
@@ -95,7 +96,7 @@ class TriggererProcess:
     def start(self) -> None:
         """Start the triggerer."""
         self._triggerer = ServerProcess.start(
-            [sys.executable, "-m", "airflow", "triggerer"],
+            self.command,
             folder=self.home, environment=self.environment, log=self.home / "triggerer.log", guarded=True,
         )  # fmt: skip
         self._processes.append(self._triggerer)

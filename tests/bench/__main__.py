@@ -1,6 +1,7 @@
 """Throughput, measured beside rivals in one run, and memory over a million messages.
 
     python -m tests.bench [--messages 20000] [--rounds 5] [--broker activemq] [--broker rabbitmq]
+    python -m tests.bench --airflow [--broker activemq]
     python -m tests.bench --soak 1000000 [--broker activemq]
 
 Prints every figure of every round, then medians, and beside their goals the medians of the rounds' ratios; a
@@ -55,12 +56,20 @@ def main() -> int:
     parser.add_argument(
         "--soak", type=int, metavar="MESSAGES", help="watch the memory instead; fails if it grows"
     )
+    parser.add_argument(
+        "--airflow", action="store_true", help="a triggerer's events and a thousand activations instead"
+    )
     asked = parser.parse_args()
     print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} processors")
     if asked.soak:
         return _on_brokers(
             asked.brokers or ["activemq"], lambda broker: soak.report(broker.settings(), asked.soak)
         )
+    if asked.airflow:
+        from tests.bench import airflow  # noqa: PLC0415 - its import takes seconds
+
+        print("What a triggerer does beside a trigger without a broker, and with a thousand activations")
+        return _on_brokers(asked.brokers or ["activemq"], airflow.report)
     print(f"{asked.messages:,} persistent messages of {len(BODY)} bytes, {asked.rounds} rounds\n")
     for line in core.report():
         print(line)

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -165,3 +167,25 @@ def test_another_word_is_refused() -> None:
     operator = JmsAcknowledgeOperator(task_id="say", asset=Asset("orders"), outcome="perhaps")
     with pytest.raises(AirflowFailException, match="outcome is 'perhaps'; expected one of 'acknowledge'"):
         operator.execute({})
+
+
+_START = """
+import gc, sys
+from airflow.jobs.job import Job
+
+def loaded():
+    return "airflow_provider_jmsjca.triggers.activation" in sys.modules
+
+Job()
+print(loaded(), gc.get_freeze_count() > 0)
+import airflow.cli.commands.triggerer_command
+Job()
+print(loaded(), gc.get_freeze_count() > 0)
+"""
+
+
+def test_a_triggerer_has_the_triggers_before_its_loop_starts_and_others_do_not_load_them() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", _START], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert ran.stdout.splitlines()[-2:] == ["False False", "True True"], ran.stdout + ran.stderr

@@ -1,0 +1,54 @@
+"""A trigger without a broker: what Airflow itself takes for events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+_LOOKS_EVERY = 0.02
+
+
+class NullTrigger(BaseEventTrigger):
+    """Yields as many events as the files in a folder say, in the form of ours.
+
+    Args:
+        plans: The folder. A file says `run`, `count`, and `every`: seconds between two events.
+    """
+
+    def __init__(self, plans: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's own is untyped
+        self.plans = plans
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", {"plans": self.plans}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield events for ever."""
+        while True:
+            for file in Path(self.plans).glob("*.json"):  # noqa: ASYNC240  # small, and in memory
+                plan = json.loads(file.read_text(encoding="utf-8"))
+                file.unlink()
+                began = time.time()
+                for number in range(plan["count"]):
+                    if plan["every"]:
+                        await asyncio.sleep(max(0.0, began + number * plan["every"] - time.time()))
+                    moment = time.time() if plan["every"] else began
+                    yield TriggerEvent(_payload(f"{plan['run']} {moment}"))
+            await asyncio.sleep(_LOOKS_EVERY)
+
+
+def _payload(body: str) -> dict[str, Any]:
+    """Return what an event of ours carries, with this body."""
+    return {
+        "event": "message",
+        "jms_conn_id": "jms_test",
+        "destination": "queue://bench.null",
+        "message": {"type": "text", "body": body, "message_id": "ID:null", "priority": 4, "properties": {}},
+    }
