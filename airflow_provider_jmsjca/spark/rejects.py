@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError, SpoolError
@@ -38,6 +37,7 @@ from airflow_provider_jmsjca.spool.files import (
 )
 from airflow_provider_jmsjca.spool.manifest import Manifest, path_for_spark
 from airflow_provider_jmsjca.spool.rows import table_to_messages
+from airflow_provider_jmsjca.spool.schema import SegmentReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -300,7 +300,7 @@ def _messages(manifest: Manifest, number: int, wanted: dict[int, Reject]) -> Ite
     try:
         with (
             open_file(manifest.folder / segment.file) as plain,
-            pq.ParquetFile(plain, page_checksum_verification=True) as file,
+            SegmentReader(plain) as file,
         ):
             table = file.read().take(pa.array(positions, pa.int64()))
     except (pa.ArrowException, OSError) as error:

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.core.message.message import Identity, identity
 from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.spool.files import Place, open_file, read_document
-from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA, REASON_PROPERTY
+from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA, REASON_PROPERTY, SegmentReader
 
 _log = logging.getLogger(__name__)
 BATCH = "batch.json"
@@ -68,10 +67,10 @@ def count_rows(segment: Place) -> int:
 
 
 @contextmanager
-def _reading(segment: Place) -> Iterator[pq.ParquetFile]:
+def _reading(segment: Place) -> Iterator[SegmentReader]:
     with (
         open_file(segment) as plain,
-        pq.ParquetFile(plain, page_checksum_verification=True) as file,
+        SegmentReader(plain) as file,
     ):
         if not file.schema_arrow.equals(MESSAGE_SCHEMA):
             raise pa.ArrowInvalid("its columns are not those of a segment")

@@ -13,12 +13,11 @@ from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.spool.files import ObjectPath, Place, digest_of, exists, open_file, read_document
 from airflow_provider_jmsjca.spool.files.objects import SCHEMES
-from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, MESSAGE_SCHEMA, SCHEMA_VERSION
+from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, MESSAGE_SCHEMA, SCHEMA_VERSION, SegmentReader
 
 MANIFEST: Final = "manifest.json"
 PRUNED: Final = "pruned"
@@ -147,7 +146,7 @@ def file_faults(folder: Place, segment: Segment) -> list[str]:
 def segment_faults(path: Place, file: BufferedIOBase, *, rows: int | None = None) -> list[str]:
     """Return what is wrong with a segment's footer: schema or, if given, the number of rows."""
     try:
-        with pq.ParquetFile(file) as parquet:
+        with SegmentReader(file) as parquet:
             schema, found = parquet.schema_arrow, parquet.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
         return [f"{path}: not a Parquet file: {error}"]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import (
@@ -36,6 +35,7 @@ from airflow_provider_jmsjca.spool.schema import (
     TEXT_MAP,
     TIMESTAMP,
     UNDECODABLE,
+    SegmentReader,
 )
 
 
@@ -143,7 +143,7 @@ def manifest_messages(manifest: Manifest) -> Iterator[StoredMessage]:
         try:
             with (
                 open_file(path) as plain,
-                pq.ParquetFile(plain, page_checksum_verification=True) as file,
+                SegmentReader(plain) as file,
             ):
                 for group in range(file.num_row_groups):
                     yield from table_to_messages(file.read_row_group(group))

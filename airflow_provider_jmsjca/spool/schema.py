@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from io import BufferedIOBase
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 FORMAT_VERSION: Final = 1
 SCHEMA_VERSION: Final = 1
@@ -50,3 +53,28 @@ MESSAGE_DDL: Final = (
     "content_type STRING, properties MAP<STRING, STRING>, property_types MAP<STRING, STRING>, "
     "batch_id STRING, segment INT, position INT"
 )
+
+
+class SegmentReader(pq.ParquetFile):  # type: ignore[misc] # pyarrow has no types
+    """A segment, or another Parquet file of the spool, that the calling thread alone reads.
+
+    Arrow's own threads let go of a Python file some time after they have read it, and need the interpreter
+    for that. One that is late, when the process ends, aborts the process or keeps it from ending.
+
+    Args:
+        file: Open for reading anywhere in it.
+
+    Raises:
+        ArrowException, OSError: It is damaged or can't be read; so does every method.
+    """
+
+    def __init__(self, file: BufferedIOBase) -> None:
+        super().__init__(file, pre_buffer=False, page_checksum_verification=True)
+
+    def read_row_group(self, i: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return one of its row groups, or these columns of it."""
+        return super().read_row_group(i, columns, use_threads=False)
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return all of it, or these columns."""
+        return super().read(columns, use_threads=False)

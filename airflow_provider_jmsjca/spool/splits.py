@@ -40,7 +40,7 @@ from airflow_provider_jmsjca.spool.files import (
     stage,
 )
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, Segment
-from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA
+from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA, SegmentReader
 from airflow_provider_jmsjca.spool.spool import segment_metadata
 
 SPLITS: Final = "splits"
@@ -190,7 +190,7 @@ def _fill(manifest: Manifest, rows: Rows, folder: Place) -> None:
         path = folder / f"segment-{number:06d}.parquet"
         with open_file(manifest.folder / source.file) as plain, stage(path) as staged:
             schema = MESSAGE_SCHEMA.with_metadata(segment_metadata(batch_id, number))
-            with pq.ParquetFile(plain, page_checksum_verification=True) as file:
+            with SegmentReader(plain) as file:
                 writer = pq.ParquetWriter(staged, schema, compression="zstd", write_page_checksum=True)
                 at = written = 0
                 for group in range(file.num_row_groups):

@@ -61,7 +61,7 @@ from airflow_provider_jmsjca.spool.known_ids import (
 )
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, Segment, segment_faults
 from airflow_provider_jmsjca.spool.rows import Row, rows_to_table
-from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, MESSAGE_SCHEMA, SCHEMA_VERSION
+from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, MESSAGE_SCHEMA, SCHEMA_VERSION, SegmentReader
 
 LOCK: Final = "lock"
 _END: Final = b"jmsjca.end"
@@ -238,7 +238,7 @@ class SpoolBatch:
                     raise SpoolError("; ".join(faults))
                 digest, size = digest_of(file), file.seek(0, os.SEEK_END)
                 try:
-                    with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+                    with SegmentReader(file) as parquet:
                         found, rows = parquet.schema_arrow.metadata or {}, parquet.metadata.num_rows
                         for group in range(parquet.num_row_groups):
                             keys += table_keys(parquet.read_row_group(group))  # all of it: that finds damage
