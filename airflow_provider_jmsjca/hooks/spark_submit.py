@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from airflow.sdk.bases.hook import BaseHook
+
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spark.archive import write_archive
 from airflow_provider_jmsjca.spark.progress import SPARK_UI
@@ -65,3 +67,28 @@ def spark_submit_hook() -> Any:
                 yield line
 
     return Hook
+
+
+def database_environment(conn_id: str) -> dict[str, str]:
+    """Return the variables that tell a job of a database: `JMSJCA_JDBC_URL`, `..._USER`, `..._PASSWORD`.
+
+    Args:
+        conn_id: An Airflow connection of type `postgres`, or of type `jdbc` with the URL as its host.
+
+    Raises:
+        ConfigurationError: The connection is of another type, or says no host or no database.
+        AirflowNotFoundException: There is no such connection.
+    """
+    connection = BaseHook.get_connection(conn_id)
+    host, database = connection.host or "", connection.schema or ""
+    if connection.conn_type == "jdbc" and host.startswith("jdbc:"):
+        url = host
+    elif connection.conn_type == "postgres" and host and database:
+        url = f"jdbc:postgresql://{host}:{connection.port or 5432}/{database}"
+    else:
+        raise ConfigurationError(
+            f"jdbc_conn_id: connection {conn_id!r} is of type {connection.conn_type!r}; expected type "
+            "postgres with host and database, or type jdbc with the URL as host"
+        )
+    found = {"URL": url, "USER": connection.login, "PASSWORD": connection.password}
+    return {f"JMSJCA_JDBC_{name}": value for name, value in found.items() if value}

@@ -26,7 +26,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.quantities import count_faults
-from airflow_provider_jmsjca.hooks.spark_submit import spark_submit_hook
+from airflow_provider_jmsjca.hooks.spark_submit import database_environment, spark_submit_hook
 from airflow_provider_jmsjca.hooks.spool import store_environment
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
@@ -75,6 +75,10 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         conf: Spark configuration properties. Templated.
         spark_arguments: Further arguments of the Spark provider's `SparkSubmitHook`, for example
             `{"driver_memory": "2g", "py_files": "..."}`. Templated.
+        jdbc_conn_id: Airflow connection of the database for `--format jdbc`, of type `postgres` or `jdbc`.
+            Its address, user and password go to the driver in variables of the environment,
+            `JMSJCA_JDBC_URL`, `JMSJCA_JDBC_USER` and `JMSJCA_JDBC_PASSWORD`. Only for a driver that runs on
+            the worker. Templated.
         dead_letter_destination: Where rejected messages go; `$` stands for the destination's name.
             Templated.
         bisect: If the job fails because of its data (`spark.data_failure`), run it on halves of the batch,
@@ -108,6 +112,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         "application_args",
         "conf",
         "spark_arguments",
+        "jdbc_conn_id",
         "dead_letter_destination",
     )
     ui_color = "#f5c9a0"
@@ -125,6 +130,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         application_args: Sequence[str] = (),
         conf: Mapping[str, str] | None = None,
         spark_arguments: Mapping[str, Any] | None = None,
+        jdbc_conn_id: str | None = None,
         dead_letter_destination: str = "queue://$.dlq",
         bisect: bool = False,
         bisect_splits: int = 64,
@@ -143,6 +149,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self.application_args = application_args
         self.conf = conf
         self.spark_arguments = spark_arguments
+        self.jdbc_conn_id = jdbc_conn_id
         self.dead_letter_destination = dead_letter_destination
         self.bisect = bisect
         self.bisect_splits = bisect_splits
@@ -326,19 +333,30 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self._push(JmsSparkUiLink().xcom_key, address)
 
     def _with_credentials(self, manifest: Manifest) -> dict[str, Any]:
-        """Return the arguments of the hook, with the credentials of the spool where the driver is our child.
+        """Return the arguments of the hook, with credentials where the driver is our child.
 
         Elsewhere they would be on the command line, for everybody to see.
+
+        Raises:
+            ConfigurationError: The driver runs elsewhere, and is to have the credentials of a database.
         """
         arguments = dict(self.spark_arguments or {})
         environment = store_environment(manifest.folder)
-        if not environment:
+        if not environment and not self.jdbc_conn_id:
             return arguments
         connection = BaseHook.get_connection(self.spark_conn_id)
         mode = arguments.get("deploy_mode") or connection.extra_dejson.get("deploy-mode")
         if mode == "cluster" or not (connection.host or "").startswith(("local", "spark:")):
+            if self.jdbc_conn_id:
+                raise ConfigurationError(
+                    f"jdbc_conn_id {self.jdbc_conn_id!r}: the driver doesn't run on this worker, so the "
+                    "password would be on a command line. Give the driver a file with it, and use "
+                    "--jdbc-url, --jdbc-user and --jdbc-password-file in application_args"
+                )
             self.log.info("The driver isn't given the spool's credentials: its environment must have them")
             return arguments
+        if self.jdbc_conn_id:
+            environment |= database_environment(self.jdbc_conn_id)
         return arguments | {"env_vars": {**environment, **(arguments.get("env_vars") or {})}}
 
     def _send_dead_letters(self, manifest: Manifest, target: Destination) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -11,6 +12,7 @@ import pytest
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, FencedError
 from airflow_provider_jmsjca.spark.job import Batch
+from airflow_provider_jmsjca.spark.jobs.messages_to_table import main
 from airflow_provider_jmsjca.spark.tables import jdbc
 from airflow_provider_jmsjca.spool.attempts import take_fence
 from airflow_provider_jmsjca.spool.manifest import Manifest
@@ -125,6 +127,43 @@ def test_the_job_of_the_page(writer: Writer, monkeypatch: pytest.MonkeyPatch) ->
     names["store"](writer.open("one"), writer.spark.sql("SELECT 1 AS n"))
     found = writer.database.execute("SELECT n, batch_id FROM sales.orders").fetchall()
     assert found == [(1, "one")]
+
+
+def test_the_ready_made_job_has_the_password_from_a_file_or_the_environment(
+    writer: Writer, make_batch: MakeBatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(writer.spark), "stop", lambda _: None)  # other tests go on with it
+    secret = tmp_path / "password"
+    secret.write_text(f"{writer.options['password']}\n")
+    monkeypatch.setenv("JMSJCA_JDBC_URL", writer.options["url"])
+    monkeypatch.setenv("JMSJCA_JDBC_USER", USER)
+    ways = [("one", ("--jdbc-user", USER, "--jdbc-password-file", str(secret))), ("two", ())]
+    for name, more in ways:
+        monkeypatch.setenv("JMSJCA_JDBC_PASSWORD", "wrong" if more else writer.options["password"])
+        batch = make_batch([JmsMessage.text('{"id": 7}')], batch_id=name)
+        given = ["--manifest", batch.uri, "--batch-id", name, "--fence", str(take_fence(batch.folder))]
+        main([*given, "--table", "sales.bodies", "--format", "jdbc", "--schema", "id INT", *more])
+    found = writer.database.execute("SELECT batch_id, id FROM sales.bodies ORDER BY 1").fetchall()
+    assert found == [("one", 7), ("two", 7)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ([], "there is no address of the database; name an Airflow connection by jdbc_conn_id"),
+        (["--jdbc-url", "jdbc:postgresql://h/d?Password=x"], "--jdbc-url holds a password"),
+        (["--jdbc-url", "jdbc:postgresql://h/d", "--jdbc-password-file", "/none"], "/none: can't be read"),
+    ],
+)
+def test_the_ready_made_job_says_what_it_misses_of_the_database(
+    make_batch: MakeBatch, capsys: pytest.CaptureFixture[str], arguments: list[str], fault: str
+) -> None:
+    batch = make_batch([JmsMessage.text("x")])
+    given = ["--manifest", batch.uri, "--batch-id", batch.batch_id, "--fence", str(take_fence(batch.folder))]
+    with pytest.raises(SystemExit) as left:
+        main([*given, "--table", "sales.bodies", "--format", "jdbc", *arguments])
+    assert left.value.code == 78
+    assert fault in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """Messages to a table: `spark-submit messages_to_table.py --manifest ... --table ... [--schema ...]`.
 
-The table is a folder of Parquet files, or with `--format delta` a Delta Lake table.
+The table is a folder of Parquet files, with `--format delta` a Delta Lake table, or with `--format jdbc` a
+table of PostgreSQL. The database's address, user and password are in the driver's environment
+(`JMSJCA_JDBC_URL`, `JMSJCA_JDBC_USER`, `JMSJCA_JDBC_PASSWORD`), where `jdbc_conn_id` of the operator puts
+them. `--jdbc-url`, `--jdbc-user` and `--jdbc-password-file` go before these. It needs a schema.
 Without `--schema` the table has the columns of the message schema. With it (`"carrier STRING NOT NULL, delay
 DOUBLE"`) each body is read as a JSON object with these fields, and messages that don't fit are turned away.
 `--schema-file` names a file that has the fields, in these words or as Spark's JSON form of a schema. `--keep`
@@ -11,7 +14,8 @@ Spark says no more than warnings, unless `spark.log.level` says otherwise.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark import SparkConf
@@ -32,14 +36,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with Batch.from_args(arguments) as batch:
         parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
         parser.add_argument("--table", required=True, help="path or URI of the table, or its name")
-        parser.add_argument("--format", default="parquet", help="parquet or delta")
+        parser.add_argument("--format", default="parquet", help="parquet, delta or jdbc")
         parser.add_argument("--mode", default="append", help="append, or with delta also overwrite")
         fields = parser.add_mutually_exclusive_group()
         fields.add_argument("--schema", help="fields of the JSON bodies, as in CREATE TABLE")
         fields.add_argument("--schema-file", help="a file with the fields: words, or Spark's JSON form")
         parser.add_argument("--keep", nargs="*", default=[], help="columns of the message to keep")
         parser.add_argument("--partition-by", nargs="*", default=[], help="columns to partition by")
+        parser.add_argument("--jdbc-url", help="with jdbc: jdbc:postgresql://host:5432/database")
+        parser.add_argument("--jdbc-user", help="with jdbc: the user")
+        parser.add_argument("--jdbc-password-file", help="with jdbc: a file that has the password")
         asked = parser.parse_args(batch.arguments)
+        options = jdbc_options(asked, os.environ) if asked.format == "jdbc" else None
         conf = SparkConf().setAppName(f"jms {batch.batch_id}").setIfMissing("spark.log.level", "WARN")
         if asked.format == "delta":
             for name, value in delta.SESSION.items():
@@ -50,6 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             schema = asked.schema
             if asked.schema_file is not None:
                 schema = read_schema(Path(asked.schema_file))
+            if schema is None and asked.format == "jdbc":
+                raise ConfigurationError(
+                    "--format jdbc: a database has no type for all columns of a message; name the fields of "
+                    "its body by --schema or --schema-file"
+                )
             if schema is None and asked.keep:
                 raise ConfigurationError("--keep stands beside the fields of --schema or --schema-file")
             if schema is not None:
@@ -57,10 +70,51 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 batch.reject(mapped.rejects)
                 rows = mapped.rows
             batch.write(
-                rows, asked.table, format=asked.format, mode=asked.mode, partition_by=asked.partition_by
+                rows,
+                asked.table,
+                format=asked.format,
+                mode=asked.mode,
+                partition_by=asked.partition_by,
+                options=options,
             )
         finally:
             spark.stop()
+
+
+def jdbc_options(asked: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return Spark's options for JDBC: from the command line, else from the environment.
+
+    Args:
+        asked: With `jdbc_url`, `jdbc_user` and `jdbc_password_file`, each of which may be `None`.
+        environment: The driver's.
+
+    Raises:
+        ConfigurationError: There is no address, the address holds a password, or the file can't be read.
+    """
+    found = {
+        "url": asked.jdbc_url or environment.get("JMSJCA_JDBC_URL"),
+        "user": asked.jdbc_user or environment.get("JMSJCA_JDBC_USER"),
+        "password": environment.get("JMSJCA_JDBC_PASSWORD"),
+    }
+    if not found["url"]:
+        raise ConfigurationError(
+            "--format jdbc: there is no address of the database; name an Airflow connection by "
+            "jdbc_conn_id of the operator, or say --jdbc-url jdbc:postgresql://host:5432/database"
+        )
+    if asked.jdbc_url and "password=" in asked.jdbc_url.lower():
+        raise ConfigurationError(
+            "--jdbc-url holds a password, which everybody on the machine sees; use jdbc_conn_id of the "
+            "operator, or --jdbc-password-file"
+        )
+    if asked.jdbc_password_file:
+        try:
+            text = Path(asked.jdbc_password_file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(
+                f"--jdbc-password-file {asked.jdbc_password_file}: can't be read: {error}"
+            ) from error
+        found["password"] = text.rstrip("\r\n")
+    return {name: value for name, value in found.items() if value}
 
 
 if __name__ == "__main__":

@@ -594,6 +594,30 @@ def test_where_sparks_web_page_is_can_be_seen_while_the_job_runs(
     assert outcome.run.get_task_instance("load").xcom_pull(task_ids="load", key="spark_ui") == address
 
 
+def test_the_password_of_a_database_is_in_the_environment_of_a_driver_that_runs_here(
+    publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = tmp_path / "said"
+    spark_submit_of(tmp_path / "bin", f'env > {said}; echo "argv $@" >> {said}', monkeypatch)
+    fields = {"conn_type": "postgres", "host": "db", "schema": "sales", "login": "u", "password": "s3cr3t"}
+    monkeypatch.setenv("AIRFLOW_CONN_SALES", json.dumps(fields))
+    publish("a")
+    arguments = load(tmp_path / "spool", jdbc_conn_id="sales")
+    run_task(lambda: JmsToSparkSubmitOperator(**arguments))
+    lines = said.read_text().splitlines()
+    for line in ("URL=jdbc:postgresql://db:5432/sales", "USER=u", "PASSWORD=s3cr3t"):
+        assert f"JMSJCA_JDBC_{line}" in lines
+    assert "s3cr3t" not in lines[-1]
+    said.unlink()
+    for host, mode in (("yarn", "client"), ("spark://h:7077", "cluster")):
+        extra = {"deploy-mode": mode}
+        fields = {"conn_type": "spark", "host": host, "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_TEST", json.dumps(fields))
+        publish("a")
+        assert run_task(lambda: JmsToSparkSubmitOperator(**arguments)).state == TaskInstanceState.FAILED
+        assert not said.exists()
+
+
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "airflow.providers.apache.spark.hooks.spark_submit", None)
     spark_submit_hook.cache_clear()
