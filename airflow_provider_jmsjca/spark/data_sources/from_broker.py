@@ -16,25 +16,27 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.masking import masked_text
-from airflow_provider_jmsjca.core.options import Level
-from airflow_provider_jmsjca.core.precedence import Layer, resolve
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
@@ -45,9 +47,11 @@ from airflow_provider_jmsjca.errors import (
     SpoolError,
     TransientBrokerError,
 )
+from airflow_provider_jmsjca.spark.data_sources.broker_options import BROKER_OPTIONS, BrokerOptions
 from airflow_provider_jmsjca.spark.data_sources.from_spool import SpoolStreamReader
 from airflow_provider_jmsjca.spark.data_sources.given_options import GivenOptions
 from airflow_provider_jmsjca.spark.data_sources.segments import check_schema, partitions_of, read_segment
+from airflow_provider_jmsjca.spark.data_sources.to_broker import JmsStreamWriter, JmsWriter, Sender
 from airflow_provider_jmsjca.spool.attempts import DONE, Done
 from airflow_provider_jmsjca.spool.batch_id import check_batch_id
 from airflow_provider_jmsjca.spool.files import exists, make_folder
@@ -57,11 +61,10 @@ from airflow_provider_jmsjca.spool.spool import SpoolBatch, unfinished_batches
 from airflow_provider_jmsjca.spool.upkeep import adopt, prune
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Subscription
-from airflow_provider_jmsjca.transports.settings import to_connection_settings
 
 NAME = "jms"
 OPTIONS = (
-    "path", "url", "username", "passwordFile", "passwordEnv", "clientId", "destination", "selector",
+    *BROKER_OPTIONS, "path", "destination", "selector",
     "subscriptionName", "batchId", "maxMessagesPerTrigger", "maxBytesPerTrigger", "maxReceiveSeconds",
     "idleSeconds", "slots", "retentionHours", "onPruned",
 )  # fmt: skip
@@ -91,6 +94,20 @@ class JmsDataSource(DataSource):
         check_schema(NAME, schema)
         return JmsStreamReader(Receiver(self.options))
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what sends the rows of a DataFrame.
+
+        Raises:
+            ConfigurationError: The mode is `overwrite`.
+        """
+        if overwrite:
+            raise ConfigurationError(f"{NAME}: mode overwrite: a queue can't be replaced; expected append")
+        return JmsWriter(Sender(self.options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802 - Spark's
+        """Return what sends the rows of each micro-batch."""
+        return JmsStreamWriter(Sender(self.options, schema))
+
 
 class Receiver:
     """Receives into the write-ahead spool. It reads a password when it connects, and keeps none.
@@ -105,15 +122,7 @@ class Receiver:
     def __init__(self, given: Mapping[str, str]) -> None:
         options = GivenOptions(NAME, given, OPTIONS)
         self.spool = uri_to_path(options.required("path", "/data/jms-wal"))
-        self._url = options.required("url", "stomp://broker:61613")
-        if masked_text(self._url) != self._url:
-            raise ConfigurationError(
-                f"{NAME}: option 'url' holds a secret, which Spark shows in plans and logs; expected "
-                "username, and passwordFile or passwordEnv"
-            )
-        self._username = options.text("username")
-        self._password_file, self._password_env = options.text("passwordFile"), options.text("passwordEnv")
-        self._client_id = options.text("clientId")
+        self._broker = BrokerOptions(NAME, options)
         self.destination = Destination.parse(options.required("destination", "queue://orders"))
         self._selector, self._durable = options.text("selector"), options.text("subscriptionName")
         if self.destination.kind is DestinationKind.TOPIC and self._durable is None:
@@ -142,36 +151,11 @@ class Receiver:
     @property
     def activation(self) -> str:
         """Whose batches share the ids they have seen."""
-        return f"{self._url.partition('?')[0]} {self.destination} {self._durable or ''}".rstrip()
+        return f"{self._broker.url.partition('?')[0]} {self.destination} {self._durable or ''}".rstrip()
 
     def settings(self) -> ConnectionSettings:
         """Return what to connect with, the password included."""
-        fields = {
-            "connection_url": self._url,
-            "username": self._username,
-            "password": self._password(),
-            "client_id": self._client_id or self._durable,
-        }
-        return to_connection_settings(
-            resolve([Layer(level=Level.CONNECTION_FACTORY, source=f"format {NAME}", fields=fields)])
-        )
-
-    def _password(self) -> str | None:
-        if self._password_file is not None:
-            try:
-                return Path(self._password_file).read_text(encoding="utf-8").rstrip("\r\n")
-            except OSError as error:
-                raise ConfigurationError(
-                    f"{NAME}: passwordFile {self._password_file}: {error.strerror}"
-                ) from error
-        if self._password_env is not None:
-            if self._password_env not in os.environ:
-                raise ConfigurationError(
-                    f"{NAME}: passwordEnv: there is no environment variable {self._password_env!r} where "
-                    "the driver receives; expected it to be set before Spark starts, or passwordFile"
-                )
-            return os.environ[self._password_env]
-        return None
+        return self._broker.settings(client_id=self._durable)
 
     def backlog(self) -> int | None:
         """Return how many messages the queue has; `None` where the broker doesn't tell."""

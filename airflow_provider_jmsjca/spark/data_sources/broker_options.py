@@ -1,0 +1,72 @@
+"""Which broker a data source talks to, and as whom. Secrets are no options: Spark shows those."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from airflow_provider_jmsjca.core.masking import masked_text
+from airflow_provider_jmsjca.core.options import Level
+from airflow_provider_jmsjca.core.precedence import Layer, resolve
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.spark.data_sources.given_options import GivenOptions
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.transports.settings import to_connection_settings
+
+BROKER_OPTIONS: Final = ("url", "username", "passwordFile", "passwordEnv", "clientId")
+
+
+class BrokerOptions:
+    """How to connect. It reads the password when it is asked for the settings, and keeps none.
+
+    Raises:
+        ConfigurationError: There is no URL, or it holds a secret.
+    """
+
+    def __init__(self, source: str, options: GivenOptions) -> None:
+        self._source = source
+        self.url = options.required("url", "stomp://broker:61613")
+        if masked_text(self.url) != self.url:
+            raise ConfigurationError(
+                f"{source}: option 'url' holds a secret, which Spark shows in plans and logs; expected "
+                "username, and passwordFile or passwordEnv"
+            )
+        self._username = options.text("username")
+        self._password_file, self._password_env = options.text("passwordFile"), options.text("passwordEnv")
+        self._client_id = options.text("clientId")
+
+    def settings(self, client_id: str | None = None) -> ConnectionSettings:
+        """Return what to connect with, the password included.
+
+        Args:
+            client_id: Where the options say none.
+
+        Raises:
+            ConfigurationError: The password isn't where the options say, or an option makes no sense.
+        """
+        fields = {
+            "connection_url": self.url,
+            "username": self._username,
+            "password": self._password(),
+            "client_id": self._client_id or client_id,
+        }
+        layer = Layer(level=Level.CONNECTION_FACTORY, source=f"format {self._source}", fields=fields)
+        return to_connection_settings(resolve([layer]))
+
+    def _password(self) -> str | None:
+        if self._password_file is not None:
+            try:
+                return Path(self._password_file).read_text(encoding="utf-8").rstrip("\r\n")
+            except OSError as error:
+                raise ConfigurationError(
+                    f"{self._source}: passwordFile {self._password_file}: {error.strerror}"
+                ) from error
+        if self._password_env is not None:
+            if self._password_env not in os.environ:
+                raise ConfigurationError(
+                    f"{self._source}: passwordEnv: there is no environment variable {self._password_env!r} "
+                    "in this process of Spark; expected it to be set before Spark starts, or passwordFile"
+                )
+            return os.environ[self._password_env]
+        return None
