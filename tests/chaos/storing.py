@@ -14,6 +14,8 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+from sqlalchemy import create_engine, event, text
+
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
@@ -23,6 +25,23 @@ from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
 EXIT_OF_POISON = 9
+
+EFFECTS = "CREATE TABLE effect (message_id VARCHAR(250) PRIMARY KEY, body TEXT NOT NULL)"
+_EFFECT = text("INSERT INTO effect VALUES (:message_id, :body) ON CONFLICT DO NOTHING")
+
+
+class Effects:
+    """What a handler writes into the store's database, once for each message; see docs/how-to/store.md."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = create_engine(url)
+        if self._engine.dialect.name == "sqlite":
+            event.listen(self._engine, "connect", lambda raw, _: raw.execute("PRAGMA busy_timeout=30000"))
+
+    def write(self, delivery: Delivery) -> None:
+        """Write it, unless it is there."""
+        with self._engine.begin() as connection:
+            connection.execute(_EFFECT, {"message_id": delivery.message_id, "body": delivery.body})
 
 
 def main() -> None:
@@ -36,7 +55,16 @@ def main() -> None:
     )
     done = os.open(Path(asked["done"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
+    effects = Effects(asked["store"]) if asked.get("effects") else None
+
     def handle(delivery: Delivery) -> None:
+        if effects is not None:
+            os.write(done, f"{delivery.body} {delivery.redelivery_count}\n".encode())
+            effects.write(delivery)
+            os.write(done, f"{delivery.body} end\n".encode())
+            sys.stdout.write(".")
+            sys.stdout.flush()
+            return
         os.write(done, f"{delivery.body}\n".encode())
         sys.stdout.write(".")
         sys.stdout.flush()

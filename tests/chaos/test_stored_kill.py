@@ -1,20 +1,24 @@
 """Processes die in the middle of their messages: the attempts and ids that are stored outlive them.
 
-`JMSJCA_CHAOS=full` parks 600 messages over six kills, otherwise 60 over one.
+`JMSJCA_CHAOS=full` parks 600 messages over six kills, otherwise 60 over one; and kills each of two processes
+ten times over 20,000 messages, otherwise once over 400.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -22,9 +26,10 @@ from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.chaos.conftest import Report
 from tests.chaos.listener_processes import ROOT
-from tests.chaos.storing import EXIT_OF_POISON
+from tests.chaos.storing import EFFECTS, EXIT_OF_POISON
 from tests.contract.store.conftest import new_store, url_of
 from tests.servers.broker import Broker
+from tests.unit.engine.listening import until
 
 MESSAGES = 1_000
 POISON = "500"
@@ -32,7 +37,11 @@ LIMIT = 3
 SOME = 300
 KILLS = 3
 LAST_IDLE = 2.5
-PARKED, PARKING_KILLS = (600, 6) if os.environ.get("JMSJCA_CHAOS") == "full" else (60, 1)
+FULL = os.environ.get("JMSJCA_CHAOS") == "full"
+PARKED, PARKING_KILLS = (600, 6) if FULL else (60, 1)
+# No more of a process are unacknowledged than that, and so none more come again when it is killed.
+PREFETCH = 10
+ONCE, KILLS_OF_EACH = (20_000, 10) if FULL else (400, 1)
 
 
 class Process:
@@ -48,13 +57,14 @@ class Process:
         idle_for: float = 60,
         *,
         fails: bool = False,
+        effects: bool = False,
     ) -> None:
         settings = broker.settings()
         (host, port) = settings.hosts[0]
         asked = {
             "host": host, "port": port, "username": settings.username, "password": settings.password,
             "queue": queue, "store": store, "done": str(done), "spec": spec, "idle_for": idle_for,
-            "poison": POISON, "fails": fails,
+            "poison": POISON, "fails": fails, "effects": effects,
         }  # fmt: skip
         self.log = done.with_suffix(".log")
         with self.log.open("ab") as errors:
@@ -69,6 +79,9 @@ class Process:
     def kill_after(self, deliveries: int) -> None:
         assert self._process.stdout is not None
         assert len(self._process.stdout.read(deliveries)) == deliveries, self.log.read_text()
+        self.kill()
+
+    def kill(self) -> None:
         self._process.kill()
         self.wait()
 
@@ -181,3 +194,52 @@ def test_ids_that_were_handled_are_known_after_a_kill_i17(
     report(f"ids: {KILLS} kills, {again} of {SOME} handled again")
     assert again <= KILLS
     assert left(activemq, queue_name) == []
+
+
+@pytest.mark.timeout(900 if FULL else 180)
+def test_an_effect_in_the_database_of_the_store_happens_once_whatever_is_killed(
+    activemq: Broker, queue_name: str, store_url: str, tmp_path: Path, report: Report
+) -> None:
+    """The handler stores the message's id together with its effect; no attempt that it broke off is lost."""
+    bodies = [f"m{number}" for number in range(ONCE)]
+    fill(activemq, queue_name, bodies)
+    engine = create_engine(store_url)
+    with engine.begin() as connection:
+        connection.execute(text(EFFECTS))
+    done = tmp_path / "done"
+
+    def start(idle_for: float) -> Process:
+        spec = {"name": "orders", "redelivery_handling": "", "prefetch": PREFETCH}
+        return Process(activemq, queue_name, store_url, done, spec, idle_for, effects=True)
+
+    began = time.monotonic()
+    processes = [start(60), start(60)]
+    for kill in range(2 * KILLS_OF_EACH):
+        wanted = 2 * (kill + 1) * ONCE // (2 * KILLS_OF_EACH + 1)
+        until(lambda least=wanted: done.exists() and done.read_bytes().count(b"\n") >= least, within=120)
+        processes[kill % 2].kill()
+        processes[kill % 2] = start(60 if kill < 2 * (KILLS_OF_EACH - 1) else LAST_IDLE)
+    assert [each.wait() for each in processes] == [0, 0]
+    while left(activemq, queue_name):  # on a slow machine they may have ended early
+        assert start(LAST_IDLE).wait() == 0
+    seconds = time.monotonic() - began
+    with engine.connect() as connection:
+        effects = Counter(connection.execute(text("SELECT body FROM effect")).scalars())
+    engine.dispose()
+    assert effects == Counter(bodies)
+    again = 0
+    said: dict[str, list[str]] = {body: [] for body in bodies}
+    for line in done.read_text().splitlines():
+        body, what = line.split()
+        said[body].append(what)
+    for body, each in said.items():
+        again += sum(what != "end" for what in each) - 1
+        for what, following in itertools.pairwise(each):
+            # One that had come to its end was settled, and is counted anew if its broker didn't hear of that.
+            lost = "end" not in {what, following} and int(following) <= int(what)
+            assert not lost, f"an attempt at {body} was lost: {each}"
+    report(
+        f"once, {store_url.partition(':')[0]}: {ONCE} messages, {2 * KILLS_OF_EACH} kills, "
+        f"{again} handed over again, {seconds:.0f} s"
+    )
+    assert again <= 2 * KILLS_OF_EACH * PREFETCH
