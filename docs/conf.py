@@ -30,6 +30,7 @@ nitpicky = False
 
 myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline"]
 myst_heading_anchors = 4
+smartquotes = False  # examples in docstrings are code
 
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"

@@ -569,7 +569,7 @@ def _why_unreadable() -> str:
         *((f"NOT ({reads(inside=named)}) AND {case}", beyond(limit)) for case, limit in limits),
         # On its own only the first value of a text is read.
         (f"{_is_object()} AND {reads(inside=text)}", _quoted(_MORE)),
-        (f"{opens} AND right(rtrim(' \t\r\n', {text}), 1) NOT IN ('}}', ']')", _quoted(_CUT)),
+        (f"{opens} AND right(trim(TRAILING ' \t\r\n' FROM {text}), 1) NOT IN ('}}', ']')", _quoted(_CUT)),
     ]
     begins = f"concat({_quoted(_NOT_JSON)}, ', it begins with \"', {_shown(text, _SHOWN)}, '\"')"
     return f"CASE {' '.join(f'WHEN {case} THEN {reason}' for case, reason in cases)} ELSE {begins} END"

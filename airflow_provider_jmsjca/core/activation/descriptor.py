@@ -239,6 +239,11 @@ class _Read:
         handling, note = found
         if handling:
             fields["RedeliveryHandling"] = handling
+        if handling.partition(";")[0].removeprefix("1:").isdigit():
+            notes.append(
+                "redelivery delay: a message that waits holds its place here, in serial all others wait "
+                "with it; on WebLogic it waits in the server. Above 5 s, park and use_store free the place"
+            )
         if note:
             notes.append(f"redelivery_handling: {note}")
 

@@ -48,6 +48,7 @@ def test_a_bean_of_weblogic_12_with_its_module_w13_w14() -> None:
     assert found.notes["OrderBean"] == (
         "provider-url: dropped, t3 is no transport; the Airflow connection names the broker",
         "jms_conn_id: jms/shop/ShopXACF is a JNDI name; replace it by the id of your Airflow connection",
+        WAITING,
         concurrency,
     )
     assert found.destinations == {
@@ -101,6 +102,10 @@ def test_a_fault_names_its_bean() -> None:
         ActivationSpec.from_xml(text, name="OrderBean")
 
 
+WAITING = (
+    "redelivery delay: a message that waits holds its place here, in serial all others wait with it; "
+    "on WebLogic it waits in the server. Above 5 s, park and use_store free the place"
+)
 _ERRORS = '<queue name="OrderErrors">'
 _DELAY = "<delivery-params-overrides><redelivery-delay>7</redelivery-delay></delivery-params-overrides>"
 _DROPS = "WebLogic drops a message of queue://OrderQueue after 5 redeliveries, here it stays; end it with "
@@ -126,6 +131,7 @@ def test_what_a_module_says_of_failed_messages(before: str, after: str, handling
     said = [each for each in found.notes["OrderBean"] if each.startswith("redelivery_handling")]
     assert len(said) == bool(note)
     assert note in "".join(said)
+    assert (WAITING in found.notes["OrderBean"]) == (":move" not in handling.partition(";")[0])
 
 
 def test_without_a_module_the_redelivery_is_said_to_be_missing() -> None:
