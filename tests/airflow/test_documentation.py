@@ -90,7 +90,7 @@ def _environment_as_before() -> Iterator[None]:
     "block", [pytest.param(block, id=str(block)) for block in PYTHON if "DAG(" in block.text]
 )
 def test_airflow_reads_the_dags(block: Block, tmp_path: Path) -> None:
-    (tmp_path / "documented.py").write_text(block.text, encoding="utf-8")
+    save_dag(block, tmp_path)
 
     bag = DagBag(tmp_path, safe_mode=False, bundle_path=tmp_path, bundle_name="documentation")
 
@@ -107,12 +107,19 @@ def test_airflow_reads_the_dags(block: Block, tmp_path: Path) -> None:
 )
 def test_a_dag_that_is_always_on_is_started_again(block: Block, tmp_path: Path) -> None:
     """Without a start date Airflow's scheduler takes the second run for the first and never starts it."""
-    (tmp_path / "documented.py").write_text(block.text, encoding="utf-8")
+    save_dag(block, tmp_path)
     bag = DagBag(tmp_path, safe_mode=False, bundle_path=tmp_path, bundle_name="documentation")
     for dag in bag.dags.values():
         serialized(dag)
 
         assert [scheduled_runs(dag.dag_id) for _ in range(3)] == [["scheduled"]] * 3
+
+
+def save_dag(block: Block, folder: Path) -> None:
+    """Save a DAG of a page as its reader does, with the file that it reads."""
+    (folder / "documented.py").write_text(block.text, encoding="utf-8")
+    if "orders.yaml" in block.text:
+        save_imported_spec(folder)
 
 
 def scheduled_runs(dag_id: str) -> Any:
@@ -157,6 +164,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
             saved = tmp_path / f"{Path(page).stem}_{block.line}.py"  # Airflow reads a DAG's file again
             saved.write_text(block.text, encoding="utf-8")
             # A name that a page hasn't defined by then is an error, as it would be for the reader.
+            names["__file__"] = str(saved)
             exec(compile(block.text, saved, "exec"), names)  # noqa: S102 - our own pages
     FINISHED.get(page, lambda _: None)(names)
 
@@ -167,9 +175,13 @@ def page_is(page: str, table: dict[str, Any]) -> Callable[[Any], Any]:
 
 @page_is("docs/how-to/migrate.md", PREPARED)
 def the_imported_spec_is_saved() -> None:
+    save_imported_spec(Path.cwd())
+
+
+def save_imported_spec(folder: Path) -> None:
     (shown,) = (block for block in BLOCKS if block.text.startswith("$ airflow jms import ejb-jar.xml"))
     text = "".join(line for line in shown.printed.splitlines(keepends=True) if not line.startswith("note: "))
-    Path("orders.yaml").write_text(text, encoding="utf-8")
+    (folder / "orders.yaml").write_text(text, encoding="utf-8")
 
 
 @page_is("docs/how-to/topics.md", PREPARED)
