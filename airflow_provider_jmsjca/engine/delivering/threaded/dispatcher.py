@@ -686,7 +686,8 @@ class DirectWay:
         intake.held[direct.delivery] = received, message
         dispatcher.last_activity = now
         dispatcher.tally.deliver(0, now)
-        dispatcher.arm_by(now + self._timeout)
+        if (deadline := now + self._timeout) < dispatcher.alarm:
+            dispatcher.arm_by(deadline)
         return direct, received
 
     def _is_plain(self, direct: Direct) -> bool:
