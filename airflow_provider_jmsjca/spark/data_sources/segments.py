@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spool.files import open_file
 from airflow_provider_jmsjca.spool.manifest import Manifest, Segment, file_faults, path_to_uri, uri_to_path
-from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA
+from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA, SegmentReader
 
 _ROWS = 1_000
 
@@ -50,8 +49,9 @@ def read_segment(partition: InputPartition) -> Iterator[pa.RecordBatch]:
         raise SpoolError("; ".join(faults))
     path = folder / partition.segment.file
     try:
-        with open_file(path) as plain, pq.ParquetFile(plain, page_checksum_verification=True) as file:
-            yield from file.iter_batches(batch_size=_ROWS)
+        with open_file(path) as plain, SegmentReader(plain) as file:
+            for group in range(file.num_row_groups):
+                yield from file.read_row_group(group).to_batches(max_chunksize=_ROWS)
     except (pa.ArrowException, OSError) as error:
         raise SpoolError(f"{path}: can't be read: {error}") from error
 
