@@ -129,7 +129,7 @@ def test_a_unit_beyond_the_page_size_does_not_stall(
     connection.consume(Subscription(destination=queue, prefetch=1000), acknowledge)
     inbox.wait(1000)
     unit.commit()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < at_most(10)
 
 
 def test_a_bad_acknowledgement_in_a_transaction_fails_the_commit(
@@ -274,7 +274,7 @@ def test_an_acknowledgement_leaves_by_itself(broker: Broker, open_to: Open, queu
         inbox.wait(count)
         waits.append(time.monotonic() - began)
         consumer.acknowledge(inbox.received[-1:])
-    assert sorted(waits)[10] < 0.1
+    assert sorted(waits)[10] < at_most(0.1)
 
 
 def test_rabbitmq_gets_everything_back_when_a_consumer_closes(

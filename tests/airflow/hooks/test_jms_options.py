@@ -151,7 +151,7 @@ def test_the_client_id_reaches_the_broker_j41(server: Broker, monkeypatch: pytes
     ):
         assert session.receive(prices, timeout=0, subscription_name="mine") is None
         session.send(prices, JmsMessage.text("kept"))
-        assert session.receive(prices, timeout=1, subscription_name="mine") is not None
+        assert session.receive(prices, timeout=20, subscription_name="mine") is not None
     without = hook(monkeypatch, server)
     with (
         without.get_conn() as connection,
@@ -169,7 +169,7 @@ def test_the_prefetch_of_the_connection_bounds_what_a_session_holds(
         hook(monkeypatch, server, extra={"prefetch": 1}).get_conn() as connection,
         connection.session(acknowledge_mode=AcknowledgeMode.CLIENT) as session,
     ):
-        assert session.receive(ORDERS, timeout=1) is not None
+        assert session.receive(ORDERS, timeout=20) is not None
         with pytest.raises(ConfigurationError, match="prefetch"):
             session.receive(ORDERS, timeout=0)
 
@@ -239,7 +239,7 @@ class TestAdministeredObjects:
         monkeypatch.setenv(variable, value)
         publish("one")
         with JmsHook("jms_test").get_conn() as connection, connection.session() as session:
-            found = session.receive("lookup://placed", timeout=1)
+            found = session.receive("lookup://placed", timeout=20)
         assert found is not None
         assert found.body == "one"
 
@@ -255,7 +255,7 @@ class TestAdministeredObjects:
     def test_options_in_a_name_j91(self, publish: Publish) -> None:
         publish("one")
         with JmsHook("jms_test").get_conn() as connection, connection.session() as session:
-            assert session.receive("jmsjca://?name=orders&prefetch=3", timeout=1) is not None
+            assert session.receive("jmsjca://?name=orders&prefetch=3", timeout=20) is not None
             with pytest.raises(ConfigurationError, match="some is no option of a destination on vm://"):
                 session.receive("jmsjca://?name=orders&some=option", timeout=1)
 

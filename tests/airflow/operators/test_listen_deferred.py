@@ -73,7 +73,7 @@ def put(server: Broker, body: str, properties: dict[str, Any] | None = None) -> 
 def take(server: Broker) -> None:
     """Be the faster consumer."""
     with JmsConnection(connection_to(server)) as connection, connection.session() as session:
-        assert session.receive(ORDERS, timeout=1) is not None
+        assert session.receive(ORDERS, timeout=20) is not None
 
 
 def deferred(call: Callable[[], Any]) -> JmsListenTrigger:

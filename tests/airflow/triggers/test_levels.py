@@ -249,7 +249,7 @@ class TestSelectorParameters:
 
         run(work())
         with JmsHook("jms_test").get_conn() as connection, connection.session() as session:
-            found = session.receive("orders", timeout=1, selector="region = '${region}'")
+            found = session.receive("orders", timeout=20, selector="region = '${region}'")
             assert found is not None
             assert found.body == "ours"
             assert session.receive("orders", timeout=0.1, selector="region = '${region}'") is None
@@ -268,5 +268,5 @@ class TestSelectorParameters:
         monkeypatch.setenv("REGION", "eu")
         send(server, "named", region="${REGION}")
         with JmsHook("jms_test").get_conn() as connection, connection.session() as session:
-            found = session.receive("orders", timeout=1, selector="region = '${REGION}'")
+            found = session.receive("orders", timeout=20, selector="region = '${REGION}'")
             assert found is not None
