@@ -1,4 +1,4 @@
-"""A triggerer as users run it: `airflow dag-processor` and `airflow triggerer` on a SQLite database."""
+"""Triggerers as users run them: `airflow dag-processor` and `airflow triggerer` on a database."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+from sqlalchemy import NullPool, create_engine, text
 
 from tests.servers.process import ServerProcess
 
@@ -38,12 +40,19 @@ class TriggererProcess:
         connection: What `jms_test` is.
         arguments: Of the trigger.
         dag_file: The DAGs, with `{arguments!r}` where the trigger's arguments go.
+        database_url: Of the metadata database; `None`: a SQLite file in the home.
     """
 
     def __init__(
-        self, home: Path, connection: dict[str, Any], arguments: dict[str, Any], dag_file: str = DAG_FILE
+        self,
+        home: Path,
+        connection: dict[str, Any],
+        arguments: dict[str, Any],
+        dag_file: str = DAG_FILE,
+        database_url: str | None = None,
     ) -> None:
         self.home = home
+        self._engine = None if database_url is None else create_engine(database_url, poolclass=NullPool)
         self.database = home / "airflow.db"
         (home / "dags").mkdir(parents=True)
         (home / "dags" / "on_arrival.py").write_text(dag_file.format(arguments=arguments))
@@ -54,7 +63,7 @@ class TriggererProcess:
             # A paused DAG's watchers don't run.
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "0",
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.database}",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database_url or f"sqlite:///{self.database}",
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
             # The heart-beat whose absence tells a new triggerer that it may take over.
             "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
@@ -62,10 +71,12 @@ class TriggererProcess:
             "AIRFLOW_CONN_JMS_TEST": json.dumps(connection),
             "PYTHONPATH": str(ROOT),
         }
+        if database_url is not None:
+            # The same driver serves both; by itself Airflow would look for another one.
+            self.environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC"] = database_url
         self.command = [sys.executable, "-m", "airflow", "triggerer"]
-        self._triggerer: ServerProcess | None = None
+        self.triggerers: list[ServerProcess] = []
         self._scheduler: ServerProcess | None = None
-        self._processes: list[ServerProcess] = []
 
     def prepare(self, migrated: Path | None, triggers: int = 1) -> None:
         """Make the database, and read the DAG file, which has so many triggers, into it."""
@@ -94,12 +105,12 @@ class TriggererProcess:
             )  # fmt: skip
 
     def start(self) -> None:
-        """Start the triggerer."""
-        self._triggerer = ServerProcess.start(
+        """Start a triggerer, beside those that run."""
+        started = ServerProcess.start(
             self.command,
             folder=self.home, environment=self.environment, log=self.home / "triggerer.log", guarded=True,
         )  # fmt: skip
-        self._processes.append(self._triggerer)
+        self.triggerers.append(started)
 
     def start_scheduler(self) -> None:
         """Start a scheduler: it makes DAG runs of events, and ends empty tasks by itself."""
@@ -108,15 +119,13 @@ class TriggererProcess:
             folder=self.home, environment=self.environment, log=self.home / "scheduler.log", guarded=True,
         )  # fmt: skip
 
-    def kill(self) -> None:
-        """Kill -9 it and its children."""
-        assert self._triggerer is not None
-        self._triggerer.kill()
-        self._triggerer = None
+    def kill(self, which: int = 0) -> None:
+        """Kill -9 a triggerer and its children."""
+        self.triggerers.pop(which).kill()
 
     def stop(self) -> None:
         """End whatever runs."""
-        if self._triggerer is not None:
+        while self.triggerers:
             self.kill()
         if self._scheduler is not None:
             self._scheduler.kill()
@@ -124,6 +133,9 @@ class TriggererProcess:
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """Ask the metadata database."""
+        if self._engine is not None:
+            with self._engine.connect() as server:
+                return [tuple(row) for row in server.execute(text(statement))]
         connection = sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=20)
         try:
             return connection.execute(statement).fetchall()
@@ -133,7 +145,8 @@ class TriggererProcess:
     def payloads(self) -> list[dict[str, Any]]:
         """Return what the asset's events carry, in the order they were stored."""
         rows = self.query("select extra from asset_event order by id")
-        return [json.loads(extra)["payload"] for (extra,) in rows]
+        # PostgreSQL's driver has read the JSON already.
+        return [(json.loads(extra) if isinstance(extra, str) else extra)["payload"] for (extra,) in rows]
 
     def until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
         """Wait for a condition."""
