@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-ROOMS: Final = ("core", "spark", "spool", "transports")
+ROOMS: Final = ("core", "engine", "spark", "spool", "store", "transports")
 """The folders of this package that are in it, beside the files that all of them need."""
 # `airflow_provider_jmsjca-job` in the folder `job` is the same as a wheel.
 _FILES: Final = ("__init__.py", "errors.py", "py.typed")
@@ -41,5 +41,5 @@ def library_files() -> list[Path]:
     """Return the files of the job library, in the order of their names."""
     found = [_PACKAGE / name for name in _FILES]
     for room in ROOMS:
-        found += (file for file in (_PACKAGE / room).rglob("*.py") if "__pycache__" not in file.parts)
+        found += (file for file in (_PACKAGE / room).rglob("*.*") if file.is_file() and file.suffix != ".pyc")
     return sorted(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -89,6 +90,11 @@ def test_the_wheel_of_the_job_library_is_what_is_sent_to_clusters(job_wheel: Pat
     ]
     assert sorted(shared) == sorted(archive.namelist())
     assert all(wheel.read(name) == archive.read(name) for name in shared)
+    rooms = {name.split("/")[1].removesuffix(".py") for name in shared}
+    texts = [archive.read(name).decode() for name in shared if name.count("/") > 1]
+    ours = re.compile(r"^ *from airflow_provider_jmsjca\.(\w+)", re.MULTILINE)
+    asked = {room for text in texts for room in ours.findall(text)}
+    assert asked <= rooms  # what is in it needs nothing that isn't
     assert job_wheel.name == f"airflow_provider_jmsjca_job-{__version__}-py3-none-any.whl"
 
 
