@@ -141,8 +141,8 @@ def _many(broker: Broker, event: str) -> Iterator[tuple[str, float, float, str]]
         links = [each for each in runner.net_connections() if each.raddr and each.raddr.port == address]
         each = (found["resident"] - found["resident_at_first"]) / ACTIVATIONS / _KIB
         yield f"{name}: processor while idle", spent / _IDLE_SECONDS * 100, 2, "%"
-        passed = f"ms of its own work ({found['elapsed'] * 1000:.0f} ms passed)"
-        yield f"{name}: loop blocked at most", found["blocked"] * 1000, 100, passed
+        own = f"ms (of its own work {found['blocked'] * 1000:.0f} ms)"
+        yield f"{name}: loop blocked at most", found["elapsed"] * 1000, 100, own
         yield f"{name}: connections", len(links), 2, ""
         yield f"{name}: threads", runner.num_threads(), 10, ""
         yield f"{name}: memory of each, Airflow's own included", each, 64, "KiB"
