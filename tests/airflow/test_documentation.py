@@ -36,6 +36,7 @@ from airflow_provider_jmsjca.transports.base import ConnectionSettings, Subscrip
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from tests.airflow.conftest import Publish
 from tests.airflow.task_runs import serialized
+from tests.bench.__main__ import parser as bench_parser
 from tests.docs.blocks import Block, blocks, inline_code
 from tests.docs.conformance import catalogue
 from tests.servers.__main__ import _parser as servers_parser
@@ -53,6 +54,7 @@ NOT_RUN = {
         "python",
     ): "tests/airflow/hooks/test_async_jms.py runs it on real brokers",
     ("docs/how-to/spark-jobs.md", "python"): "tests/spark/test_documentation.py runs its jobs in Spark",
+    ("docs/how-to/spark-sources.md", "python"): "tests/spark/test_documentation.py runs it on a real broker",
     ("docs/reference/redelivery.md", "text"): "a grammar",
 }
 """Kinds of blocks of a page that aren't run here, and where they are run or why they can't be. DAGs are read
@@ -264,6 +266,8 @@ def understood(  # noqa: C901 - one case for each program
             is_a_setting(*setting.split("=", 1))
         case ["python", "-m", "tests.servers", *arguments]:
             servers_parser().parse_args(arguments)
+        case ["python", "-m", "tests.bench", *arguments]:
+            bench_parser().parse_args(arguments)
         case ["python", "-m", module] if module.startswith("tests."):
             path = ROOT / Path(*module.split("."))
             assert path.exists() or path.with_suffix(".py").exists()

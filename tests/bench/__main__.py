@@ -45,21 +45,26 @@ from tests.servers.folders import run_folder
 _LEGS: Final = (PUBLISH_BYTES, INDIVIDUAL, LISTENER, LISTENER_CC, LISTENER_BATCH, TRANSACTED, SEALED)
 
 
-def main() -> int:
-    """Measure, print, and return the exit code."""
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Return what the command takes."""
+    made = argparse.ArgumentParser(
         prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--messages", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--broker", action="append", choices=list(BROKERS), dest="brokers")
-    parser.add_argument(
+    made.add_argument("--messages", type=int, default=20_000)
+    made.add_argument("--rounds", type=int, default=5)
+    made.add_argument("--broker", action="append", choices=list(BROKERS), dest="brokers")
+    made.add_argument(
         "--soak", type=int, metavar="MESSAGES", help="watch the memory instead; fails if it grows"
     )
-    parser.add_argument(
+    made.add_argument(
         "--airflow", action="store_true", help="a triggerer's events and a thousand activations instead"
     )
-    asked = parser.parse_args()
+    return made
+
+
+def main() -> int:
+    """Measure, print, and return the exit code."""
+    asked = parser().parse_args()
     print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} processors")
     if asked.soak:
         return _on_brokers(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.spark.job import EXIT_CONFIGURATION, Batch
 from airflow_provider_jmsjca.spark.rejects import rejected_messages
 from airflow_provider_jmsjca.spool.attempts import take_fence
 from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.docs.blocks import Block, blocks
+from tests.servers.broker import Broker
 from tests.spark.conftest import ORDERS, MakeBatch
 
 if TYPE_CHECKING:
@@ -122,3 +127,41 @@ def test_the_type_of_a_column_is_changed(spark: SparkSession, make_batch: MakeBa
     store(waiting, "DECIMAL(12,2)")
     spark.catalog.clearCache()
     assert rows(spark, table, "id", "CAST(amount AS STRING)") == [(1, "9.50"), (2, "12.25")]
+
+
+def test_a_spool_and_a_broker_in_spark(
+    spark: SparkSession, activemq: Broker, queue_name: str, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    make_batch([order(1, "one"), order(2, "two")])
+    (tmp_path / "password").write_text(activemq.password)
+    there = Destination.queue(queue_name)
+    connection = connect(activemq.settings())
+    connection.send([Outgoing(destination=there, message=JmsMessage.text("three"))])
+    stands_for = {
+        "/data/jms-spool": str(tmp_path / "spool"),
+        "/data/jms-wal/orders": str(tmp_path / "wal"),
+        "stomp+ssl://broker:61614": "stomp://{}:{}".format(*activemq.address()),
+        '"spark"': f'"{activemq.username}"',
+        "/run/secrets/broker": str(tmp_path / "password"),
+        "queue://orders": f"queue://{queue_name}",
+        "queue://seen": f"queue://{queue_name}-seen",
+    }
+    names: dict[str, Any] = {"spark": spark}
+    shown = [each for each in blocks(ROOT, "docs/how-to/spark-sources.md") if each.language == "python"]
+
+    for block in shown:
+        text = block.text
+        for said, here in stands_for.items():
+            text = text.replace(said, here)
+        exec(compile(text, str(block), "exec"), names)  # noqa: S102
+        if "stream" in names:
+            assert names["stream"].isStreaming
+
+    assert len(shown) == 4
+    query = names["stream"].writeStream.format("noop").trigger(availableNow=True)
+    run_out = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    run_out.awaitTermination()
+    assert run_out.lastProgress["numInputRows"] == 1
+    seen = connection.browse(Destination.queue(f"{queue_name}-seen"))
+    assert sorted(json.loads(str(each.body))["message_id"] for each in seen) == ["ID:1", "ID:2"]
+    connection.close()

@@ -430,7 +430,7 @@ def test_collect_submit_and_dead_letter(  # noqa: PLR0917 - fixtures
     assert pq.read_table(table).num_rows == 40
     link = XComModel.get_many(run_id=outcome.run.run_id, key=JmsDeadLettersLink().xcom_key)
     with create_session() as session:
-        assert [json.loads(each.value) for each in session.scalars(link)] == [
+        assert [XComModel.deserialize_value(each) for each in session.scalars(link)] == [
             "https://broker.example.com/orders.dlq"
         ]
 

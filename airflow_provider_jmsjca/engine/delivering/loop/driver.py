@@ -111,6 +111,7 @@ class LoopDriver(Driver):
         self._looks: list[asyncio.Task[None]] = []
         self._asked: deque[tuple[Intake, RecordAttempt]] = deque()
         self._asking = self._closed = False
+        self._written: asyncio.Future[None] = self._loop.create_future()
         self.stopped = False
         self.changed = asyncio.Event()
         self.link = self._new_link()
@@ -306,6 +307,12 @@ class LoopDriver(Driver):
         self._closed = True
         if self.ledger is not None:
             self._lane.submit(self.ledger.end)
+        link = self.link
+        self._lane.submit(lambda: link.post(self._set_written))
+
+    def _set_written(self) -> None:
+        if not self._written.done():
+            self._written.set_result(None)
 
     def _settle(self, intake: Intake, decision: Settling) -> None:
         link = self.link
@@ -339,7 +346,7 @@ class LoopDriver(Driver):
     # -- the end ------------------------------------------------------------------------------------------
 
     async def close(self, *, commit_within: float, within: float) -> None:
-        """Let what is being settled be settled, hand back the rest, and give back the connection.
+        """Let what is being settled be settled, hand back the rest, give back the connection, end the ledger.
 
         Args:
             commit_within: Seconds for what is being settled.
@@ -362,7 +369,7 @@ class LoopDriver(Driver):
                 self._alarm.cancel()
             for look in self._looks:
                 look.cancel()
-        await asyncio.wait({self.link.closed}, timeout=max(0.0, end - self.clock()))
+        await asyncio.wait({self.link.closed, self._written}, timeout=max(0.0, end - self.clock()))
 
 
 def refuse_unsupported(settings: ListenerSettings) -> None:
