@@ -14,13 +14,16 @@ import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * The rival of the benchmark: a broker's own JMS client doing the same work. Run from its source by `java`.
  *
  * <p>It reads commands, so that one virtual machine with its compiled code serves all rounds. The first line
  * is the class of the connection factory, then its properties as name=value, up to an empty line. Then come
- * lines of `mode queue count transaction-size body-bytes`, each answered by a line with the seconds it took.
+ * lines of `mode queue count transaction-size body-bytes sessions`, each answered by a line with the seconds
+ * it took.
  */
 public final class JavaClient {
   /** Not in the standard, but ActiveMQ and RabbitMQ have it under the same number. */
@@ -38,6 +41,7 @@ public final class JavaClient {
       int count = Integer.parseInt(words[2]);
       int transactionSize = Integer.parseInt(words[3]);
       int bodyBytes = Integer.parseInt(words[4]);
+      int sessions = Integer.parseInt(words[5]);
       try (Connection connection = factory.createConnection()) {
         connection.start();
         double seconds =
@@ -46,8 +50,8 @@ public final class JavaClient {
                 boolean asText = words[0].endsWith("text");
                 yield publish(connection, words[1], count, transactionSize, bodyBytes, asText);
               }
-              case "receive" -> receive(connection, words[1], count, transactionSize);
-              case "listen" -> listen(connection, words[1], count, transactionSize);
+              case "receive" -> receive(connection, words[1], count, transactionSize, sessions);
+              case "listen" -> listen(connection, words[1], count, transactionSize, sessions);
               default -> throw new IllegalArgumentException("mode " + words[0]);
             };
         System.out.printf("%.6f%n", seconds);
@@ -138,47 +142,90 @@ public final class JavaClient {
     }
   }
 
-  private static Session session(Connection connection, int transactionSize) throws JMSException {
-    return transactionSize == 0
-        ? connection.createSession(false, INDIVIDUAL_ACKNOWLEDGE)
-        : connection.createSession(true, Session.SESSION_TRANSACTED);
+  private static Session[] sessions(Connection connection, int transactionSize, int sessions)
+      throws JMSException {
+    Session[] opened = new Session[sessions];
+    for (int i = 0; i < sessions; i++) {
+      opened[i] =
+          transactionSize == 0
+              ? connection.createSession(false, INDIVIDUAL_ACKNOWLEDGE)
+              : connection.createSession(true, Session.SESSION_TRANSACTED);
+    }
+    return opened;
   }
 
-  private static double receive(Connection connection, String name, int count, int transactionSize)
-      throws Exception {
-    Session session = session(connection, transactionSize);
-    Settler settler = new Settler(session, transactionSize);
-    long start = System.nanoTime();
-    MessageConsumer consumer = session.createConsumer(session.createQueue(name));
-    for (int i = 0; i < count; i++) {
-      Message message = consumer.receive(TimeUnit.SECONDS.toMillis(PATIENCE_SECONDS));
-      if (message == null) {
-        throw new IllegalStateException("no message after " + i);
-      }
-      settler.settle(message);
+  /** Counts what all sessions have settled; done with the last message, or with the first failure. */
+  private static final class Finish {
+    private final AtomicInteger missing;
+    private final CompletableFuture<Void> done = new CompletableFuture<>();
+
+    Finish(int count) {
+      missing = new AtomicInteger(count);
     }
+
+    void settle(Settler settler, Message message) throws JMSException {
+      settler.settle(message);
+      if (missing.decrementAndGet() == 0) {
+        done.complete(null);
+      }
+    }
+
+    void await() throws Exception {
+      try {
+        done.get(PATIENCE_SECONDS, TimeUnit.SECONDS);
+      } catch (TimeoutException late) {
+        throw new IllegalStateException(missing.get() + " messages have not come", late);
+      }
+    }
+  }
+
+  private static double receive(
+      Connection connection, String name, int count, int transactionSize, int sessions)
+      throws Exception {
+    Finish finish = new Finish(count);
+    Session[] opened = sessions(connection, transactionSize, sessions);
+    long start = System.nanoTime();
+    for (Session session : opened) {
+      Settler settler = new Settler(session, transactionSize);
+      MessageConsumer consumer = session.createConsumer(session.createQueue(name));
+      Thread thread =
+          new Thread(
+              () -> {
+                try {
+                  Message message;
+                  while ((message = consumer.receive()) != null) { // until the connection is closed
+                    finish.settle(settler, message);
+                  }
+                } catch (JMSException | RuntimeException failure) {
+                  finish.done.completeExceptionally(failure);
+                }
+              });
+      thread.setDaemon(true);
+      thread.start();
+    }
+    finish.await();
     return seconds(start);
   }
 
-  private static double listen(Connection connection, String name, int count, int transactionSize)
+  private static double listen(
+      Connection connection, String name, int count, int transactionSize, int sessions)
       throws Exception {
-    Session session = session(connection, transactionSize);
-    Settler settler = new Settler(session, transactionSize);
-    CompletableFuture<Void> done = new CompletableFuture<>();
+    Finish finish = new Finish(count);
+    Session[] opened = sessions(connection, transactionSize, sessions);
     long start = System.nanoTime();
-    MessageConsumer consumer = session.createConsumer(session.createQueue(name));
-    consumer.setMessageListener(
-        message -> {
-          try {
-            settler.settle(message);
-            if (settler.settled == count) {
-              done.complete(null);
+    for (Session session : opened) {
+      Settler settler = new Settler(session, transactionSize);
+      MessageConsumer consumer = session.createConsumer(session.createQueue(name));
+      consumer.setMessageListener(
+          message -> {
+            try {
+              finish.settle(settler, message);
+            } catch (JMSException | RuntimeException failure) {
+              finish.done.completeExceptionally(failure);
             }
-          } catch (JMSException | RuntimeException failure) {
-            done.completeExceptionally(failure);
-          }
-        });
-    done.get(PATIENCE_SECONDS, TimeUnit.SECONDS);
+          });
+    }
+    finish.await();
     return seconds(start);
   }
 

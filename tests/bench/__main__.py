@@ -24,13 +24,15 @@ from tests.bench.java import JavaRival
 from tests.bench.ours import Ours
 from tests.bench.plain import PlainStomp
 from tests.bench.rates import (
-    BARE,
     BODY,
+    COMMITS_SEVERAL,
     INDIVIDUAL,
+    INDIVIDUAL_SEVERAL,
     JAVA,
     LISTENER,
     LISTENER_BATCH,
     LISTENER_CC,
+    LISTENER_SYNC,
     PUBLISH_BYTES,
     SEALED,
     TRANSACTED,
@@ -42,7 +44,18 @@ from tests.servers.catalogue import BROKERS, make_broker
 from tests.servers.errors import ServerError, ServerUnavailableError
 from tests.servers.folders import run_folder
 
-_LEGS: Final = (PUBLISH_BYTES, INDIVIDUAL, LISTENER, LISTENER_CC, LISTENER_BATCH, TRANSACTED, SEALED)
+_LEGS: Final = (
+    PUBLISH_BYTES,
+    INDIVIDUAL,
+    LISTENER,
+    INDIVIDUAL_SEVERAL,
+    LISTENER_CC,
+    LISTENER_SYNC,
+    COMMITS_SEVERAL,
+    LISTENER_BATCH,
+    TRANSACTED,
+    SEALED,
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -121,13 +134,12 @@ def _fresh(name: str) -> Broker:
 
 
 def _bench(broker: Broker, messages: int, rounds: int) -> None:
-    rivals: list[Rival] = [PlainStomp(broker), Ours(broker)]
+    rivals: list[Rival] = [PlainStomp(broker), BareSocket(broker), Ours(broker)]
     missing: dict[str, str] = {}
-    for who, rival in ((JAVA, JavaRival), (BARE, BareSocket)):
-        try:
-            rivals.insert(1, rival(broker))
-        except ServerError as error:
-            missing[who] = str(error)
+    try:
+        rivals.insert(1, JavaRival(broker))
+    except ServerError as error:
+        missing[JAVA] = str(error)
     try:
         for rival in rivals:
             print(f"  {rival.who}: {rival.manner()}")

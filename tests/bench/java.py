@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +11,14 @@ from typing import ClassVar
 
 from tests.bench.rates import (
     BODY,
+    COMMITS_SEVERAL,
     INDIVIDUAL,
+    INDIVIDUAL_SEVERAL,
     JAVA,
     PUBLISH,
     PUBLISH_BYTES,
     PUBLISH_TRANSACTION,
+    SESSIONS,
     TRANSACTED,
     TRANSACTION,
     Measured,
@@ -42,6 +46,7 @@ class _Client:
         factory: Class of its connection factory.
         properties: Of the factory.
         receive: `receive` or `listen`, whichever is the quicker of the two here.
+        shared: What is added to a queue's name where several sessions share it.
         manner: How it works and what it waits for.
     """
 
@@ -51,6 +56,7 @@ class _Client:
     properties: Mapping[str, str]
     receive: str
     manner: str
+    shared: str = ""
 
 
 def _client(broker: Broker) -> _Client:
@@ -68,8 +74,10 @@ def _client(broker: Broker) -> _Client:
             receive="receive",
             manner=(
                 "commits are confirmed; acknowledgements outside of transactions are sent and not confirmed; "
-                "prefetch 1000"
+                f"prefetch 1000, with {SESSIONS} sessions {1000 // SESSIONS} each"
             ),
+            # With 1000 each the broker's only writer waits for a full socket, and its reader for the writer.
+            shared=f"?consumer.prefetchSize={1000 // SESSIONS}",
         )
     if broker.name == "rabbitmq":
         return _Client(
@@ -124,6 +132,8 @@ class JavaRival:
         return {
             PUBLISH_BYTES: self._publish_bytes,
             INDIVIDUAL: self._publish_and_receive,
+            INDIVIDUAL_SEVERAL: functools.partial(self._share, INDIVIDUAL_SEVERAL, 0),
+            COMMITS_SEVERAL: functools.partial(self._share, COMMITS_SEVERAL, 1),
             TRANSACTED: self._transacted,
         }
 
@@ -154,11 +164,19 @@ class JavaRival:
         self._run(PUBLISH, "publish-text", queue, messages, PUBLISH_TRANSACTION)
         yield self._run(TRANSACTED, self._client.receive, queue, messages, TRANSACTION)
 
-    def _run(self, what: str, mode: str, queue: str, messages: int, transaction: int) -> Measured:
+    def _share(self, what: str, transaction: int, messages: int) -> Iterator[Measured]:
+        queue = new_queue()
+        self._run(PUBLISH, "publish-text", queue, messages, PUBLISH_TRANSACTION)
+        shared = f"{queue}{self._client.shared}"
+        yield self._run(what, self._client.receive, shared, messages, transaction, sessions=SESSIONS)
+
+    def _run(
+        self, what: str, mode: str, queue: str, messages: int, transaction: int, *, sessions: int = 1
+    ) -> Measured:
         assert self._process.stdout is not None
         meter = Meter(self._broker, self._process.pid)
         meter.start()
-        self._say(f"{mode} {queue} {messages} {transaction} {len(BODY)}")
+        self._say(f"{mode} {queue} {messages} {transaction} {len(BODY)} {sessions}")
         answer = self._process.stdout.readline().strip()
         meter.stop()
         if not answer:

@@ -15,6 +15,8 @@ from tests.servers.broker import Broker
 BODY: Final = "x" * 1024
 TRANSACTION: Final = 100
 PUBLISH_TRANSACTION: Final = 1000
+SESSIONS: Final = 15
+"""Of a client with several, as many as a listener in `cc` or `sync` has threads by default."""
 PATIENCE: Final = 120.0
 """Seconds until messages that don't come count as stuck."""
 
@@ -24,8 +26,11 @@ PUBLISH_BYTES: Final = f"publish bytes, transactions of {PUBLISH_TRANSACTION}"
 PUBLISH_BYTES_BULK: Final = "publish bytes, in bulk"
 INDIVIDUAL: Final = "receive, individual acknowledgements"
 TRANSACTED: Final = f"receive, transactions of {TRANSACTION}"
+INDIVIDUAL_SEVERAL: Final = f"receive, individual acknowledgements, {SESSIONS} sessions"
+COMMITS_SEVERAL: Final = f"receive, a commit for each message, {SESSIONS} sessions"
 LISTENER: Final = "listener with redelivery handling, serial"
 LISTENER_CC: Final = "listener with redelivery handling, cc"
+LISTENER_SYNC: Final = "listener with redelivery handling, sync"
 LISTENER_BATCH: Final = f"listener, batches of {TRANSACTION}"
 LISTENER_STORED: Final = f"listener, batches of {TRANSACTION}, attempts and ids stored in SQLite"
 SEALED: Final = "receive into sealed segments"

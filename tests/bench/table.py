@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from tests.bench.rates import (
     BARE,
     INDIVIDUAL,
+    INDIVIDUAL_SEVERAL,
     JAVA,
     LISTENER,
     LISTENER_BATCH,
+    LISTENER_CC,
     LISTENER_STORED,
     OURS,
     PLAIN,
@@ -52,6 +54,7 @@ GOALS = (
     Goal(what=INDIVIDUAL, rival=PLAIN, least=1.0),
     Goal(what=LISTENER, rival=JAVA, beside=INDIVIDUAL, least=0.8),
     Goal(what=LISTENER, rival=PLAIN, beside=INDIVIDUAL, least=1.5),
+    Goal(what=LISTENER_CC, rival=JAVA, beside=INDIVIDUAL_SEVERAL, least=0.8),
     Goal(what=LISTENER_STORED, rival=OURS, beside=LISTENER_BATCH, least=0.75),
     Goal(what=TRANSACTED, rival=JAVA, least=0.8),
     Goal(what=SEALED, rival=None, least=12_000),
@@ -127,13 +130,19 @@ def verdicts(measured: Iterable[Measured], missing: Mapping[str, str]) -> Iterat
 def bounds(measured: Iterable[Measured]) -> Iterator[str]:
     """Yield a line for each work that a bare socket did too: how far clients over STOMP get at best."""
     groups = _groups(measured)
-    for what in (PUBLISH, PUBLISH_BYTES):
+    for what, beside in (
+        (PUBLISH, PUBLISH),
+        (PUBLISH_BYTES, PUBLISH_BYTES),
+        (LISTENER_CC, INDIVIDUAL_SEVERAL),
+    ):
         best, java, ours = (
-            [one.per_second for one in groups.get((what, who), ())] for who in (BARE, JAVA, OURS)
+            [one.per_second for one in groups.get(key, ())]
+            for key in ((what, BARE), (beside, JAVA), (what, OURS))
         )
         if best and java:
+            rival = JAVA if what == beside else f"{JAVA} ({beside})"
             yield (
-                f"  bound         {what}: a bare socket reaches {_shown(_ratio(best, java))} {JAVA}; "
+                f"  bound         {what}: a bare socket reaches {_shown(_ratio(best, java))} {rival}; "
                 f"we reach {_shown(_ratio(ours, best))} {BARE}"
             )
 
