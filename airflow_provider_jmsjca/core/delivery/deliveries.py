@@ -323,9 +323,14 @@ class Deliveries:
         return not (self._units or self._recording)
 
     @property
-    def takes_at_once(self) -> bool:
-        """Whether messages may be taken, and none is in hand."""
-        return self.gate.open and not (self._units or len(self._line))
+    def under_way(self) -> int:
+        """How many units of work there are."""
+        return len(self._units)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether messages may be taken, and none waits or may have to wait for another."""
+        return self.gate.open and not (len(self._line) or self._line.has_claims)
 
     @property
     def in_hand(self) -> int:

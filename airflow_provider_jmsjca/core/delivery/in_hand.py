@@ -351,6 +351,11 @@ class Line:
         """Yield every message that waits."""
         return chain(self._front, *self._lines)
 
+    @property
+    def has_claims(self) -> bool:
+        """Whether a unit has reserved a group or messages."""
+        return bool(self._claims)
+
     def append(self, message: InHand) -> None:
         """Put a message at the end of its line; one that is in progress has had its turn."""
         (self._front if message.in_progress else self._lines[message.source]).append(message)

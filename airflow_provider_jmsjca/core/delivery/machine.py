@@ -55,9 +55,10 @@ from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 
 @dataclass(slots=True, eq=False)
 class Direct:
-    """A unit of work with one message on its first delivery, the only one in hand.
+    """A unit of work with one message on its first delivery.
 
-    It says in few fields what a `Unit` would say in many; as soon as anything else happens, it becomes one.
+    It says in few fields what a `Unit` would say in many; as soon as anything out of the ordinary happens to
+    any message in hand, it becomes one.
 
     Attributes:
         unit: Its number.
@@ -99,9 +100,9 @@ class Direct:
 
 
 def allows_short_way(settings: DeliverySettings) -> bool:
-    """Say whether, by these rules, there is at most one message in hand, and it can be delivered at once."""
+    """Say whether, by these rules, a message can be delivered at once, and is a unit of work by itself."""
     return (
-        settings.concurrency == settings.batch_size == len(settings.sources) == 1
+        settings.batch_size == len(settings.sources) == 1
         and not (settings.hold_until_ack or settings.record_attempts or settings.in_progress)
         and settings.handling.action_for(0) is None
     )
@@ -152,10 +153,11 @@ class DeliveryMachine:
         self._calls = self._deliveries.calls
         self._remembered = self._deliveries.remembered
         self._next_number = self._deliveries.next_number
-        # The short way: nothing else is in hand while a message is on it, and it is clear when there is none.
+        # The short way is clear while nobody waits on the long one: nothing may be overtaken.
         self._allows_short_way = room is None and allows_short_way(settings)
+        self._concurrency = self._free = settings.concurrency
         self._clear = False
-        self._direct: Direct | None = None
+        self._directs: dict[str, Direct] = {}  # by message id, in the order in which they began
         self._running = False
         self._connected = False
         self._consuming = False
@@ -166,15 +168,16 @@ class DeliveryMachine:
     @property
     def deadline(self) -> float | None:
         """When to send `Tick`, on the clock of `handle`; `None` while nothing is timed."""
-        direct, timeout = self._direct, self._timeout
-        if direct is None or timeout is None:
+        directs, timeout = self._directs, self._timeout
+        if not directs or timeout is None:
             return self._timers.deadline
-        return min(direct.began + timeout, self._timers.deadline or math.inf)
+        oldest = next(iter(directs.values()))
+        return min(oldest.began + timeout, self._timers.deadline or math.inf)
 
     @property
     def idle(self) -> bool:
         """Whether no message is being handled, delayed or settled."""
-        return self._direct is None and self._deliveries.idle
+        return not self._directs and self._deliveries.idle
 
     @property
     def opening(self) -> bool:
@@ -189,9 +192,7 @@ class DeliveryMachine:
     @property
     def in_hand(self) -> int:
         """How many messages are received and neither settled nor lost with their connection."""
-        if self._clear:
-            return int(self._direct is not None)
-        return self._deliveries.in_hand
+        return len(self._directs) + self._deliveries.in_hand
 
     def handle(self, event: Event, now: float) -> list[Decision]:
         """Take an event and return what to do about it, in order.
@@ -205,7 +206,8 @@ class DeliveryMachine:
         self._dispatch(event)
         self._deliveries.fill()
         self._close_when_idle()
-        self._clear = self._allows_short_way and self._deliveries.takes_at_once
+        self._clear = self._allows_short_way and self._deliveries.is_clear
+        self._free = self._concurrency - self._deliveries.under_way
         decisions = self._decisions.copy()
         self._decisions.clear()
         return decisions
@@ -222,16 +224,21 @@ class DeliveryMachine:
             now: As for `handle`.
 
         Returns:
-            What is to be handed to the handler now, as by `Deliver`. `None`: say `MessageArrived`; another
-            message is in hand, or something is known about this one.
+            What is to be handed to the handler now, as by `Deliver`. `None`: say `MessageArrived`; as many
+            messages are in hand as may be, something is known about this one, or it may have to wait.
         """
-        if not (self._clear and self._consuming) or self._stop is not None or self._direct is not None:
+        if not (self._clear and self._consuming) or self._stop is not None:
+            return None
+        directs = self._directs
+        if len(directs) >= self._free or message_id in directs:
+            return None
+        if group and self._concurrency > 1:  # one of its group may be in hand
             return None
         for known in self._remembered:
             if message_id in known:
                 return None
         number = self._next_number
-        self._direct = direct = Direct(number(), number(), delivery, message_id, group, now)
+        directs[message_id] = direct = Direct(number(), number(), delivery, message_id, group, now)
         return direct
 
     def came_in_vain(self, message_id: str | None) -> None:
@@ -244,30 +251,31 @@ class DeliveryMachine:
 
     def is_open(self, unit: int) -> bool:
         """Whether a unit of work still takes in what its handlers send."""
-        direct = self._direct
-        if direct is not None and direct.unit == unit:
-            return not direct.committing
+        for direct in self._directs.values():
+            if direct.unit == unit:
+                return not direct.committing
         return self._deliveries.is_open(unit)
 
     def returned_directly(self, direct: Direct) -> bool:
         """The handler returned; say whether to commit now, as by `CommitUnit`. If not: `HandlerReturned`."""
-        if self._direct is not direct:
+        if self._directs.get(direct.message_id) is not direct:
             return False
         direct.committing = True
         return True
 
     def committed_directly(self, direct: Direct) -> bool:
         """The unit is committed; say whether that is all. If not: say `UnitCommitted`."""
-        if self._direct is not direct:
+        if self._directs.get(direct.message_id) is not direct:
             return False
-        self._direct = None
+        del self._directs[direct.message_id]
         return True
 
     def _leave_short_way(self) -> None:
         """Go on the long way with what is on the short one, because something else happens."""
-        if (direct := self._direct) is not None:
-            self._direct = None
-            self._deliveries.adopt(direct.as_unit(), direct.began)
+        if self._directs:
+            for direct in self._directs.values():
+                self._deliveries.adopt(direct.as_unit(), direct.began)
+            self._directs.clear()
 
     def _decide(self, decision: Decision) -> None:
         self._decisions.append(decision)

@@ -1,12 +1,14 @@
-"""The direct way of a serial listener: what it leaves to the others."""
+"""The direct way of a listener: what it leaves to the others."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from datetime import timedelta
 
 import pytest
 
+from airflow_provider_jmsjca.core.delivery.decisions import RollBackUnit
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.threaded.dispatcher import DirectWay
 from airflow_provider_jmsjca.errors import PermanentBrokerError
@@ -83,3 +85,42 @@ def test_a_plain_listener_goes_this_way(site: Site, monkeypatch: pytest.MonkeyPa
     site.send("a")
     site.activation(lambda _: None).run(max_messages=1)
     assert taken
+
+
+@pytest.mark.parametrize("mode", ["cc", "sync"])
+def test_several_go_this_way_side_by_side_and_failures_among_them_are_delivered_again(
+    site: Site, mode: str
+) -> None:
+    """J82, J83: all threads are in a handler at once, and every message is settled once."""
+    together = threading.Barrier(3)
+    site.send(*map(str, range(60)))
+
+    def handle(delivery: Delivery) -> None:
+        body, first = str(delivery.body), delivery.redelivery_count == 0
+        if int(body) < 3 and first:
+            together.wait(5)
+        if int(body) % 20 == 7 and first:
+            raise ValueError("not yet")
+
+    counts = site.activation(handle, concurrency_mode=mode, endpoint_pool_max_size=3).run(max_messages=60)
+    assert sorted(site.attempts) == sorted(
+        (str(number), seen) for number in range(60) for seen in range(1 + (number % 20 == 7))
+    )
+    assert (counts.delivered, counts.redelivered, counts.committed) == (63, 3, 60)
+    assert site.broker.depth("orders") == 0
+
+
+def test_what_was_posted_is_done_before_the_next_message(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.send("a", "b")
+    ways: list[DirectWay] = []
+    left: list[int] = []
+    take = DirectWay.take
+    monkeypatch.setattr(DirectWay, "take", lambda self, intake: ways.append(self) or take(self, intake))
+
+    def handle(delivery: Delivery) -> None:
+        workers = ways[-1]._dispatcher.workers
+        left.append(len(workers.posted))
+        workers.posted.append((delivery.intake, RollBackUnit(unit=0)))
+
+    assert site.activation(handle).run(max_messages=2).committed == 2
+    assert left == [0, 0]

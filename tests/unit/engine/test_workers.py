@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.delivery.decisions import Leave
+from airflow_provider_jmsjca.engine.delivering.threaded import workers
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Work, Workers
 from tests.unit.engine.listening import Site, until
 
@@ -26,7 +28,15 @@ class Pool:
         settings = replace(settings, pool_idle_timeout=timedelta(seconds=0.05))
         self.begun: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.release = threading.Event()
-        self.workers = Workers(settings, lambda _: None, self._perform)
+        self.workers = Workers(settings, self.admit, self._perform)
+
+    @staticmethod
+    def admit(intake: Any) -> list[Work] | None:
+        """Take one of the numbers that have come."""
+        try:
+            return [(intake, Leave(delivery=intake.arrivals.popleft()))]
+        except IndexError:
+            return None
 
     def post(self, number: int) -> None:
         intake: Any = None  # nothing of it is needed
@@ -114,3 +124,65 @@ def test_a_process_without_another_thread_goes_on_with_those_it_has(
     pool.post(3)
     assert pool.begun.get(timeout=5) == 1
     assert pool.workers.size == 2
+
+
+class Numbers:
+    """What came in place of messages."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.arrivals = deque(numbers)
+        self.noticed = False
+
+
+@pytest.fixture
+def _as_intake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "Intake", Numbers)
+
+
+@pytest.mark.usefixtures("_as_intake")
+def test_of_many_that_come_at_once_one_thread_is_told_and_tells_the_next(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Handlers that wait run side by side all the same."""
+    came: Any = Numbers(1, 2, 3)
+    with monkeypatch.context() as before_it_starts:
+        before_it_starts.setattr(pool.workers, "_grow", lambda: None)
+        for _ in range(3):
+            pool.workers.arrived(came)
+    assert pool.workers._queue.qsize() == 1
+    pool.workers.start()
+    assert {pool.begun.get(timeout=5), pool.begun.get(timeout=5)} == {1, 2}
+    pool.release.set()
+    assert pool.begun.get(timeout=5) == 3
+
+
+@pytest.mark.usefixtures("_as_intake")
+def test_whoever_is_told_of_what_came_looks_there_first(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else is told of it meanwhile, and what was posted may take long."""
+    came: Any = Numbers(1)
+    with monkeypatch.context() as before_it_starts:
+        before_it_starts.setattr(pool.workers, "_grow", lambda: None)
+        pool.workers.arrived(came)
+        pool.post(2)
+    pool.workers.start()
+    assert {pool.begun.get(timeout=5), pool.begun.get(timeout=5)} == {1, 2}
+
+
+@pytest.mark.usefixtures("_as_intake")
+def test_what_is_posted_does_not_wait_until_nothing_comes_any_more(pool: Pool) -> None:
+    came: Any = Numbers(1)
+    pool.release.set()
+
+    def endless(intake: Any) -> list[Work] | None:
+        return [] if intake.arrivals else None
+
+    pool.workers._admit = endless
+    pool.workers._maximum = 1
+    pool.workers.start()
+    pool.workers.arrived(came)
+    until(lambda: not pool.workers._queue.qsize())
+    pool.post(2)
+    try:
+        assert pool.begun.get(timeout=5) == 2
+    finally:
+        came.arrivals.clear()

@@ -166,11 +166,7 @@ class ThreadLink:
             arrived(intake)
 
         def on_received(received: Received) -> None:
-            append(received)
-            arrived(intake)
-
-        def on_received_by_one(received: Received) -> None:
-            # To wake the one thread for the first of many messages would only make it wait for the others.
+            # To wake a thread for the first of many messages would only make it wait for the others.
             nonlocal told
             append(received)
             if not (told or intake.noticed):
@@ -179,8 +175,7 @@ class ThreadLink:
 
         try:
             self._check(self.connection)
-            serial = self._settings.threads == 1
-            self._receivers.open(self.connection, on_received_by_one if serial else on_received)
+            self._receivers.open(self.connection, on_received)
         except JmsError as error:
             self._failed(error)
             return
@@ -606,8 +601,9 @@ def allows_direct_way(settings: ListenerSettings) -> bool:
 class DirectWay:
     """From the connection to the handler and to the settlement, while nothing is out of the ordinary.
 
-    This is what a listener with one message in hand does nearly all the time: what the dispatcher, the caller
-    and the settler do in turn, without a decision to pass on for each step. Used by its only thread.
+    This is what a listener does nearly all the time whose messages are units of work by themselves: what the
+    dispatcher, the caller and the settler do in turn, without a decision to pass on for each step. As many
+    threads are on it as messages may be in hand.
 
     Args:
         dispatcher: Whose arrivals are taken, and whose machine is told.
@@ -636,24 +632,29 @@ class DirectWay:
             What is to be done before this is asked again; `None`: there is nothing to take.
         """
         dispatcher, arrivals, lock = self._dispatcher, intake.arrivals, self._dispatcher.lock
-        dispatcher.rollbacks.finish()
+        workers = dispatcher.workers
         todo: list[Work] | None = None
         done: Direct | None = None
         while True:
-            # Decoded here, and not under the lock: nobody else takes from the arrivals.
-            message = self._reader.plain(arrivals[0]) if arrivals else None
+            if dispatcher.rollbacks.waiting:
+                dispatcher.rollbacks.finish()
             with lock:
                 now = dispatcher.clock()
                 if done is not None and (todo := self._committed(intake, done, now)):
                     break
+                if workers.posted:
+                    todo = []
+                    break
                 if not self._admission.may_take(intake):
                     todo = None
                     break
-                begun = None if message is None else self._begin(intake, message, now)
-                if begun is None or message is None:
+                begun = self._begin(intake, now)
+                if begun is None:
                     todo = dispatcher.take_one()
                     break
-            direct, received = begun
+            if arrivals:
+                workers.tell_next(intake)
+            direct, received, message = begun
             delivery = Delivery(message, self._engine, intake, direct.call, direct.unit, self._handling)
             events = self._call(delivery)
             with lock:
@@ -670,11 +671,12 @@ class DirectWay:
         dispatcher.speak()
         return todo
 
-    def _begin(self, intake: Intake, message: JmsMessage, now: float) -> tuple[Direct, Received] | None:
+    def _begin(self, intake: Intake, now: float) -> tuple[Direct, Received, JmsMessage] | None:
         dispatcher, received = self._dispatcher, intake.arrivals[0]
-        if received.is_stale or message.message_id is None:
+        if received.is_stale:
             return None
-        if self._settled.comes_again(received):
+        message = self._reader.plain(received)
+        if message is None or message.message_id is None or self._settled.comes_again(received):
             return None
         group = message.properties.get("JMSXGroupID")
         direct = self._machine.begin_directly(
@@ -688,7 +690,7 @@ class DirectWay:
         dispatcher.tally.deliver(0, now)
         if (deadline := now + self._timeout) < dispatcher.alarm:
             dispatcher.arm_by(deadline)
-        return direct, received
+        return direct, received, message
 
     def _is_plain(self, direct: Direct) -> bool:
         """Say whether there is nothing to do but to acknowledge, now that the handler has returned."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextvars
+import enum
 import itertools
 import logging
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from airflow_provider_jmsjca.core.copies.delivery_date import time_left
 from airflow_provider_jmsjca.core.delivery.decisions import Deliver, DeliverEndOfBatch, RecordAttempt
@@ -55,6 +57,15 @@ Handler: TypeAlias = Callable[[Delivery], object]
 _END_OF_BATCH = JmsMessage.empty()
 
 
+class Posted(enum.Enum):
+    """Stands in the threads' queue for work that was posted."""
+
+    POSTED = enum.auto()
+
+
+_POSTED: Final = Posted.POSTED
+
+
 class Workers:
     """Threads that take arrivals in and do the work the machine decides on.
 
@@ -67,6 +78,9 @@ class Workers:
         settings: Sizes and names.
         admit: Takes one message of an intake in; returns what is to be done then, `None` if it took none.
         perform: Does a piece of work; returns what is to be done next.
+
+    Attributes:
+        posted: Work that no thread does yet; a thread doesn't take more in before it has looked here.
     """
 
     def __init__(
@@ -85,7 +99,8 @@ class Workers:
         self._perform = perform
         self._context = contextvars.copy_context()
         self._context.run(context_name.set, settings.context_name)
-        self._queue: queue.SimpleQueue[Work | Intake | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Intake | Posted | None] = queue.SimpleQueue()
+        self.posted: deque[Work] = deque()
         self._mailboxes: dict[int, queue.SimpleQueue[Work | None]] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -99,20 +114,30 @@ class Workers:
             self._add()
 
     def arrived(self, intake: Intake) -> None:
-        """Have a message of the intake taken in."""
-        if self._maximum == 1:
-            if intake.noticed:  # the one thread will look once more
-                return
-            intake.noticed = True
-        self._queue.put(intake)
-        if self.size < self._maximum:
-            self._grow()
+        """Have what has come with the intake taken in.
+
+        One thread is told at a time. It takes a message, tells the next one if more is there, and goes on by
+        itself: where handlers are quick, nearly every message is taken by a thread that is awake.
+        """
+        if intake.noticed:  # whoever was told will look after this
+            return
+        intake.noticed = True
+        self._tell(intake)
+
+    def tell_next(self, intake: Intake) -> None:
+        """Have more of it taken in by another thread, if there may be one, while this one is busy."""
+        if self._maximum > 1:
+            self.arrived(intake)
 
     def post(self, work: Work) -> None:
         """Have a piece of work done."""
         if self._mailboxes and self._forward(work):
             return
-        self._queue.put(work)
+        self.posted.append(work)
+        self._tell(_POSTED)
+
+    def _tell(self, what: Intake | Posted) -> None:
+        self._queue.put(what)
         if self.size < self._maximum:
             self._grow()
 
@@ -202,15 +227,25 @@ class Workers:
                 self._busy -= 1
         return True
 
-    def _serve(self, item: Work | Intake) -> None:
+    def _serve(self, item: Intake | Posted) -> None:
         if not isinstance(item, Intake):
-            self._work_off([item])
+            self._do_posted()
             return
         item.noticed = False  # before it looks: what comes after that is noticed anew
         while (todo := self._admit(item)) is not None:
+            if item.arrivals:
+                self.tell_next(item)
             self._work_off(todo)
-            if todo and self._maximum > 1:  # what was not for us left its place to the next
+            self._do_posted()
+
+    def _do_posted(self) -> None:
+        """Do what was posted; a thread that is told of it afterwards finds it done."""
+        while self.posted:
+            try:
+                work = self.posted.popleft()
+            except IndexError:  # another thread was quicker
                 return
+            self._work_off([work])
 
     def _work_off(self, todo: list[Work]) -> None:
         while todo:

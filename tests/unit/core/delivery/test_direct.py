@@ -22,8 +22,8 @@ def begin(run: Run, message_id: str = "ID:a", group: str | None = None) -> Direc
     return direct
 
 
-def refuses(run: Run, message_id: str = "ID:a") -> bool:
-    return run.machine.begin_directly(99, message_id, None, run.now) is None
+def refuses(run: Run, message_id: str = "ID:a", *, group: str | None = None) -> bool:
+    return run.machine.begin_directly(99, message_id, group, run.now) is None
 
 
 def test_from_arrival_to_commit() -> None:
@@ -43,10 +43,73 @@ def test_one_at_a_time() -> None:
     assert refuses(run, "ID:b")
 
 
+def two_at_a_time() -> Run:
+    return Run(settings=replace(SETTINGS, concurrency=2, transaction_timeout=timedelta(seconds=30)))
+
+
+def test_as_many_at_a_time_as_there_may_be() -> None:
+    run = two_at_a_time()
+    first, second = begin(run, "ID:a"), begin(run, "ID:b")
+    assert refuses(run, "ID:c")
+    assert run.machine.returned_directly(second)
+    assert run.machine.committed_directly(second)
+    assert run.machine.in_hand == 1
+    third = begin(run, "ID:c")
+    for direct in (third, first):
+        assert run.machine.returned_directly(direct)
+        assert run.machine.committed_directly(direct)
+    assert (run.machine.idle, run.machine.in_hand) == (True, 0)
+
+
+def test_what_is_on_the_long_way_takes_its_place() -> None:
+    run = two_at_a_time()
+    delivered = run.only(d.Deliver, run.message("ID:a"))
+    direct = begin(run, "ID:b")
+    assert refuses(run, "ID:c")
+    run.send(e.HandlerReturned(call=delivered.call))
+    assert not run.machine.returned_directly(direct)
+    commit = run.only(d.CommitUnit, e.HandlerReturned(call=direct.call))
+    assert commit.acknowledge == (direct.delivery,)
+
+
+def test_what_happens_to_one_takes_the_others_to_the_long_way() -> None:
+    run = two_at_a_time()
+    failing, other = begin(run, "ID:a"), begin(run, "ID:b")
+    rolled_back, again = run.send(e.HandlerRaised(call=failing.call, failure=FAILURE))
+    assert rolled_back == d.RollBackUnit(unit=failing.unit)
+    assert isinstance(again, d.Deliver)
+    assert not run.machine.returned_directly(other)
+    commit = run.only(d.CommitUnit, e.HandlerReturned(call=other.call))
+    assert commit.acknowledge == (other.delivery,)
+
+
+def test_a_second_message_of_the_same_id_or_of_a_group_takes_the_long_way() -> None:
+    """Of a group one message is in hand at a time, in whatever unit."""
+    run = two_at_a_time()
+    begin(run, "ID:a")
+    assert refuses(run, "ID:a")
+    assert refuses(run, "ID:b", group="g")
+    grouped = run.only(d.Deliver, run.message("ID:b", group="g"))
+    assert refuses(run, "ID:c")  # it might have to wait
+    run.send(e.HandlerReturned(call=grouped.call))
+    run.send(e.UnitCommitted(unit=grouped.unit))
+    begin(run, "ID:c")
+
+
+def test_the_oldest_one_times_out_first_w22() -> None:
+    run = two_at_a_time()
+    first = begin(run, "ID:a")
+    run.now += 10
+    second = begin(run, "ID:b")
+    assert run.machine.deadline == first.began + 30
+    assert run.machine.returned_directly(first)
+    assert run.machine.committed_directly(first)
+    assert run.machine.deadline == second.began + 30
+
+
 @pytest.mark.parametrize(
     "settings",
     [
-        replace(SETTINGS, concurrency=2),
         replace(SETTINGS, batch_size=2),
         replace(SETTINGS, hold_until_ack=True),
         replace(SETTINGS, record_attempts=True),

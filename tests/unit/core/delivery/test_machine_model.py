@@ -171,7 +171,7 @@ class Model(RuleBasedStateMachine):
         self.machine = self.new_machine()
         self.connecting = self.connected = self.consuming = self.running = self.suspended = False
         self.stopping = False
-        self.direct: Direct | None = None
+        self.directs: dict[int, Direct] = {}  # by unit
         self.calls: dict[int, tuple[int, int | None]] = {}  # call -> unit, delivery
         self.held: dict[int, int] = {}  # call -> unit: acknowledgement outstanding
         self.pending: dict[int, d.CommitUnit | d.MoveMessage | d.DeleteMessage | d.Park] = {}
@@ -511,7 +511,7 @@ class Model(RuleBasedStateMachine):
         direct = self.machine.begin_directly(self.next_delivery, message.message_id, message.group, self.now)
         if direct is None:
             return False
-        self.direct = direct
+        self.directs[direct.unit] = direct
         self.carry_out(
             d.Deliver(
                 call=direct.call,
@@ -564,9 +564,10 @@ class Model(RuleBasedStateMachine):
 
     def end_call(self, call: int, how: str) -> None:
         unit, delivery = self.calls.pop(call)
-        if how == "return" and self.direct is not None and self.machine.returned_directly(self.direct):
-            assert self.direct.call == call
-            self.carry_out(d.CommitUnit(unit=unit, acknowledge=(self.direct.delivery,)))
+        direct = self.directs.get(unit)
+        if how == "return" and direct is not None and self.machine.returned_directly(direct):
+            assert direct.call == call
+            self.carry_out(d.CommitUnit(unit=unit, acknowledge=(direct.delivery,)))
             return
         if how == "return":
             self.send(e.HandlerReturned(call=call))
@@ -639,11 +640,8 @@ class Model(RuleBasedStateMachine):
             self.send(e.UnitInDoubt(unit=number) if how == "after" else e.UnitLost(unit=number))
         elif how == "commit":
             self.apply(decision)
-            if (
-                self.direct is None
-                or self.direct.unit != number
-                or not self.machine.committed_directly(self.direct)
-            ):
+            direct = self.directs.pop(number, None)
+            if direct is None or not self.machine.committed_directly(direct):
                 self.send(e.UnitCommitted(unit=number))
         elif how == "fail":
             if isinstance(decision, d.MoveMessage | d.DeleteMessage):
