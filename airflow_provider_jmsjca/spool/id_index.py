@@ -5,6 +5,7 @@ Folder `.known/<digest of the activation>` of the spool:
 | file | content |
 |---|---|
 | `open-<random>-<batch id>` | empty; the batch may grow, or the index hasn't got all of its segments yet |
+| `lock` | held while a segment is sealed; not in a store of objects |
 | `ids-000001.arrow` | a SHA-256, then sorted hashes of the keys in sealed segments; the highest counts |
 
 The batches are the truth, the index can be made from them: where it is missing or damaged it is. A batch is
@@ -21,8 +22,9 @@ import logging
 import time
 import uuid
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, Literal, NamedTuple
 
@@ -37,6 +39,7 @@ from airflow_provider_jmsjca.spool.files import (
     entry_of,
     exists,
     is_link,
+    locked,
     make_folder,
     names_in,
     numbered,
@@ -62,6 +65,8 @@ _MANY: Final = 8
 _LEAST: Final = Horizon()
 _READ_TRIES: Final = 10
 _NANOSECONDS: Final = 1_000_000_000
+_LOCK: Final = "lock"
+_LOCK_SECONDS: Final = 30.0
 
 
 class _Indexed(NamedTuple):
@@ -197,6 +202,45 @@ class IdIndex:
         assert self._found is not None  # noqa: S101 - for the type checker
         names = self._found.names(_hash(key))
         return [self._spool / name for name in names] if names else ()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep the activation's other writers from sealing meanwhile; in a store of objects nobody.
+
+        Raises:
+            SpoolError: Another one has been sealing for half a minute.
+        """
+        try:
+            with locked(self._folder / _LOCK, _LOCK_SECONDS):
+                yield
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def has_new(self, keys: Collection[str]) -> bool:
+        """Tell whether another batch has sealed one of these keys since `find` was asked; learn them."""
+        if not keys or self._found is None:
+            return False
+        try:
+            fresh = self._learn()
+        except OSError as error:
+            raise self._refusal(error) from error
+        return any(not fresh.isdisjoint(self._found.names(_hash(key))) for key in keys) if fresh else False
+
+    def _learn(self) -> set[str]:
+        """Take what was sealed since into the index in memory, and return the names of those segments."""
+        assert self._found is not None  # noqa: S101 - for the type checker
+        before = self._found.index
+        there = numbered(self._folder, _STEM)
+        index = before
+        if there and there[-1][0] != before.number:
+            index = self._newest() or before
+        fresh = self._unknown(index, [])
+        if index is before and not fresh:
+            return set()
+        if fresh:
+            index = replace(self._extended(index, fresh, index.horizon), number=index.number)
+        self._found = _Lookup(index, self._horizon, self._now())
+        return set(index.names).difference(before.names)
 
     def _refusal(self, error: OSError) -> SpoolError:
         return SpoolError(f"{self._folder}: the index of known ids: {error}")
@@ -364,6 +408,7 @@ class _Lookup:
     """Finds hashes in an index, within a horizon."""
 
     def __init__(self, index: _Index, horizon: Horizon, now: float) -> None:
+        self.index = index
         self._names = index.names
         table = index.table
         self._keys, self._owners = _view(table["key"], "Q"), _view(table["segment"], "i")

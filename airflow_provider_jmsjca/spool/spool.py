@@ -16,8 +16,8 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
@@ -81,6 +81,10 @@ _REPEATED: Final = [
     "property_types.key_value.value",
     "batch_id",
 ]
+
+
+class SealedElsewhereError(SpoolError):
+    """What was to be sealed is in another batch, partly at least: it has to be received again."""
 
 
 class SpoolBatch:
@@ -319,7 +323,7 @@ class SpoolBatch:
             raise
         return self._open
 
-    def seal(self, rows: Sequence[Row] = ()) -> Segment:
+    def seal(self, rows: Sequence[Row] = (), *, unless_known: Collection[str] = ()) -> Segment:
         """Make durable, as the next segment, what was added and these rows.
 
         Guarantee: when it returns they survive any crash, and may be acknowledged; when it raises or the
@@ -327,15 +331,23 @@ class SpoolBatch:
 
         Args:
             rows: At least one, unless some were added before.
+            unless_known: Keys of messages among them, which two writers may have: a broker gives them to
+                another one if the connection is lost. Whoever seals second is refused; not always so in a
+                store of objects, if both seal at the same time.
 
         Raises:
             BatchInUseError: Another writer has taken the batch over: these rows are not in it.
+            SealedElsewhereError: Another batch has got one of `unless_known` since; these rows are not in it.
             SpoolError: The operating system refused.
         """
         with self._writing:
             file = self._add(rows) if rows or self._open is None else self._open
             self._open = None
-            with file:
+            with file, self._others.alone() if unless_known else nullcontext():
+                if self._others.has_new(unless_known):
+                    raise SealedElsewhereError(
+                        f"{self.folder}: another batch has sealed messages that this one has in hand"
+                    )
                 if not file.seal():
                     raise self._overtaken()
                 self._place += 1

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -12,16 +15,20 @@ import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.message import Identity
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, CollectResult, EndReason
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
-from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.manifest import Manifest, Segment
+from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Outgoing, Subscription
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing, Subscription
 from tests.servers.broker import Broker
+from tests.servers.proxy import TcpProxy
 
 COUNT, SEGMENT, LIMIT = 700, 250, 600
+FEW = 20
 
 
 def test_a_queue_goes_into_batches_in_its_order_and_is_empty_then(broker: Broker, tmp_path: Path) -> None:
@@ -55,3 +62,86 @@ def test_a_queue_goes_into_batches_in_its_order_and_is_empty_then(broker: Broker
     assert (second.reason, second.rows, second.duplicates) == (EndReason.IDLE, COUNT - LIMIT, 0)
     assert numbers(second) == list(range(LIMIT, COUNT))
     assert third.received == 0
+
+
+class Interrupted(SpoolBatch):
+    """A batch whose collector loses the broker once, right before or right after it seals a segment."""
+
+    proxy: TcpProxy
+    is_cut_first = False
+
+    def __init__(self, folder: Path, batch_id: str, **given: str) -> None:
+        super().__init__(folder, batch_id, source=given["source"], activation="a")
+        self.is_cut, self.may_go_on = threading.Event(), threading.Event()
+
+    def seal(self, rows: Sequence[Row] = (), *, unless_known: Collection[str] = ()) -> Segment:
+        if self.is_cut_first:
+            self._lose()
+        sealed = super().seal(rows, unless_known=unless_known)
+        self._lose()
+        return sealed
+
+    def _lose(self) -> None:
+        if not self.is_cut.is_set():
+            self.proxy.freeze()
+            self.proxy.cut()
+            self.is_cut.set()
+            self.may_go_on.wait(60)
+
+
+class Knowing(SpoolBatch):
+    """A batch whose collector ends once it has recognised so many messages."""
+
+    def __init__(self, folder: Path, batch_id: str, **given: str) -> None:
+        super().__init__(folder, batch_id, source=given["source"], activation="a")
+        self.stop, self.left = threading.Event(), FEW
+
+    def knows(self, key: str, identity: Identity | None = None) -> bool:
+        known = super().knows(key, identity)
+        self.left -= known and identity is not None
+        if self.left == 0:
+            self.stop.set()
+        return known
+
+
+def two_collectors(broker: Broker, folder: Path, *, is_cut_first: bool) -> tuple[int, int]:
+    """Return how many messages each stores: slots of a stream, or parallel tasks, of one queue.
+
+    The first loses its connection with all messages in hand, so the broker gives them to the second.
+    """
+    queue = Destination.queue(f"collect.{uuid.uuid4().hex[:8]}")
+    connection = connect(broker.settings())
+    connection.send(Outgoing(destination=queue, message=JmsMessage.bytes(b"%d" % n)) for n in range(FEW))
+    connection.close()
+
+    def collected(batch: SpoolBatch, settings: ConnectionSettings, stop: threading.Event) -> CollectResult:
+        asked = Subscription(destination=queue)
+        spec = BatchSpec(subscription=asked, max_messages=FEW, idle_time=timedelta(seconds=1))
+        spec = spec if batch is first else replace(spec, idle_time=None)
+        return collect(partial(open_connection, settings), batch, spec, stop=stop)
+
+    with (
+        TcpProxy(broker.address()) as proxy,
+        Interrupted(folder, "b1", source=str(queue)) as first,
+        Knowing(folder, "b2", source=str(queue)) as second,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        second.knows("nothing yet")  # from now on it has the ids of other batches in memory
+        first.proxy, first.is_cut_first = proxy, is_cut_first
+        through = replace(broker.settings(), hosts=(proxy.address,))
+        running = thread.submit(collected, first, through, threading.Event())
+        try:
+            assert first.is_cut.wait(60)
+            there = collected(second, broker.settings(), second.stop)
+        finally:
+            proxy.thaw()
+            first.may_go_on.set()
+        return running.result(60).rows, there.rows
+
+
+def test_what_another_collector_has_sealed_meanwhile_is_stored_once(broker: Broker, tmp_path: Path) -> None:
+    assert two_collectors(broker, tmp_path, is_cut_first=False) == (FEW, 0)
+
+
+def test_of_two_collectors_with_a_message_in_hand_one_stores_it(activemq: Broker, tmp_path: Path) -> None:
+    assert two_collectors(activemq, tmp_path, is_cut_first=True) == (0, FEW)

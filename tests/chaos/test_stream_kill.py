@@ -59,6 +59,7 @@ class Stream:
             return subprocess.Popen(
                 [*line, str(self.table), str(self.checkpoint)],
                 cwd=ROOT, stdout=log, stderr=log, start_new_session=True,
+                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
             )  # fmt: skip
 
     def segments(self) -> int:

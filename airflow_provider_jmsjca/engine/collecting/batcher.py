@@ -12,6 +12,7 @@ the next segment is received while a second thread seals the one before and comm
 | `kill -9` before a segment is sealed | its messages come again |
 | `kill -9` between seal and commit | they come again, and are dropped as known and acknowledged |
 | the connection is lost | the segment in hand is given up, its messages come again over a new connection |
+| another collector has sealed some of them | the same, and they are dropped as known |
 | stop is asked for | the same, and the batch is left as it is for the next attempt |
 | a message can't be decoded | it is stored as `undecodable` with its bytes and the reason |
 | the disk is full | nothing more is acknowledged; the error goes to the caller |
@@ -31,6 +32,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.prefetch import for_batch
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, CollectResult, EndReason
 from airflow_provider_jmsjca.errors import (
@@ -42,7 +44,7 @@ from airflow_provider_jmsjca.errors import (
 )
 from airflow_provider_jmsjca.spool.known_ids import message_key
 from airflow_provider_jmsjca.spool.rows import Row, row_identity, size_of
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from airflow_provider_jmsjca.spool.spool import SealedElsewhereError, SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, Received, Subscription, UnitOfWork
 
 # So many at a time, that a stop request is looked at often enough.
@@ -222,6 +224,8 @@ class _Collection:
         self._sealing: Future[None] | None = None
         self._no_connection: JmsError | None = None
         self._rows: list[Row] = []
+        # Of the segment in hand, what another collector may be given too.
+        self._keys: list[str] = []
         self._unit: UnitOfWork | None = None
         self._bytes = self._in_unit = self._bytes_sealed = 0
         # Of the segment in hand, what `SpoolBatch.add` has and what the rows in memory are large.
@@ -274,7 +278,7 @@ class _Collection:
         try:
             self._receive(connection)
             self._finish_sealing()
-        except (ConnectionLostError, InDoubtError) as loss:
+        except (ConnectionLostError, InDoubtError, SealedElsewhereError) as loss:
             # Whatever the sealer still has is about to be known; only then may the same messages come again.
             self._await_sealer()
             self._raise_failure_of_sealer(except_loss=True)
@@ -369,9 +373,12 @@ class _Collection:
             message, undecodable = salvaged, str(fault)
             self._undecodable += 1
         row = Row(message, time.time_ns() // 1000, undecodable)
-        if (trusted_ids or message.redelivered) and self._is_known(row):
+        key = self._key(message) if trusted_ids or message.redelivered else None
+        if key is not None and self._is_known(key, row):
             self._duplicates += 1
         else:
+            if key is not None:
+                self._keys.append(key)
             size = size_of(message)
             self._bytes += size
             self._bytes_in_memory += size
@@ -380,14 +387,15 @@ class _Collection:
         received.forget_message()  # the unit holds what was received until its commit
         self._in_unit += 1
 
-    def _is_known(self, row: Row) -> bool:
-        message = row.message
+    def _key(self, message: JmsMessage) -> str | None:
         if message.message_id is None:
-            return False
+            return None
         place = message.destination
         if place not in self._places:
             self._places[place] = str(place)
-        key = message_key(message.message_id, self._places[place])
+        return message_key(message.message_id, self._places[place])
+
+    def _is_known(self, key: str, row: Row) -> bool:
         return self._batch.knows(key) and self._batch.knows(key, row_identity(row))
 
     def _is_full(self) -> bool:
@@ -434,12 +442,14 @@ class _Collection:
             count = self._added + len(self._rows)
             self._promised += count
             self._bytes_sealed += self._bytes
-            self._sealing = self._sealer.submit(self._seal_and_commit, self._rows, self._unit, count)
+            self._sealing = self._sealer.submit(
+                self._seal_and_commit, self._rows, self._keys, self._unit, count
+            )
             self._begin_segment()
 
-    def _seal_and_commit(self, rows: list[Row], unit: UnitOfWork, count: int) -> None:
+    def _seal_and_commit(self, rows: list[Row], keys: list[str], unit: UnitOfWork, count: int) -> None:
         if count:
-            self._batch.seal(rows)
+            self._batch.seal(rows, unless_known=keys)
         unit.commit()
 
     def _put_on_disk(self) -> None:
@@ -467,11 +477,13 @@ class _Collection:
             return
         failure = self._sealing.exception()
         self._sealing = None
-        if failure is not None and not (except_loss and isinstance(failure, TransientBrokerError)):
+        if failure is not None and not (
+            except_loss and isinstance(failure, TransientBrokerError | SealedElsewhereError)
+        ):
             raise failure
 
     def _begin_segment(self) -> None:
-        self._rows, self._unit = [], None
+        self._rows, self._keys, self._unit = [], [], None
         self._bytes = self._in_unit = self._added = self._bytes_in_memory = 0
 
     def _give_up_rows(self) -> None:

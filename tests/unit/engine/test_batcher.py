@@ -279,8 +279,8 @@ def test_a_lost_connection_loses_nothing_and_doubles_nothing(orders: Broker, tmp
     sealed: list[int] = []
 
     class Killing(SpoolBatch):
-        def seal(self, rows: list[Row]) -> object:  # type: ignore[override]  # the same, and more
-            segment = super().seal(rows)
+        def seal(self, rows: list[Row], **known: object) -> object:  # type: ignore[override]  # the same, and more
+            segment = super().seal(rows, **known)  # type: ignore[arg-type]  # as they came
             sealed.append(len(rows))
             if len(sealed) in {2, 5}:
                 # Between seal and commit: the worst moment.
@@ -302,11 +302,11 @@ def test_the_time_that_sealing_takes_is_no_silence(orders: Broker, tmp_path: Pat
     send(range(1))
 
     class Slow(SpoolBatch):
-        def seal(self, rows: list[Row]) -> object:  # type: ignore[override]  # the same, and more
+        def seal(self, rows: list[Row], **known: object) -> object:  # type: ignore[override]  # the same, and more
             if not self.segments:
                 send(range(1, 30))
                 time.sleep(0.4)  # longer than the idle time
-            return super().seal(rows)
+            return super().seal(rows, **known)  # type: ignore[arg-type]  # as they came
 
     with Slow(tmp_path, "b1", source=str(ORDERS), activation="a") as batch:
         result = collect(CONNECT, batch, spec(segment_messages=100), stop=threading.Event())
@@ -319,8 +319,8 @@ def test_a_loss_that_is_noticed_late_is_no_silence(orders: Broker, tmp_path: Pat
     send(range(3))
 
     class Breaking(SpoolBatch):
-        def seal(self, rows: list[Row]) -> object:  # type: ignore[override]  # the same, and more
-            segment = super().seal(rows)
+        def seal(self, rows: list[Row], **known: object) -> object:  # type: ignore[override]  # the same, and more
+            segment = super().seal(rows, **known)  # type: ignore[arg-type]  # as they came
             if len(self.segments) == 1:
                 orders.kill()
                 orders.restart()
@@ -415,10 +415,10 @@ def test_nothing_is_acknowledged_when_sealing_fails(orders: Broker, tmp_path: Pa
     send(range(25))
 
     class Full(SpoolBatch):
-        def seal(self, rows: list[Row]) -> object:  # type: ignore[override]  # the same, but refusing
+        def seal(self, rows: list[Row], **known: object) -> object:  # type: ignore[override]  # the same, but refusing
             if self.segments:
                 raise SpoolError("segment-000001.parquet: can't be written: No space left on device")
-            return super().seal(rows)
+            return super().seal(rows, **known)  # type: ignore[arg-type]  # as they came
 
     with (
         Full(tmp_path, "b1", source=str(ORDERS), activation="a") as batch,
