@@ -18,10 +18,9 @@ from airflow_provider_jmsjca.engine.connecting.threads import in_thread
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
-from airflow_provider_jmsjca.hooks.clients import with_client_id_of
 from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.hooks.settings import settings_for
+from airflow_provider_jmsjca.hooks.settings import settings_for, with_client_id_of
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
 # So many threads at once for the sends of one connection; others wait their turn.

@@ -83,9 +83,9 @@ def _limit(settings: ConnectionSettings, options: Resolved) -> SessionLimit | No
     most, timeout = options["pool_max_size"], options["pool_timeout"]
     if not isinstance(most, int):
         return None
-    patience = timeout if isinstance(timeout, timedelta) else None
+    longest = timeout if isinstance(timeout, timedelta) else None
     with _lock:
-        return _limits.setdefault((settings_key(settings), most, patience), SessionLimit(most, patience))
+        return _limits.setdefault((settings_key(settings), most, longest), SessionLimit(most, longest))
 
 
 def _forget_after_fork() -> None:

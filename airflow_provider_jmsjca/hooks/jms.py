@@ -23,7 +23,6 @@ from airflow_provider_jmsjca.core.options import option_by_field
 from airflow_provider_jmsjca.core.precedence import Resolved, resolve
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, TransientBrokerError
-from airflow_provider_jmsjca.hooks.clients import with_client_id_of
 from airflow_provider_jmsjca.hooks.connection_cache import jms_connection
 from airflow_provider_jmsjca.hooks.destinations import finder, looked_up
 from airflow_provider_jmsjca.hooks.settings import (
@@ -33,6 +32,7 @@ from airflow_provider_jmsjca.hooks.settings import (
     own_entries,
     resolve_connection,
     settings_for,
+    with_client_id_of,
 )
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings

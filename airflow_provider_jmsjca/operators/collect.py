@@ -28,13 +28,12 @@ from airflow_provider_jmsjca.engine.collecting.batch_spec import (
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.connector import RetryPolicy, open_connection
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
-from airflow_provider_jmsjca.hooks.clients import with_client_id
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
-from airflow_provider_jmsjca.hooks.settings import settings_for
+from airflow_provider_jmsjca.hooks.settings import settings_for, with_client_id
 from airflow_provider_jmsjca.hooks.spool import known_with, spool_path, task_key
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.operators.web_links import JmsBatchLink
@@ -215,7 +214,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         hook = JmsHook(self.jms_conn_id)
         options = hook.options()
         settings = with_client_id(settings_for(self.jms_conn_id, options), self.subscription_name)
-        patience = RetryPolicy(minimal_logging=options["minimal_reconnect_logging"] is True)
+        policy = RetryPolicy(minimal_logging=options["minimal_reconnect_logging"] is True)
         usual = options["prefetch"]
         spec = BatchSpec(
             subscription=Subscription(
@@ -237,7 +236,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         note_input(hook, settings, destination)
         with SpoolBatch(spool, batch_id, source=str(destination), activation=activation) as batch:
             result = collect(
-                functools.partial(open_connection, settings, policy=patience), batch, spec, stop=self._stop
+                functools.partial(open_connection, settings, policy=policy), batch, spec, stop=self._stop
             )
         adopted = () if result.reason is EndReason.STOPPED else self._adopt(batch, activation)
         unfinished = unfinished_batches(spool, batch_id, activation)

@@ -54,8 +54,8 @@ class RunState:
     @property
     def deadline(self) -> float | None:
         """When it is to come to a worker although nothing came."""
-        ends = (self.until, self.idle_until, self.timeout_at)
-        return min((each for each in ends if each is not None), default=None)
+        deadlines = (self.until, self.idle_until, self.timeout_at)
+        return min((each for each in deadlines if each is not None), default=None)
 
     @property
     def ends_by_time(self) -> bool:

@@ -30,10 +30,9 @@ from airflow_provider_jmsjca.core.precedence import Resolved, resolve
 from airflow_provider_jmsjca.core.redelivery import Move
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.hooks.clients import with_client_id_of
 from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.hooks.settings import settings_for
+from airflow_provider_jmsjca.hooks.settings import settings_for, with_client_id_of
 from airflow_provider_jmsjca.store.base import Store
 from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.transports.base import ConnectionSettings

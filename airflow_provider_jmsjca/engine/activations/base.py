@@ -167,7 +167,7 @@ class Watch:
     """How a run is watched.
 
     Attributes:
-        ends: When it ends.
+        run_ends: When it ends.
         stop: End when it is set.
         within: How long running handlers may take at the end.
         within_if_stopped: How long at most once `stop` is set.
@@ -176,7 +176,7 @@ class Watch:
         clock: Seconds, monotonic; that of what is watched.
     """
 
-    ends: RunEnds
+    run_ends: RunEnds
     stop: StopSignal | None
     within: timedelta
     within_if_stopped: timedelta | None
@@ -197,7 +197,7 @@ class Watch:
             counts = running.counts
             quiet = running.quiet_since()
             idle_since = now if quiet is None else max(idle_since, quiet)
-            found = self.ends.reached(
+            found = self.run_ends.reached(
                 settled=counts.settled,
                 elapsed=now - began,
                 idle=now - idle_since,
@@ -600,7 +600,7 @@ class ActivationBase(ABC):
         if fails is None:
             fails = idle if idle is not None and idle > timedelta(0) else duration("failing_for", FAILING_FOR)
         watch = Watch(
-            ends=RunEnds(
+            run_ends=RunEnds(
                 max_messages=max_messages,
                 run_for=_optional("run_for", run_for),
                 idle_for=idle,

@@ -9,15 +9,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.options import format_options
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
+from airflow_provider_jmsjca.engine.delivering.statistics import Statistics
 from airflow_provider_jmsjca.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from airflow_provider_jmsjca.core.delivery import ActivationState
-    from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
-    from airflow_provider_jmsjca.engine.delivering.statistics import Statistics
 
 
 class Managed(Protocol):

@@ -280,16 +280,16 @@ class _Shared:
         self.crew = Crew(_THREADS)
         self.watchers = 0
 
-    async def lease(self, patience: float, *, minimal_logging: bool) -> Lease:
+    async def lease(self, known_within: float, *, minimal_logging: bool) -> Lease:
         """Return the right to the connection, opened if need be; those who ask meanwhile wait for it too.
 
         Args:
-            patience: A failure that is younger, in seconds, is taken for the answer.
+            known_within: A failure that is younger, in seconds, is taken for the answer.
             minimal_logging: As for `AsyncConnection`.
         """
         while (lease := self._free()) is None:
             if self._opening is None:
-                if self._failure is not None and time.monotonic() - self._failed_at < patience:
+                if self._failure is not None and time.monotonic() - self._failed_at < known_within:
                     raise copy.copy(self._failure) from self._failure
                 self._opening = asyncio.get_running_loop().create_task(
                     self._open(minimal_logging=minimal_logging)

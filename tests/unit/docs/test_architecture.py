@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -138,3 +139,12 @@ def test_the_engine_is_low() -> None:
 
 ENGINE = PACKAGE / "engine"
 MOST_FLOORS = 8
+
+
+def test_no_folder_is_crowded() -> None:
+    """A reader sees what is in a folder at a glance."""
+    folders = Counter(file.parent for file in PACKAGE.rglob("*.py") if file.name != "__init__.py")
+    assert {str(folder): count for folder, count in folders.items() if count > MOST_FILES} == {}
+
+
+MOST_FILES = 12
