@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from airflow.sdk import BaseOperatorLink, Context
+from airflow.sdk import BaseOperatorLink, Connection, Context
 from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.configuration import conf as airflow_conf
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
@@ -256,7 +256,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
 
     def _require_spark_connection(self) -> None:
         try:
-            BaseHook.get_connection(self.spark_conn_id)
+            connection = BaseHook.get_connection(self.spark_conn_id)
         except AirflowNotFoundException as error:
             # The provider would try YARN.
             raise ConfigurationError(
@@ -264,6 +264,21 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
                 f"set AIRFLOW_CONN_{self.spark_conn_id.upper()}="
                 """'{"conn_type": "spark", "host": "local[2]"}'"""
             ) from error
+        if self._deploy_mode(connection) == "cluster" and (connection.host or "").startswith("spark:"):
+            raise ConfigurationError(
+                f"connection {self.spark_conn_id!r}: a standalone cluster takes no Python script in deploy "
+                "mode cluster; leave the deploy mode out, and the driver runs on the worker"
+            )
+        if connection.conn_type == "spark_connect" or (connection.host or "").startswith("sc://"):
+            raise ConfigurationError(
+                f"connection {self.spark_conn_id!r} is of Spark Connect, where no job can run; expected a "
+                "connection of type spark with a master, such as spark://host:7077. For Spark Connect use "
+                "JmsCollectOperator, and read the Parquet files that its manifest names"
+            )
+
+    def _deploy_mode(self, connection: Connection) -> str | None:
+        mode: str | None = (self.spark_arguments or {}).get("deploy_mode")
+        return mode or connection.extra_dejson.get("deploy-mode")
 
     def _process(self) -> subprocess.Popen[str] | None:
         if self._hook is None:
@@ -345,8 +360,9 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         if not environment and not self.jdbc_conn_id:
             return arguments
         connection = BaseHook.get_connection(self.spark_conn_id)
-        mode = arguments.get("deploy_mode") or connection.extra_dejson.get("deploy-mode")
-        if mode == "cluster" or not (connection.host or "").startswith(("local", "spark:")):
+        if self._deploy_mode(connection) == "cluster" or not (connection.host or "").startswith(
+            ("local", "spark:")
+        ):
             if self.jdbc_conn_id:
                 raise ConfigurationError(
                     f"jdbc_conn_id {self.jdbc_conn_id!r}: the driver doesn't run on this worker, so the "

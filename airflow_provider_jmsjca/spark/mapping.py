@@ -8,11 +8,9 @@ every value compared with its field. No Python runs on executors.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_jmsjca.core.message import BodyKind
@@ -266,29 +264,6 @@ def sort_json(messages: DataFrame, schema: StructType | str, keep: Sequence[str]
         reason = f"coalesce({reason}, {_failed(f'{_BODY}.kept', kept)})"
         values.append(sql.expr(_tried_values(f"{_BODY}.kept", kept)).alias(_KEPT))
     return apart.select(*_PLACE, sql.expr(reason).alias(_REASON), *values)
-
-
-def read_schema(path: Path) -> StructType | str:
-    """Return the schema in a file: in words, as for `sort_json`, or in Spark's JSON form.
-
-    Raises:
-        ConfigurationError: The file can't be read, or is JSON of another form.
-    """
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - only jobs have pyspark
-
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"schema file {path}: can't be read: {error}") from error
-    if not text.lstrip().startswith("{"):
-        return " ".join(text.split())
-    try:
-        return StructType.fromJson(json.loads(text))
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ConfigurationError(
-            f"schema file {path}: expected fields in words, or Spark's JSON form of a schema, such as "
-            f"df.schema.json() returns ({error})"
-        ) from error
 
 
 def _kept(messages: DataFrame, fields: StructType, keep: Sequence[str]) -> dict[str, str]:

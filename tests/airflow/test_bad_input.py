@@ -263,6 +263,32 @@ def test_the_spark_connection_is_not_defined(server: Broker, publish: Publish, f
     assert server.depth("orders") == 1
 
 
+@pytest.mark.parametrize(
+    ("connection", "fault"),
+    [
+        ({"conn_type": "spark_connect", "host": "spark", "port": 15002}, "is of Spark Connect"),
+        ({"conn_type": "spark", "host": "sc://spark:15002"}, "is of Spark Connect"),
+        (
+            {"conn_type": "spark", "host": "spark://spark:7077", "extra": {"deploy-mode": "cluster"}},
+            "takes no Python script in deploy mode cluster; leave the deploy mode out",
+        ),
+    ],
+)
+def test_spark_is_reached_in_a_way_that_runs_no_job(  # noqa: PLR0917 - fixtures
+    server: Broker,
+    publish: Publish,
+    failing: Failing,
+    monkeypatch: pytest.MonkeyPatch,
+    connection: dict[str, Any],
+    fault: str,
+) -> None:
+    publish("a")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_TEST", json.dumps(connection))
+    failing.collect(JmsToSparkSubmitOperator, spark_conn_id="spark_test", retries=3)
+    assert fault in failing.said
+    assert server.depth("orders") == 1
+
+
 def segments(failing: Failing) -> list[Path]:
     return [path for path in failing.spool.glob("*/segment-*.parquet") if count_rows(path)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,13 +10,12 @@ from pyspark.sql import functions as sql
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spark.job import Batch
-from airflow_provider_jmsjca.spark.mapping import Mapped, read_schema
+from airflow_provider_jmsjca.spark.mapping import Mapped
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from tests.spark.conftest import MakeBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 XML = "from_xml(CAST(body AS STRING), 'id INT, amount DECIMAL(9,2)', map('mode', 'FAILFAST'))"
 CSV = "from_csv(CAST(body AS STRING), 'id INT, amount DECIMAL(9,2)', map('mode', 'FAILFAST'))"
@@ -129,20 +127,3 @@ def test_without_places_or_columns_nothing_is_tried(spark: SparkSession, make_ba
         batch.try_map(batch.messages(spark).drop("segment", "position"), {"a": "1"})
     with pytest.raises(ConfigurationError, match="there are no columns; expected messages and expressions"):
         batch.try_map(batch.messages(spark), {})
-
-
-def test_a_schema_from_a_file(spark: SparkSession, tmp_path: Path) -> None:
-    wanted: StructType = spark.sql("SELECT 1 AS a, struct(2D AS b) AS s").schema
-    (tmp_path / "words.ddl").write_text("a INT NOT NULL,\n  s STRUCT<b: DOUBLE>\n")
-    (tmp_path / "spark.json").write_text(wanted.json())
-    (tmp_path / "avro.avsc").write_text(
-        '{"type": "record", "name": "o", "fields": [{"name": "a", "type": "int"}]}'
-    )
-    assert read_schema(tmp_path / "words.ddl") == "a INT NOT NULL, s STRUCT<b: DOUBLE>"
-    assert read_schema(tmp_path / "spark.json") == wanted
-    for name, fault in [
-        ("avro.avsc", "expected fields in words, or Spark's JSON form"),
-        ("none", "can't be read"),
-    ]:
-        with pytest.raises(ConfigurationError, match=fault):
-            read_schema(tmp_path / name)

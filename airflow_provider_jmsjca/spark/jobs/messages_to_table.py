@@ -6,8 +6,8 @@ table of PostgreSQL. The database's address, user and password are in the driver
 them. `--jdbc-url`, `--jdbc-user` and `--jdbc-password-file` go before these. It needs a schema.
 Without `--schema` the table has the columns of the message schema. With it (`"carrier STRING NOT NULL, delay
 DOUBLE"`) each body is read as a JSON object with these fields, and messages that don't fit are turned away.
-`--schema-file` names a file that has the fields, in these words or as Spark's JSON form of a schema. `--keep`
-adds columns of the message: `--keep message_id "properties['region'] AS region"`.
+`--schema-file` names a file that has the fields: in these words, in Spark's JSON form, as an Avro schema or
+as a JSON Schema. `--keep` adds columns of the message: `--keep message_id "properties['region'] AS region"`.
 Spark says no more than warnings, unless `spark.log.level` says otherwise.
 """
 
@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spark.job import Batch
-from airflow_provider_jmsjca.spark.mapping import read_schema
+from airflow_provider_jmsjca.spark.schema_file import read_schema
 from airflow_provider_jmsjca.spark.tables import delta
 
 
@@ -40,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument("--mode", default="append", help="append, or with delta also overwrite")
         fields = parser.add_mutually_exclusive_group()
         fields.add_argument("--schema", help="fields of the JSON bodies, as in CREATE TABLE")
-        fields.add_argument("--schema-file", help="a file with the fields: words, or Spark's JSON form")
+        fields.add_argument(
+            "--schema-file", help="a file with the fields: words, Spark's JSON form, Avro or JSON Schema"
+        )
         parser.add_argument("--keep", nargs="*", default=[], help="columns of the message to keep")
         parser.add_argument("--partition-by", nargs="*", default=[], help="columns to partition by")
         parser.add_argument("--jdbc-url", help="with jdbc: jdbc:postgresql://host:5432/database")
