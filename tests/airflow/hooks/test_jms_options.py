@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 
 import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.session.session import AcknowledgeMode
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
@@ -277,14 +277,16 @@ def test_a_selector_of_the_connection_reaches_its_consumers_j178_j182(
 def test_a_connection_not_used_successfully_for_the_idle_timeout_is_replaced_j43(
     server: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = hook(monkeypatch, server, extra={"idle_timeout": 0.4})
+    now = 0.0
+    monkeypatch.setitem(ConnectionPool.__init__.__kwdefaults__ or {}, "clock", lambda: now)
+    found = hook(monkeypatch, server, extra={"idle_timeout": 40.5})  # nobody else has a pool of that kind
     with found.get_conn() as held, held.session() as session:
         for _ in range(3):
-            time.sleep(0.2)
+            now += 20
             session.send(ORDERS, JmsMessage.text("success"))
             with found.get_conn():
                 assert server.connections == 1
-        time.sleep(0.5)
+        now += 41
         with found.get_conn():
             assert server.connections == 2
 
