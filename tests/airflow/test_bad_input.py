@@ -18,6 +18,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.state import TaskInstanceState
 
+from airflow_provider_jmsjca.hooks.spark_submit import spark_submit_hook
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
 from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
@@ -236,6 +237,7 @@ def test_the_spark_provider_is_missing(
     server: Broker, publish: Publish, failing: Failing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish("a")
+    spark_submit_hook.cache_clear()  # what tests before have imported
     monkeypatch.setitem(sys.modules, "airflow.providers.apache.spark.hooks.spark_submit", None)
     failing.collect(JmsToSparkSubmitOperator)
     assert "needs the Spark provider: pip install 'airflow-provider-jmsjca[spark]'" in failing.said
