@@ -8,9 +8,10 @@ from collections.abc import Iterable
 MASK = "***"
 _SECRET_WORDS = re.compile(r"pass(?:word|wd|code|phrase)|secret|token|credential|pwd", re.IGNORECASE)
 _USERINFO = re.compile(r"(?<=//)[^/?]*@")
-# Possessive throughout: nothing is tried twice, however long a name or a row of blanks is.
+# Possessive: nothing is tried twice, however long a name or a row of blanks is. A possessive group with
+# alternatives stops too late in Python before 3.11.5, so the outermost one of a value is an ordinary one.
 _NAME = re.compile(r"([\w.%-]++)(\s*+[=:]\s*+)?+")
-_VALUE = re.compile(r"(?:[^&;,\s]|;(?!\s))++")
+_VALUE = re.compile(r"(?:[^&;,\s]++|;(?!\s))+")
 
 
 def is_secret(name: str) -> bool:
