@@ -10,6 +10,7 @@ Source: P12-P18.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -62,6 +63,8 @@ class Released:
 class LimboSender:
     """Sends the messages of a limbo that are due; for one thread.
 
+    A call opens each connection once, unless the broker refuses a message or the connection is lost.
+
     Args:
         limbo: Where they are.
         connect: Opens a connection, given the name that a message has for it.
@@ -83,6 +86,7 @@ class LimboSender:
         self._clock = clock
         self._owner = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex}"
         self._outages: dict[str, tuple[int, datetime]] = {}
+        self._held: dict[str, tuple[JmsConnection, contextlib.ExitStack]] = {}
         # Sent, while the store could not be told.
         self._unnoted: list[int] = []
 
@@ -94,7 +98,15 @@ class LimboSender:
                 first by the next call; only another sender, once the lease is over, sends it again.
         """
         done = Released()
-        self._note_sent([], done)
+        try:
+            self._note_sent([], done)
+            self._send_all_due(done)
+        finally:
+            for name in list(self._held):
+                self._let_go(name)
+        return done
+
+    def _send_all_due(self, done: Released) -> None:
         while True:
             now = self._clock()
             resting = {name for name, (_, until) in self._outages.items() if until > now}
@@ -102,7 +114,7 @@ class LimboSender:
                 now, owner=self._owner, until=now + self._lease, limit=_AT_ONCE, leave=resting
             )
             if not leased:
-                return done
+                return
             of_connection: defaultdict[str, list[LimboMessage]] = defaultdict(list)
             for message in leased:
                 of_connection[message.jms_conn_id].append(message)
@@ -114,11 +126,12 @@ class LimboSender:
         left = deque([readable] if readable else [])
         try:
             while left:
-                with self._connect(name) as connection:
-                    self._send_until_refused(connection, left, done)
+                if self._send_until_refused(self._hold(name), left, done):
+                    self._let_go(name)  # for a broker may end the one on which it refused something
         except TransientStoreError:
             raise
         except JmsError as error:
+            self._let_go(name)
             outages = self._outages.get(name, (0, None))[0]
             rest = _RESTS[min(outages, len(_RESTS) - 1)]
             self._outages[name] = outages + 1, self._clock() + rest
@@ -131,6 +144,23 @@ class LimboSender:
             self._limbo.give_back(self._owner, [each.number for each, _ in readable])
         else:
             self._outages.pop(name, None)
+
+    def _hold(self, name: str) -> JmsConnection:
+        """Return the connection of this call; open it, if there is none."""
+        if name not in self._held:
+            with contextlib.ExitStack() as opened:
+                connection = opened.enter_context(self._connect(name))
+                self._held[name] = connection, opened.pop_all()
+        return self._held[name][0]
+
+    def _let_go(self, name: str) -> None:
+        _, opened = self._held.pop(name, (None, None))
+        if opened is None:
+            return
+        try:
+            opened.close()
+        except JmsError as error:  # all that was sent over it is confirmed
+            _log.warning("The connection %r of limbo could not be closed: %s", name, error)
 
     def _read(self, messages: Sequence[LimboMessage], done: Released) -> _Group:
         found: _Group = []
@@ -150,8 +180,11 @@ class LimboSender:
                     self._failed(each, error, done, for_good=True)
         return found
 
-    def _send_until_refused(self, connection: JmsConnection, left: deque[_Group], done: Released) -> None:
+    def _send_until_refused(self, connection: JmsConnection, left: deque[_Group], done: Released) -> bool:
         """Send groups and take them from the list; one that is refused is split, or its message has failed.
+
+        Returns:
+            Whether the broker refused one; the others are left then.
 
         Raises:
             JmsError: The connection can't be used now.
@@ -178,7 +211,8 @@ class LimboSender:
                 else:
                     half = len(group) // 2
                     left.extendleft([group[half:], group[:half]])
-                return  # over a new connection, for a broker may end the one on which it refused something
+                return True
+            return False
         finally:
             self._note_sent(sent, done)
 

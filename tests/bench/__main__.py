@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tests.bench import core, growth, soak, table
+from tests.bench import core, growth, parked, soak, table
 from tests.bench.bare import BareSocket
 from tests.bench.java import JavaRival
 from tests.bench.ours import Ours
@@ -160,6 +160,9 @@ def _bench(broker: Broker, messages: int, rounds: int) -> None:
         print(line)
     for line in table.bounds(measured):
         print(line)
+    if broker.name == "activemq":
+        for line in parked.report(broker.settings()):
+            print(line, flush=True)
     print(f"  {sum(met is True for met, _ in verdicts)} of {len(verdicts)} goals met", flush=True)
 
 

@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConnectionLostError, PermanentBrokerError, TransientStoreError
 from airflow_provider_jmsjca.store.base import LIMBO_TRIES, LimboEntry, LimboSelection, LimboState
 from airflow_provider_jmsjca.store.memory import MemoryLimbo
-from airflow_provider_jmsjca.transports.base import Outgoing, UnitOfWork
+from airflow_provider_jmsjca.transports.base import Capabilities, ConnectionState, Outgoing, UnitOfWork
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.unit.engine.brokers import LesserConnection
 
@@ -32,11 +32,13 @@ class World:
         self.now = NOON
         self.open = lambda: LesserConnection(self.server)
         self.down: set[str] = set()
+        self.connected: list[str] = []
         self.sender = LimboSender(self.limbo, self.connect, clock=lambda: self.now)
 
     def connect(self, name: str) -> AbstractContextManager[JmsConnection]:
         if name in self.down:
             raise ConnectionLostError("nobody answers")
+        self.connected.append(name)
         return JmsConnection(self.open())
 
     def put(
@@ -88,11 +90,37 @@ def test_two_senders_share_the_work_and_send_nothing_twice(world: World) -> None
     assert sorted(map(int, map(str, world.bodies()))) == list(range(1_200))
 
 
+def test_a_connection_is_opened_once_for_all_that_is_due_and_let_go_then(world: World) -> None:
+    world.put(*map(str, range(350)))
+    world.put(*map(str, range(350)), conn_id="b")
+    opened: list[LesserConnection] = []
+
+    def connection() -> LesserConnection:
+        opened.append(LesserConnection(world.server))
+        return opened[-1]
+
+    world.open = connection
+    assert world.sender.send_due().sent == 700
+    assert sorted(world.connected) == ["a", "b"]
+    assert [each.state for each in opened] == [ConnectionState.CLOSED] * 2
+    world.put("more")
+    assert world.sender.send_due().sent == 1
+    assert len(world.connected) == 3
+
+
+def test_after_a_refusal_the_next_messages_go_over_a_new_connection(world: World) -> None:
+    alone = replace(LesserConnection(world.server).capabilities, deduplicating_send=False)
+    world.open = lambda: Choosy(world.server, alone, atomic=False)
+    world.put(*map(str, range(99)), "bad", *map(str, range(100, 150)))  # it is the last of its hundred
+    assert world.sender.send_due().sent == 149
+    assert world.connected == ["a", "a"]
+
+
 class Choosy(LesserConnection):
     """Refuses messages with the body "bad"; confirms each message by itself, or all of a unit."""
 
-    def __init__(self, server: Broker, *, atomic: bool) -> None:
-        super().__init__(server)
+    def __init__(self, server: Broker, capabilities: Capabilities | None = None, *, atomic: bool) -> None:
+        super().__init__(server, capabilities)
         self._capabilities = replace(self._capabilities, atomic_commit=atomic)
 
     def send(self, outgoing: Iterable[Outgoing]) -> int:
