@@ -107,6 +107,7 @@ demo: setup  ## The whole way on real flights: queue, DAG, Spark table, dead let
 bench: setup  ## Messages per second beside rivals, a triggerer beside Airflow's own floor, and the goals (20 minutes)
 	@$(IN_VENV) python -m tests.bench
 	@$(IN_VENV) python -m tests.bench --airflow
+	@$(IN_VENV) python -m tests.bench --spark
 
 .PHONY: soak
 soak: setup  ## Memory over a million messages; fails if it grows by more than 5 MiB

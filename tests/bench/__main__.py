@@ -2,6 +2,7 @@
 
     python -m tests.bench [--messages 20000] [--rounds 5] [--broker activemq] [--broker rabbitmq]
     python -m tests.bench --airflow [--broker activemq]
+    python -m tests.bench --spark
     python -m tests.bench --soak 1000000 [--broker activemq]
 
 Prints every figure of every round, then medians, and beside their goals the medians of the rounds' ratios; a
@@ -72,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--airflow", action="store_true", help="a triggerer's events and a thousand activations instead"
     )
+    made.add_argument("--spark", action="store_true", help="bodies to columns beside from_json instead")
     return made
 
 
@@ -88,6 +90,12 @@ def main() -> int:
 
         print("What a triggerer does beside a trigger without a broker, and with a thousand activations")
         return _on_brokers(asked.brokers or ["activemq"], airflow.report)
+    if asked.spark:
+        from tests.bench import mapping  # noqa: PLC0415 - only here Spark is needed
+
+        for line in mapping.report():
+            print(line, flush=True)
+        return 0
     print(f"{asked.messages:,} persistent messages of {len(BODY)} bytes, {asked.rounds} rounds\n")
     for line in core.report():
         print(line)
