@@ -3,7 +3,8 @@
 A module is a path below the package, such as `core/redelivery/tracker.py`, or a folder. Each change is made
 in a copy of the repository, and the unit tests of the module's folder are run on it. What survives is printed
 as a difference: a test is missing, or the change makes no difference to anybody. Of the second kind are the
-arguments of `@dataclass`: nobody calls such a class by position, or writes to it.
+arguments of `@dataclass`: nobody calls such a class by position, or writes to it. So are comparisons that can
+be true in one direction only: of what was found with all there is, or of a word with another of two.
 """
 
 from __future__ import annotations
