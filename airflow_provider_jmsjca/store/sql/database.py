@@ -72,6 +72,7 @@ class Database:
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._pid = 0
+        self._was_there = False
 
     def insert(self, table: Table) -> Any:
         """Return an INSERT that knows ON CONFLICT."""
@@ -92,7 +93,8 @@ class Database:
             durable: It also outlives a loss of power. PostgreSQL always does that.
 
         Raises:
-            TransientStoreError: The database is gone, locked, full, read-only, damaged; nothing was written.
+            TransientStoreError: The database is gone (on SQLite its file), locked, full, read-only, damaged;
+                nothing was written.
         """
         begin = "BEGIN IMMEDIATE" if self.is_sqlite else None
         with self._transaction(begin, durable=durable) as connection:
@@ -140,9 +142,39 @@ class Database:
                 connect_args={"connect_timeout": _BUSY_SECONDS},
             )
         engine = create_engine(self._url, hide_parameters=True, connect_args={"timeout": _BUSY_SECONDS})
+        event.listen(engine, "do_connect", self._refuse_new_file)
+        event.listen(engine, "connect", self._note_file)
         event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", self._require_same_file)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
+
+    # -- the file of SQLite -------------------------------------------------------------------------------
+
+    def _refuse_new_file(self, *_: object) -> None:
+        """SQLite would make an empty file where the one that was there is gone."""
+        if self._was_there:
+            self._file()
+
+    def _note_file(self, _: object, record: Any) -> None:
+        record.info["jms_file"] = self._file()
+        self._was_there = True
+
+    def _require_same_file(self, connection: Connection) -> None:
+        """SQLite would go on in a file that was removed or moved away, which nobody else sees."""
+        file = self._file()
+        if connection.info["jms_file"] != file:
+            connection.invalidate()
+            raise OSError("another file has taken its place; it is opened at the next try")
+
+    def _file(self) -> tuple[int, int]:
+        try:
+            found = Path(self._url.database or "").stat()
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"its file is gone; put it back, or make a new and empty one: {_UPGRADE}"
+            ) from None
+        return found.st_dev, found.st_ino
 
     # -- the schema ---------------------------------------------------------------------------------------
 
@@ -195,6 +227,7 @@ class Database:
             TransientStoreError: The database can't be written; it is as it was.
         """
         if self.is_sqlite:
+            self._was_there = False
             try:
                 Path(self._url.database or "").absolute().parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,6 +15,7 @@ import pytest
 from sqlalchemy import event
 
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
+from airflow_provider_jmsjca.errors import TransientStoreError
 from airflow_provider_jmsjca.store.sql import database as module
 from airflow_provider_jmsjca.store.sql.store import SqlStore, open_store
 from tests.contract.store.conftest import new_store, url_of
@@ -30,7 +32,13 @@ Trouble: TypeAlias = Callable[[], AbstractContextManager[None]]
 SERIAL = {"concurrency_mode": "serial"}
 CC = {"concurrency_mode": "cc", "endpoint_pool_max_size": 3}
 BATCH = {"concurrency_mode": "cc", "endpoint_pool_max_size": 1, "batch_size": 5}
-TROUBLES = {"full": "full", "locked": "locked", "read-only": "readonly", "gone": "can't be used now"}
+TROUBLES = {
+    "full": "full",
+    "locked": "locked",
+    "read-only": "readonly",
+    "moved": "its file is gone",
+    "gone": "can't be used now",
+}
 """What is wrong, and what is said of it."""
 
 
@@ -86,6 +94,14 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def moved(path: Path) -> Iterator[None]:
+    path.rename(path.with_suffix(".away"))
+    yield
+    assert not path.exists(), "no new file was made"
+    path.with_suffix(".away").rename(path)
+
+
+@contextmanager
 def gone(server: Postgres) -> Iterator[None]:
     server.kill()
     try:
@@ -104,6 +120,8 @@ def broken(trouble: str, store: SqlStore, tmp_path: Path, request: pytest.Fixtur
             return lambda: locked(tmp_path / "store.db")
         case "read-only":
             return lambda: set_up(store, "PRAGMA query_only=ON", "PRAGMA query_only=OFF")
+        case "moved":
+            return lambda: moved(tmp_path / "store.db")
         case _:
             server: Postgres = request.getfixturevalue("postgres")
             return lambda: gone(server)
@@ -196,3 +214,20 @@ def test_a_stream_pauses_says_so_and_goes_on(
 
     streaming.run(work())
     assert store.attempts.page() == []
+
+
+def test_a_file_that_was_replaced_is_opened_anew(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    store = open_store(f"sqlite:///{path}", where=WHERE)
+    now = datetime.now(UTC)
+    assert store.attempts.begin("a", ["m"], now) == {"m": 1}
+    for file in tmp_path.iterdir():
+        file.unlink()
+    with pytest.raises(TransientStoreError, match="its file is gone; put it back, or make a new"):
+        store.attempts.begin("a", ["m"], now)
+    assert not path.exists()
+    open_store(f"sqlite:///{path}", where=WHERE).close()
+    with pytest.raises(TransientStoreError, match="another file has taken its place"):
+        store.attempts.begin("a", ["m"], now)
+    assert store.attempts.begin("a", ["m"], now) == {"m": 1}
+    store.close()
