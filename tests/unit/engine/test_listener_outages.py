@@ -44,9 +44,10 @@ def test_starts_while_the_broker_is_down(site: Site) -> None:
     activation.start()
     assert activation.state == "Connecting"
     site.broker.restart()
+    assert activation.consuming.wait(5)
+    assert activation.state == "Up"
     site.send("a")
     until(lambda: activation.counts.committed == 1)
-    assert activation.state == "Up"
 
 
 def test_goes_on_at_another_host_w41(site: Site) -> None:

@@ -78,6 +78,7 @@ def test_attributes_show_what_happens_now_j117(site: Site) -> None:
         password="hunter2",
     )
     activation.start()
+    assert activation.consuming.wait(5)
     site.send("one")
     assert inside.wait(5)
     shown = activation.attributes()
