@@ -32,6 +32,8 @@ IDENTITY := import sys; print(*sys.version_info[:3], sys.base_prefix)
 PROCESSES ?= 2
 PYTEST := python -m pytest --durations=15
 SHARED := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
+ONCE ?=
+TESTS := python -m $(if $(ONCE),pytest,tests.second_run) --durations=15 $(SHARED)
 # Every warning is an error: a broken link, a page that nothing leads to, a docstring that can't be read.
 SITE_OF = $(IN_VENV) AIRFLOW_HOME=$(CURDIR)/.run/site-airflow sphinx-build --quiet --fail-on-warning --keep-going --jobs 2 -d .run/site-doctrees
 SITE = $(SITE_OF) docs .run/site
@@ -54,9 +56,9 @@ brokers-down: setup  ## Stop them
 	@$(IN_VENV) python -m tests.servers down
 
 .PHONY: test
-test: lint  ## Lint, then every test, on real brokers; only tests with kills may need a second run
-	$(IN_VENV) $(PYTEST) $(SHARED) tests/unit
-	$(IN_VENV) python -m tests.second_run --durations=15 $(SHARED) $(TIERS)
+test: lint  ## Lint, then every test, on real brokers; up to 3 that fail are run again and named, unless ONCE=1
+	$(IN_VENV) $(TESTS) tests/unit
+	$(IN_VENV) $(TESTS) $(TIERS)
 
 .PHONY: unit
 unit: setup  ## The tests that take seconds and need no server

@@ -24,7 +24,6 @@ _ORDER = ("chaos", "contract", "spark", "broker", "hostile", "airflow", "unit")
 pytest_plugins = ["tests.servers.fixtures"]
 
 # A test that has a broker for itself has it to kill it.
-_BROKER_TO_KILL = "any_private_broker"
 
 ROOT = Path(__file__).parent
 
@@ -42,8 +41,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if tier not in TIERS:
             raise pytest.UsageError(f"{item.nodeid}: a test lives in one of tests/{{{','.join(TIERS)}}}")
         item.add_marker(getattr(pytest.mark, tier))
-        if tier == "chaos" or _BROKER_TO_KILL in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.kills)
     items.sort(key=lambda item: _ORDER.index(item.path.relative_to(ROOT).parts[0]))
 
 
@@ -52,5 +49,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if FAILURES not in os.environ:
         return
     reports = [each for kind in ("failed", "error") for each in terminalreporter.stats.get(kind, ())]
-    lines = {f"{'kills' if 'kills' in each.keywords else 'once'} {each.nodeid}" for each in reports}
-    Path(os.environ[FAILURES]).write_text("\n".join(sorted(lines)), encoding="utf-8")
+    failed = sorted({each.nodeid for each in reports})
+    Path(os.environ[FAILURES]).write_text("\n".join(failed), encoding="utf-8")

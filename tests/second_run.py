@@ -1,8 +1,9 @@
-"""Runs pytest, and what failed among the tests with kills once more: `python -m tests.second_run [...]`.
+"""Runs pytest, and what failed once more, by itself: `python -m tests.second_run [...]`.
 
-A test that kills a broker or a process depends on the moment at which that happens, and so on how busy the
-machine is. Whatever else fails has failed. A test that passes only in its second run is named in the last
-lines of the output: it is a bug to mend all the same.
+A test over real brokers depends on the moment at which a process is killed or a frame arrives, and so on how
+busy the machine is. What fails by itself too has failed. So has everything if more than a few fail. A test
+that passes only in its second run is named in the last lines of the output: it is a bug to mend all the same.
+`make test ONCE=1` is without a second run, for whoever looks for such tests.
 """
 
 from __future__ import annotations
@@ -16,38 +17,37 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 FAILURES: Final = "JMSJCA_TEST_FAILURES"
-"""Names the file into which `tests/conftest.py` writes what failed: a line each, `kills` or `once` first."""
+"""Names the file into which `tests/conftest.py` writes the ids of what failed, a line each."""
+AT_MOST: Final = 3
+"""How many tests may be run again."""
 _SOME_FAILED: Final = 1
 
-Run: TypeAlias = Callable[[Sequence[str]], tuple[int, list[tuple[bool, str]]]]
-"""Runs pytest; returns its exit code, and of each test that failed whether it kills and its id."""
+Run: TypeAlias = Callable[[Sequence[str]], tuple[int, list[str]]]
+"""Runs pytest; returns its exit code and the ids of the tests that failed."""
 
 
-def run(arguments: Sequence[str]) -> tuple[int, list[tuple[bool, str]]]:
+def run(arguments: Sequence[str]) -> tuple[int, list[str]]:
     """Run pytest in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "failures"
         command = [sys.executable, "-m", "pytest", *arguments]
         code = subprocess.run(command, env={**os.environ, FAILURES: str(file)}, check=False).returncode
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    return code, [(kind == "kills", test) for kind, _, test in (line.partition(" ") for line in lines)]
+        return code, file.read_text(encoding="utf-8").splitlines() if file.exists() else []
 
 
 def main(arguments: Sequence[str], run: Run = run, say: Callable[[str], object] = print) -> int:
-    """Run pytest, and once more what failed of the tests with kills, unless another failed too.
+    """Run pytest, and once more what failed, unless more than `AT_MOST` tests did.
 
     Returns:
         The exit code: 0 only if each test has passed at last.
     """
     code, failed = run(arguments)
-    again = [test for kills, test in failed if kills]
-    if code != _SOME_FAILED or len(again) < len(failed) or not again:
+    if code != _SOME_FAILED or not 0 < len(failed) <= AT_MOST:
         return code
-    code, still = run(again)
-    names = {test for _, test in still}
-    say("Run twice, for they kill; each is a bug to mend:")
-    for test in again:
-        say(f"  {'failed twice' if test in names else 'passed then'}: {test}")
+    code, still = run(failed)
+    say("Run twice; each is a bug to mend:")
+    for test in failed:
+        say(f"  {'failed twice' if test in still else 'passed then'}: {test}")
     return code
 
 

@@ -1,4 +1,4 @@
-"""Only tests with kills get a second run, and are named then."""
+"""A few failed tests get a second run, by themselves, and are named then."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.second_run import main, run
+from tests.second_run import AT_MOST, main, run
 
 pytestmark = pytest.mark.unit
 
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.unit
 class Runs:
     """Answers each run of pytest with what was prepared for it."""
 
-    def __init__(self, *answers: tuple[int, list[tuple[bool, str]]]) -> None:
+    def __init__(self, *answers: tuple[int, list[str]]) -> None:
         self.answers = list(answers)
         self.asked: list[list[str]] = []
         self.said: list[str] = []
 
     def main(self) -> int:
-        def answer(arguments: Sequence[str]) -> tuple[int, list[tuple[bool, str]]]:
+        def answer(arguments: Sequence[str]) -> tuple[int, list[str]]:
             self.asked.append(list(arguments))
             return self.answers.pop(0)
 
@@ -32,26 +32,27 @@ def test_what_passes_is_run_once() -> None:
     assert (runs.main(), runs.asked, runs.said) == (0, [["tests/chaos"]], [])
 
 
-def test_a_failure_without_kills_stays_one() -> None:
-    runs = Runs((1, [(True, "a::kill"), (False, "b::plain")]))
+def test_where_many_fail_they_have_failed() -> None:
+    runs = Runs((1, [f"a::test_{number}" for number in range(AT_MOST + 1)]))
     assert (runs.main(), len(runs.asked), runs.said) == (1, 1, [])
 
 
-def test_a_run_that_broke_off_stays_broken_off() -> None:
-    assert Runs((2, [(True, "a::kill")])).main() == 2
+@pytest.mark.parametrize("answer", [(2, ["a::one"]), (1, [])], ids=["broken off", "failed without a test"])
+def test_a_run_that_broke_off_stays_broken_off(answer: tuple[int, list[str]]) -> None:
+    assert Runs(answer).main() == answer[0]
 
 
-def test_tests_with_kills_are_run_again_and_named() -> None:
-    runs = Runs((1, [(True, "a::kill"), (True, "b::kill")]), (1, [(True, "b::kill")]))
+def test_what_failed_is_run_again_and_named() -> None:
+    runs = Runs((1, ["a::one", "b::two"]), (1, ["b::two"]))
     assert runs.main() == 1
-    assert runs.asked == [["tests/chaos"], ["a::kill", "b::kill"]]
-    assert runs.said[1:] == ["  passed then: a::kill", "  failed twice: b::kill"]
+    assert runs.asked == [["tests/chaos"], ["a::one", "b::two"]]
+    assert runs.said[1:] == ["  passed then: a::one", "  failed twice: b::two"]
 
 
-def test_they_may_pass_then() -> None:
-    runs = Runs((1, [(True, "a::kill")]), (0, []))
+def test_it_may_pass_then() -> None:
+    runs = Runs((1, ["a::one"]), (0, []))
     assert runs.main() == 0
-    assert runs.said[1:] == ["  passed then: a::kill"]
+    assert runs.said[1:] == ["  passed then: a::one"]
 
 
 def test_what_fails_is_told_by_pytest_itself() -> None:
@@ -59,7 +60,7 @@ def test_what_fails_is_told_by_pytest_itself() -> None:
     code, failed = run(
         ["-q", "-p", "no:cacheprovider", f"{__file__}::fails_on_purpose", "-o", "python_functions=fails_*"]
     )
-    assert (code, failed) == (1, [(False, "tests/unit/test_second_run.py::fails_on_purpose")])
+    assert (code, failed) == (1, ["tests/unit/test_second_run.py::fails_on_purpose"])
 
 
 def fails_on_purpose() -> None:
