@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.operators.listen import JmsListenOperator
     from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
     from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
+    from airflow_provider_jmsjca.operators.spool import JmsSpoolMaintenanceOperator
     from airflow_provider_jmsjca.sensors.jms import JmsSensor
     from airflow_provider_jmsjca.spark.job import Batch
     from airflow_provider_jmsjca.store.sql.store import open_store
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.transports.capabilities import Capabilities
     from airflow_provider_jmsjca.transports.stomp.dialects import register
     from airflow_provider_jmsjca.transports.stomp.dialects.generic import GenericDialect
-    from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery, UnitKind
+    from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
     from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 
 __version__ = "0.1.0"
@@ -102,6 +103,7 @@ _MODULES: Final = {
     "operators.listen": ("JmsListenOperator",),
     "operators.publish": ("JmsPublishOperator",),
     "operators.spark": ("JmsToSparkSubmitOperator",),
+    "operators.spool": ("JmsSpoolMaintenanceOperator",),
     "sensors.jms": ("JmsSensor",),
     "spark.job": ("Batch",),
     "store.sql.store": ("open_store",),
@@ -110,7 +112,7 @@ _MODULES: Final = {
     "transports.capabilities": ("Capabilities",),
     "transports.stomp.dialects": ("register",),
     "transports.stomp.dialects.generic": ("GenericDialect",),
-    "transports.stomp.dialects.settlement": ("Recovery", "UnitKind"),
+    "transports.stomp.dialects.settlement": ("Cumulative", "Recovery", "UnitKind"),
     "triggers.activation": ("JmsActivationTrigger",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
@@ -128,6 +130,7 @@ __all__ = [
     "ConfigurationError",
     "ConnectionLostError",
     "ConnectionSettings",
+    "Cumulative",
     "Delivery",
     "Destination",
     "FencedError",
@@ -145,6 +148,7 @@ __all__ = [
     "JmsPublishOperator",
     "JmsSensor",
     "JmsSession",
+    "JmsSpoolMaintenanceOperator",
     "JmsToSparkSubmitOperator",
     "Outgoing",
     "PermanentBrokerError",

@@ -35,17 +35,16 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
             Whoever reads them must be through by then.
         forget: Remove also the reports of batches that haven't changed for so many seconds; `None` keeps
             them. A task that is cleared after that collects anew under the name of the old batch.
-        care_after: A batch that is unfinished, undone, damaged or has unsent rejects needs care once nothing
-            has changed in it for so many seconds: a warning in the log names it. Before that it may only be
-            waiting for a retry, and is named without a warning.
+        care_after: A batch needs care if it is unfinished, undone, damaged or has unsent rejects. After so
+            many seconds without a change a warning in the log names it. Before that it may only be waiting
+            for a retry, and is named without a warning.
         verify: Read all files and compare them with their digests.
         dry_run: Remove nothing.
 
     Returns:
-        `batches` (how many there are now), `states` (how many in each state: `{"done": 11, "undone": 1}`),
-        `pruned` (names of batches whose messages were removed), `bytes` (how many went), `needs_care` (names
-        of batches that somebody has to look after), `may_need_care` (those that changed less than
-        `care_after` ago).
+        `batches` and `states` count what there is now: `{"done": 11, "undone": 1}`. `pruned` names batches
+        whose messages were removed, and `bytes` says how many went. `needs_care` names batches that somebody
+        has to look after. `may_need_care` names those of them that changed less than `care_after` ago.
 
     Raises:
         AirflowException: A file is damaged; the text names each. The other work was done before.

@@ -60,6 +60,9 @@ def test_the_page_of_the_api_shows_every_name() -> None:
     named = {one or other for one, other in shown} | set(re.findall(r"`(\w+)`", page))
     assert [name for name in package.__all__ if name not in named and not name.endswith("Error")] == []
     assert "automodule:: airflow_provider_jmsjca.errors" in page
+    aside = page.partition("from the module shown with them")[2].partition("\n")[0]
+    elsewhere = {one or other for one, other in shown} - set(package.__all__)
+    assert elsewhere == set(re.findall(r"`(\w+)`", aside))
 
 
 def test_the_page_of_the_api_shows_what_classes_inherit() -> None:

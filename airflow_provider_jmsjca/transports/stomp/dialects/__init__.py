@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.transports.stomp.dialects.activemq import ActiveMqDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
@@ -53,13 +53,16 @@ def register(server: str, dialect: Dialect) -> None:
         raise ConfigurationError(
             f"server {server!r}: expected the name in the server header of CONNECTED, up to the slash"
         )
-    queue = Destination.queue("orders")
-    written = dialect.reply_to(queue)
-    if (found := dialect.reply_to_from(written)) != queue:
-        raise ConfigurationError(
-            f"server {server!r}: {type(dialect).__name__} writes {queue} as {written!r}, which it reads as "
-            f"{found}: override destination_from() as the inverse of destination()"
-        )
+    for destination in (Destination.queue("orders"), Destination.topic("orders")):
+        try:
+            written = dialect.reply_to(destination)
+        except CapabilityError:
+            continue  # a broker may have queues alone, or topics
+        if (found := dialect.reply_to_from(written)) != destination:
+            raise ConfigurationError(
+                f"server {server!r}: {type(dialect).__name__} writes {destination} as {written!r}, which it "
+                f"reads as {found}: override destination_from() as the inverse of destination()"
+            )
     if forgeable := sorted(_asked(dialect) - (dialect.hidden & dialect.taken)):
         raise ConfigurationError(
             f"server {server!r}: {type(dialect).__name__} believes the header {header!r}, which senders may "

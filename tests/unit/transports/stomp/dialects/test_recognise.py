@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.transports.stomp import dialects
 from airflow_provider_jmsjca.transports.stomp.dialects import recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.activemq import ActiveMqDialect
@@ -67,6 +67,25 @@ class Prefixed(GenericDialect):
         return f"/toy/{destination.name}"
 
 
+class Flattened(GenericDialect):
+    """Writes queues and topics alike, and reads all as queues."""
+
+    def destination(self, destination: Destination) -> str:
+        return f"toy.{destination.name}"
+
+    def destination_from(self, text: str) -> Destination | None:
+        return Destination.queue(text.removeprefix("toy."))
+
+
+class QueuesOnly(Flattened):
+    """Says that there are no topics."""
+
+    def destination(self, destination: Destination) -> str:
+        if destination.kind is DestinationKind.TOPIC:
+            raise CapabilityError("toy has no topics")
+        return super().destination(destination)
+
+
 class Counting(GenericDialect):
     """Believes a header that whoever sends a message may set."""
 
@@ -103,6 +122,12 @@ def test_what_a_dialect_believes_is_neither_a_property_nor_sent(monkeypatch: pyt
     assert own.decode_properties({"x-tries": "4"}) == {}
 
 
+def test_a_broker_may_have_queues_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialects, "_known", {})
+    dialects.register("Toy", own := QueuesOnly())
+    assert dialects._known == {"Toy": own}
+
+
 @pytest.mark.parametrize("dialect", [*dialects.BY_SERVER.values(), dialects.GENERIC], ids=type)
 def test_the_dialects_of_the_package_believe_no_property(dialect: Dialect) -> None:
     assert dialects._asked(dialect) <= dialect.hidden & dialect.taken
@@ -119,6 +144,13 @@ def test_the_dialects_of_the_package_believe_no_property(dialect: Dialect) -> No
             (
                 "server 'Toy': Prefixed writes queue://orders as '/toy/orders', which it reads as "
                 "queue:///toy/orders: override destination_from() as the inverse of destination()"
+            ),
+        ),
+        (
+            Flattened(),
+            (
+                "server 'Toy': Flattened writes topic://orders as 'toy.orders', which it reads as "
+                "queue://orders: override destination_from() as the inverse of destination()"
             ),
         ),
     ],
