@@ -118,6 +118,45 @@ def test_a_message_enters_no_file_that_is_not_named(
     assert len(ways[1]) <= most
 
 
+def test_a_moved_message_enters_the_files_of_its_walk(followed: Followed) -> None:
+    subscribed, send = threading.Event(), threading.Event()
+
+    def wait_and_send(client: Any, answer: bytes, _: threading.Event) -> None:
+        def later() -> None:
+            if send.wait(WITHIN):
+                client.sendall(answer)
+
+        threading.Thread(target=later).start()
+        subscribed.set()
+
+    def fail(_: object) -> None:
+        followed.on = True
+        raise ValueError("no stock")
+
+    peer = ScriptedBroker(wait_and_send, step="MESSAGE")
+    activation = Activation(
+        ActivationSpec(destination="queue://q", redelivery_handling="1:move(queue:$.dlq)"),
+        fail,
+        connection=ConnectionSettings(scheme="stomp", hosts=(("127.0.0.1", peer.port),)),
+    )
+    try:
+        activation.start()
+        assert subscribed.wait(WITHIN)
+        until(lambda: activation.ready, within=WITHIN)
+        send.set()
+        until(lambda: activation.counts.moved == 1, within=WITHIN)
+        followed.on = False
+    finally:
+        activation.stop()
+        peer.close()
+    walk = PAGE.partition("### A message to the dead-letter queue\n")[2].partition("\n### ")[0]
+    named = set(re.findall(r"`([\w./-]+(?:\.py|/))`", walk))
+    folders = tuple(name for name in named if name.endswith("/"))
+    assert {file for file in followed.files if file not in named and not file.startswith(folders)} == set()
+    aside = {"core/activation/redelivery.py", *folders}
+    assert named - aside <= set(followed.files)
+
+
 WALKED = ("core/delivery/", "core/redelivery/", "transports/stomp/")
 """Folders that the walk names as a whole."""
 ONCE = ("core/destination.py",)
