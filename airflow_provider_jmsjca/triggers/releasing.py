@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread, leave_to_thread
+from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread
 from airflow_provider_jmsjca.engine.limbo import EVERY, StoreUpkeep
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import JmsError, TransientBrokerError
@@ -90,7 +90,9 @@ async def _release() -> None:
             await asyncio.sleep(wait.total_seconds())
     finally:
         if store is not None:
-            leave_to_thread(store.close)
+            # After a round that is under way: to close is to give up its leases, and another process would send
+            # the same messages again.
+            _CREW.leave(store.close)
 
 
 def _connect(loop: asyncio.AbstractEventLoop, conn_id: str) -> AbstractContextManager[JmsConnection]:
