@@ -90,8 +90,8 @@ async def _release() -> None:
             await asyncio.sleep(wait.total_seconds())
     finally:
         if store is not None:
-            # After a round that is under way: to close is to give up its leases, and another process would send
-            # the same messages again.
+            # After a round that is under way: to close is to give up its leases, and another process would
+            # send the same messages again.
             _CREW.leave(store.close)
 
 

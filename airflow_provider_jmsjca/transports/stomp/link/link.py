@@ -184,9 +184,10 @@ class Orphans:
     def hand_back(self, tokens: list[bytes]) -> None:
         """Hand messages back; wait until they are, and what was swallowed meanwhile too.
 
-        The broker says what it swallowed before it answers what is asked after UNSUBSCRIBE, unless the process
-        that carries the delivery is held up longer than a round trip takes. Such a message goes back when the
-        broker says so, behind those that came after it: no question that every user may ask waits for it.
+        The broker says what it swallowed before it answers what is asked after UNSUBSCRIBE, unless its
+        process that carries the delivery is held up for longer than a round trip. Such a message goes back
+        when the broker says so, behind those that came after it: no question that every user may ask waits
+        for it.
 
         Raises:
             PermanentBrokerError: The broker refused.
