@@ -50,7 +50,8 @@ class JmsNotifier(BaseNotifier):
         reply_to: Where answers are to go, as `destination`; `None`: the messages' own. Templated.
         priority: 0 (lowest) to 9; `None`: the messages' own, by default 4. Templated.
         time_to_live: Seconds until they expire; `None`: the messages' own, by default never. Templated.
-        delay: Seconds before they can be received; `None`: none. Templated.
+        delay: Seconds before they can be received; `None`: none. A broker that can't delay (RabbitMQ) gets
+            them when they are due, as of `JmsPublishOperator`. Templated.
         context: What templates see, where the notifier is awaited; Airflow gives it.
 
     Raises:
@@ -118,7 +119,7 @@ class JmsNotifier(BaseNotifier):
         """
         outgoing = self._sending(context, find_destination).outgoing()
         with JmsHook(self.jms_conn_id).get_conn() as connection:
-            send(connection, outgoing)
+            send(connection, outgoing, limbo=self.jms_conn_id)
         self.log.info("Sent %d messages to %s", len(outgoing), self.destination)
 
     async def async_notify(self, context: Context) -> None:
@@ -136,7 +137,7 @@ class JmsNotifier(BaseNotifier):
 
         def work() -> None:
             with hook.connect(options, find) as connection:
-                send(connection, outgoing)
+                send(connection, outgoing, limbo=self.jms_conn_id)
 
         await in_thread(work)
         self.log.info("Sent %d messages to %s", len(outgoing), self.destination)

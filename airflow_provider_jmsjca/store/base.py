@@ -229,12 +229,14 @@ class LimboEntry:
         destination: Where to, as `Destination` writes it.
         message: What.
         due_at: When; never sooner.
-        activation: Whose redelivery it is; empty for one that was published with a delay.
+        activation: Whose redelivery it is, or whose handler sent it; empty for one that a task published.
         key: Tells it from the activation's other messages; empty: nothing does.
         again: The message was delivered before, and may have been put here then: it takes the place of one
             with the same key, the last that was put there.
         most_tries: How often it is tried to send it before it stays as failed. Source: P16.
         failure: Why it has failed for good already: it stays, and isn't sent before somebody revives it.
+        once: From now until `Limbo.settled` its key is remembered, also when it has been sent. With `again`
+            it isn't put here if one with the same key has been sent since, or is being sent. Needs a key.
     """
 
     jms_conn_id: str
@@ -246,6 +248,7 @@ class LimboEntry:
     again: bool = False
     most_tries: int = LIMBO_TRIES
     failure: Failure | None = field(default=None, repr=False)
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,8 +314,11 @@ class Limbo(Protocol):
         """Keep these messages, all or none.
 
         Returns:
-            Their numbers, in the same order.
+            Their numbers, in the same order; none of an entry that is to be sent once, and has been.
         """
+
+    def settled(self, activation: str, keys: Collection[str]) -> None:
+        """Forget the keys of entries that were to be sent once: nobody puts them here again."""
 
     def lease(
         self, now: datetime, *, owner: str, until: datetime, limit: int, leave: Collection[str] = ()
@@ -366,7 +372,7 @@ class Limbo(Protocol):
         """Let waiting messages be sent now; return how many."""
 
     def purge(self, selection: LimboSelection, now: datetime) -> int:
-        """Drop messages, but those that somebody is sending now; return how many."""
+        """Drop messages, but those that somebody is sending now, and forget their keys; return how many."""
 
 
 class Store(Protocol):

@@ -274,6 +274,7 @@ class MemoryLimbo:
         self._content: dict[int, JmsMessage] = {}
         self._keys: dict[int, tuple[str, str]] = {}
         self._leases: dict[int, tuple[str, datetime]] = {}
+        self._marks: set[tuple[str, str]] = set()
 
     def put(self, entries: Sequence[LimboEntry], now: datetime) -> list[int]:
         """Keep these messages, all or none."""
@@ -282,9 +283,17 @@ class MemoryLimbo:
             for entry in entries:
                 if entry.key:
                     same = stored_name(entry.activation), stored_name(entry.key)
-                    before = [each for each, key in self._keys.items() if key == same]
+                    before = [
+                        each
+                        for each, key in self._keys.items()
+                        if key == same and (not entry.once or self._free(self._known[each], now))
+                    ]
                     if entry.again and before:
                         self._drop(max(before))
+                    elif entry.again and entry.once and same in self._marks:
+                        continue
+                    if entry.once:
+                        self._marks.add(same)
                     self._keys[self._last + 1] = same
                 self._last += 1
                 numbers.append(self._last)
@@ -303,6 +312,11 @@ class MemoryLimbo:
                     exception_message=stored_text(entry.failure.message) if entry.failure else "",
                 )
         return numbers
+
+    def settled(self, activation: str, keys: Collection[str]) -> None:
+        """Forget the keys of entries that were to be sent once."""
+        with self._lock:
+            self._marks.difference_update((stored_name(activation), stored_name(key)) for key in keys)
 
     def lease(
         self, now: datetime, *, owner: str, until: datetime, limit: int, leave: Collection[str] = ()
@@ -418,6 +432,7 @@ class MemoryLimbo:
         with self._lock:
             chosen = [each for each in self._chosen(selection) if self._free(each, now)]
             for each in chosen:
+                self._marks.discard(self._keys.get(each.number, ("", "")))
                 self._drop(each.number)
         return len(chosen)
 

@@ -471,7 +471,15 @@ def check_sendable(connection: Connection, outgoing: Outgoing) -> None:
     """
     capabilities = connection.capabilities
     if outgoing.delay:
-        capabilities.require(connection.broker, "delayed_delivery", purpose="a delay")
+        capabilities.require(
+            connection.broker,
+            "delayed_delivery",
+            purpose="a delay",
+            otherwise=(
+                "; JmsPublishOperator keeps the message in limbo, and so does a listener with use_store, if "
+                "nothing but the Airflow connection says how to connect"
+            ),
+        )
     if outgoing.deduplication_id is not None:
         capabilities.require(connection.broker, "deduplicating_send", purpose="a deduplication id")
     if outgoing.message.body_kind not in capabilities.body_kinds:

@@ -50,13 +50,14 @@ class Capabilities:
     body_kinds: frozenset[BodyKind] = frozenset({BodyKind.TEXT, BodyKind.BYTES, BodyKind.EMPTY})
     max_property_characters: int | None = None
 
-    def require(self, broker: BrokerInfo, *names: str, purpose: str) -> None:
+    def require(self, broker: BrokerInfo, *names: str, purpose: str, otherwise: str = "") -> None:
         """Refuse a configuration that needs what the broker lacks.
 
         Args:
             broker: Named in the error.
             names: Capabilities needed, by attribute name.
             purpose: What needs them, as the subject of a sentence ("the message selector").
+            otherwise: The way out, as the end of a sentence; empty: there is none.
 
         Raises:
             CapabilityError: One sentence for each missing capability.
@@ -64,7 +65,8 @@ class Capabilities:
         missing = [name for name in names if not getattr(self, name)]
         if missing:
             raise CapabilityError(
-                f"{purpose} needs the capability {name!r}, which {broker} does not have" for name in missing
+                f"{purpose} needs the capability {name!r}, which {broker} does not have{otherwise}"
+                for name in missing
             )
 
     def table(self) -> dict[str, object]:

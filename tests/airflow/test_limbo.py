@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import time
@@ -15,9 +16,11 @@ import pytest
 from airflow.cli import cli_parser
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.store import installed_store
+from airflow_provider_jmsjca.notifications.jms import JmsNotifier
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
 from tests.servers.broker import Broker
@@ -163,6 +166,40 @@ def test_a_listener_leaves_a_long_delay_to_limbo_p15(capsys: pytest.CaptureFixtu
     assert attempts == [("bad", 0), ("good", 0), ("bad", 1)]
     assert receive("queue://limbo.dead") == "bad"
     assert listed(capsys) == []
+
+
+def test_a_listener_sends_later_p18(capsys: pytest.CaptureFixture[str]) -> None:
+    """P18: RabbitMQ can't delay; never sooner, and only with the acknowledgement of what was received."""
+    queue, later = "queue://limbo.forwarded", "queue://limbo.reminders"
+    publish(queue, messages=["a", "b"])
+
+    def remind(delivery: Delivery) -> None:
+        delivery.send(later, JmsMessage.text(f"soon {delivery.body}"), delay=1)
+        delivery.send(later, JmsMessage.text(f"later {delivery.body}"), delay=3600)
+        if delivery.redelivery_count == 0:
+            raise ValueError("not yet")
+
+    began = time.time()
+    report = listen({"destination": queue, "use_store": True}, remind)
+    assert (report["committed"], report["rolled_back"]) == (2, 2)
+    kept = listed(capsys)
+    assert [each["destination"] for each in kept] == [later] * 4
+    until_due = began + 1
+    while (body := receive(later, timeout=0)) is None:
+        run("store", "run", "--once")
+    assert time.time() >= until_due
+    assert body == "soon a"
+    assert receive(later) == "soon b"
+    assert len(listed(capsys)) == 2
+
+
+def test_a_notification_is_sent_later_p18() -> None:
+    """P18: by a callback of a worker, and by one of the triggerer."""
+    notifier = JmsNotifier(destination="queue://limbo.notes", messages="x", jms_conn_id=CONN_ID, delay=3600)
+    notifier.notify({})
+    asyncio.run(notifier.async_notify({}))
+    with contextlib.closing(installed_store()) as store:
+        assert [each.destination for each in store.limbo.page()] == ["queue://limbo.notes"] * 2
 
 
 def test_what_failed_for_good_stays_in_limbo_and_is_revived_i28(capsys: pytest.CaptureFixture[str]) -> None:

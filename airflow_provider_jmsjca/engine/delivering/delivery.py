@@ -490,9 +490,19 @@ class Delivery(DeliveredMessage):
         unit: The number of the unit of work it is in.
         in_doubt: An earlier attempt may have been committed.
         received_from: The destination, as the activation names it; for the end of a batch the first one.
+        sent_later: How many messages it has left to limbo until they are due.
     """
 
-    __slots__ = ("_given_handling", "call", "engine", "in_doubt", "intake", "received_from", "unit")
+    __slots__ = (
+        "_given_handling",
+        "call",
+        "engine",
+        "in_doubt",
+        "intake",
+        "received_from",
+        "sent_later",
+        "unit",
+    )
 
     def __init__(  # noqa: PLR0917 - a call by position, once for each message
         self,
@@ -515,6 +525,7 @@ class Delivery(DeliveredMessage):
         self.unit = unit
         self.in_doubt = False
         self.received_from = engine.destination
+        self.sent_later = 0
         self._given_handling = handling
 
     @property
@@ -570,14 +581,16 @@ class Delivery(DeliveredMessage):
         Args:
             destination: Where to, for example `queue://orders`; in a task also `lookup://orders`.
             message: What; a delivery, such as this one, is sent on as it was received.
-            delay: Seconds before it can be received; `None`: as its property `DELIVERY_DATE` says, where the
-                spec has `allow_message_delays`, otherwise none.
+            delay: Seconds from now before it can be received; `None`: as its property `DELIVERY_DATE` says,
+                where the spec has `allow_message_delays`, otherwise none. Where the broker can't delay
+                (RabbitMQ) and the spec has `use_store`, it waits in limbo. It is there before this message is
+                acknowledged, and isn't sent twice because of a crash in between, if this message has an id.
             deduplication_id: A second message with this id is dropped by the broker. Deliveries by
                 themselves need none. Those in batches do on Artemis, or what they sent is there twice after
                 a crash. Make it of the message's own id, if what is sent depends on nothing else.
 
         Raises:
-            CapabilityError: The broker can't carry it.
+            CapabilityError: The broker can't carry it, or can't delay and there is no limbo.
             ConnectionLostError: The connection is gone, and this delivery will come again.
             PermanentBrokerError: The broker refuses it.
         """

@@ -6,10 +6,11 @@ of threads, `loop.driver` in an event loop and a lane beside it.
 
 from __future__ import annotations
 
+import functools
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias, assert_never
@@ -61,10 +62,10 @@ from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import MessageState
 from airflow_provider_jmsjca.engine.delivering.admission import Admission, Bearer, Intake, Work
-from airflow_provider_jmsjca.engine.delivering.delivery import in_context
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery, in_context
 from airflow_provider_jmsjca.engine.delivering.ledger import Ledger, shelf_of
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
-from airflow_provider_jmsjca.engine.delivering.shelf import Shelf, parked
+from airflow_provider_jmsjca.engine.delivering.shelf import ParkingUnit, Shelf, parked
 from airflow_provider_jmsjca.engine.delivering.statistics import Tally
 from airflow_provider_jmsjca.engine.moving import in_some_way, rolled_back
 from airflow_provider_jmsjca.errors import (
@@ -74,6 +75,7 @@ from airflow_provider_jmsjca.errors import (
     JmsError,
     PermanentBrokerError,
 )
+from airflow_provider_jmsjca.store.base import LimboEntry
 from airflow_provider_jmsjca.transports.base import Outgoing, Received, UnitOfWork
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
@@ -432,6 +434,53 @@ class Settler:
                 raise ConfigurationError("this delivery is over; what belongs to it is sent before that")
             return self.unit_of(intake, number)
 
+    @property
+    def has_limbo(self) -> bool:
+        """Whether messages can be put in limbo."""
+        return self._shelf is not None
+
+    def send_later(self, delivery: Delivery, outgoing: Outgoing) -> None:
+        """Have a delayed message sent from limbo, where it is when the unit of its delivery is committed.
+
+        Outside of units of work it is there at once.
+
+        Raises:
+            ConfigurationError: As of `unit_to_join`.
+            ConnectionLostError: As of `unit_to_join`.
+            TransientStoreError: The store can't be used; only outside of units of work.
+        """
+        shelf, intake = self._shelf, delivery.intake
+        if shelf is None:
+            raise AssertionError("without limbo nothing is left to it")
+        if not self._driver.settings.transacted:
+            shelf.put([shelf.entry_of(outgoing)])
+            return
+        entry = shelf.entry_of(
+            outgoing,
+            (delivery.message, delivery.received_from),
+            delivery.sent_later,
+            again=self._was_here(intake, delivery.message),
+        )
+        delivery.sent_later += 1
+        unit = self.unit_to_join(intake, delivery.unit)
+        if not isinstance(unit, ParkingUnit):
+            unit = ParkingUnit(unit, shelf, functools.partial(self._put_all, intake, shelf))
+            with self._driver.lock:
+                self._driver.units[delivery.unit] = unit
+        unit.park(entry)
+
+    def _put_all(self, intake: Intake, shelf: Shelf, entries: Sequence[LimboEntry]) -> list[int]:
+        """Put messages in limbo; while the store is away this waits, and so does the acknowledgement."""
+        ledger, machine = self._ledger, self._driver.machine
+        if ledger is None:
+            return shelf.put(entries)
+        return ledger.insist(lambda: shelf.put(entries), lambda: intake.open and not machine.stopping)
+
+    @staticmethod
+    def _was_here(intake: Intake, message: JmsMessage) -> bool:
+        """Say whether a message may have been delivered before."""
+        return message.redelivered or intake.link.connection.capabilities.stable_message_id
+
     def unit_of(self, intake: Intake, number: int) -> UnitOfWork:
         """Return the broker's side of a unit of work, begun if it isn't yet."""
         units = self._driver.units
@@ -517,7 +566,7 @@ class Settler:
     ) -> None:
         """Put a message in limbo, and then acknowledge it."""
         connection, origin = intake.link.connection, intake.origin(decision.delivery)
-        again = message.redelivered or connection.capabilities.stable_message_id
+        again = self._was_here(intake, message)
         match decision:
             case Park(pause=pause, seen=seen):
                 numbers = shelf.park(message, origin, seen=seen, pause=pause, again=again)
@@ -531,16 +580,11 @@ class Settler:
                 send_first(ways, made.append)
                 copies = [(target, made[0]) for target in targets]
                 numbers = shelf.move(message, origin, copies, again=again)
-        try:
+        with shelf.unless_refused(numbers):
             unit = connection.unit()
             with rolled_back(unit):
                 unit.acknowledge(received)
             unit.commit()
-        except InDoubtError:  # it may be acknowledged
-            raise
-        except BaseException:
-            shelf.withdraw(numbers)
-            raise
 
     def _send(
         self, intake: Intake, decision: TakeOut, message: JmsMessage, unit: UnitOfWork, way: int

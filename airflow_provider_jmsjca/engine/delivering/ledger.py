@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from airflow_provider_jmsjca.core.copies.dead_letter import without_secrets
 from airflow_provider_jmsjca.core.delivery.events import AttemptRecorded, FoundInDoubt
@@ -25,6 +25,7 @@ AHEAD: Final = 63
 """Most messages whose first attempt is stored together with that of the message whose turn it is."""
 
 _TRY_AGAIN_SECONDS = 1.0
+_T = TypeVar("_T")
 _SWEEP_EVERY = timedelta(minutes=10)
 _SWEEP_AFTER = 20_000
 _FLUSH_AT = 200
@@ -214,17 +215,28 @@ class Ledger:
         Raises:
             TransientStoreError: They are not stored, and nobody waits for it any more.
         """
+        if self.keeps_ids and messages:
+            self.insist(lambda: self._store.handled.add(self._activation, messages, self._clock()), wanted)
+
+    def insist(self, write: Callable[[], _T], wanted: Callable[[], bool]) -> _T:
+        """Write into the store, and return what that returns; while the store can't be used, try each second.
+
+        Args:
+            write: Does it.
+            wanted: Asked before it waits: whether it is still of use.
+
+        Raises:
+            TransientStoreError: It is not written, and nobody waits for it any more.
+        """
         pause = threading.Event()
-        while self.keeps_ids and messages:
+        while True:
             try:
                 with self._writing, self._in_order():
-                    self._store.handled.add(self._activation, messages, self._clock())
+                    return write()
             except TransientStoreError:
                 if not wanted():
                     raise
                 pause.wait(_TRY_AGAIN_SECONDS)
-            else:
-                return
 
     def flush(self, *, least: int = 1) -> None:
         """Write what waits to be written; what can't be written now is kept.

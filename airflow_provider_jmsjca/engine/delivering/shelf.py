@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -15,8 +16,9 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import lasting_digest
-from airflow_provider_jmsjca.errors import TransientStoreError
+from airflow_provider_jmsjca.errors import InDoubtError, TransientStoreError
 from airflow_provider_jmsjca.store.base import Limbo, LimboEntry, LimboSelection
+from airflow_provider_jmsjca.transports.base import Outgoing, UnitOfWork
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
 
@@ -157,9 +159,104 @@ class Shelf:
             now,
         )
 
-    def withdraw(self, numbers: Sequence[int]) -> None:
-        """Take messages away that could not be acknowledged, and so are still in hand."""
+    def entry_of(
+        self,
+        outgoing: Outgoing,
+        cause: tuple[JmsMessage, Destination] | None = None,
+        place: int = 0,
+        *,
+        again: bool = False,
+    ) -> LimboEntry:
+        """Return what to put here for a message that a handler sends with a delay, from now on.
+
+        Args:
+            outgoing: What, and how long it waits.
+            cause: The message whose handler sends it, and where that was received. `None`: it is put here at
+                once, whatever becomes of that one.
+            place: How many such messages the handler has sent before.
+            again: As of `park`.
+        """
+        digest = None if cause is None else lasting_digest(*cause)
+        return LimboEntry(
+            jms_conn_id=self.jms_conn_id,
+            destination=str(outgoing.destination),
+            message=outgoing.message,
+            due_at=self.clock() + (outgoing.delay or timedelta()),
+            activation=self.activation,
+            key="" if digest is None else f"{digest} sent {place} to {outgoing.destination}",
+            again=again,
+            most_tries=self.most_tries,
+            once=digest is not None,
+        )
+
+    def put(self, entries: Sequence[LimboEntry]) -> list[int]:
+        """Put messages here that a handler sends; return the numbers of those that aren't sent already.
+
+        Raises:
+            TransientStoreError: The store can't be used; none is here.
+        """
+        return self.limbo.put(entries, self.clock())
+
+    def settled(self, entries: Sequence[LimboEntry]) -> None:
+        """Forget what tells these messages from others: the one whose handler sent them is acknowledged."""
+        try:
+            self.limbo.settled(self.activation, [each.key for each in entries if each.once])
+        except TransientStoreError as error:  # they are forgotten when they are old
+            _log.debug("Keys in limbo stay for a while: %s", error)
+
+    @contextlib.contextmanager
+    def unless_refused(self, numbers: Sequence[int]) -> Iterator[None]:
+        """Take messages away again if the block raises: it didn't acknowledge the one they are there for."""
+        try:
+            yield
+        except InDoubtError:  # it may be acknowledged
+            raise
+        except BaseException:
+            self._withdraw(numbers)
+            raise
+
+    def _withdraw(self, numbers: Sequence[int]) -> None:
         try:
             self.limbo.purge(LimboSelection(numbers=frozenset(numbers)), self.clock())
         except TransientStoreError as error:
             _log.warning("Messages %s in limbo may be delivered twice: %s", numbers, error)
+
+
+class ParkingUnit:
+    """A unit of work with messages for limbo: they are there before anything of it is acknowledged.
+
+    Args:
+        unit: The broker's side.
+        shelf: Where to put them.
+        put: Does that, and may wait for the store.
+    """
+
+    def __init__(
+        self, unit: UnitOfWork, shelf: Shelf, put: Callable[[Sequence[LimboEntry]], Sequence[int]]
+    ) -> None:
+        self._unit = unit
+        self._shelf = shelf
+        self._put = put
+        self._entries: list[LimboEntry] = []
+        self.send = unit.send
+        self.acknowledge = unit.acknowledge
+        self.rollback = unit.rollback
+
+    def park(self, entry: LimboEntry) -> None:
+        """Add a message for limbo."""
+        self._entries.append(entry)
+
+    def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
+        """Put messages in limbo, and then make the rest durable.
+
+        Raises:
+            TransientStoreError: The store can't be used; the unit is rolled back.
+        """
+        try:
+            numbers = self._put(self._entries)
+        except BaseException:
+            self._unit.rollback()
+            raise
+        with self._shelf.unless_refused(numbers):
+            self._unit.commit(meanwhile)
+        self._shelf.settled(self._entries)

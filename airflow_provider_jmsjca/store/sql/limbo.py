@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from sqlalchemy import ColumnElement, Row, and_, delete, insert, or_, select, true, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, or_, select, true, update
 
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -19,12 +20,13 @@ from airflow_provider_jmsjca.store.base import (
     LimboSelection,
     LimboState,
     from_milliseconds,
+    listed_name,
     stored_name,
     stored_text,
     to_milliseconds,
 )
 from airflow_provider_jmsjca.store.sql.database import Database
-from airflow_provider_jmsjca.store.sql.tables import LIMBO, LIMBO_CONTENT
+from airflow_provider_jmsjca.store.sql.tables import HANDLED, LIMBO, LIMBO_CONTENT
 from airflow_provider_jmsjca.store.sql.windows import chunks
 
 
@@ -59,17 +61,35 @@ class SqlLimbo:
         with self._database.write(durable=True) as connection:
             for entry in entries:
                 if entry.key and entry.again:
-                    same = and_(
-                        LIMBO.c.activation == stored_name(entry.activation),
-                        LIMBO.c.key == stored_name(entry.key),
-                    )
-                    last = select(LIMBO.c.number).where(same).order_by(LIMBO.c.number.desc()).limit(1)
-                    _drop(connection, list(connection.execute(last).scalars()))
+                    last = self._last_of(connection, entry, now)
+                    if last is None and entry.once and _is_marked(connection, entry):
+                        continue
+                    _drop(connection, [] if last is None else [last])
+                if entry.once:
+                    _unmark(connection, entry.activation, [entry.key])
+                    connection.execute(insert(HANDLED).values(**_mark(entry, now)))
                 row = connection.execute(insert(LIMBO).values(**_row(entry, now)))
                 number: int = row.inserted_primary_key[0]  # type: ignore[index]  # a table with a key has it
                 connection.execute(insert(LIMBO_CONTENT).values(number=number, **self._stored(entry.message)))
                 numbers.append(number)
         return numbers
+
+    @staticmethod
+    def _last_of(connection: Connection, entry: LimboEntry, now: datetime) -> int | None:
+        """Return the last message with the key of an entry; not one that is being sent, and once."""
+        same = and_(
+            LIMBO.c.activation == stored_name(entry.activation), LIMBO.c.key == stored_name(entry.key)
+        )
+        if entry.once:
+            same = and_(same, _free(now))
+        last = select(LIMBO.c.number).where(same).order_by(LIMBO.c.number.desc()).limit(1)
+        return connection.execute(last.with_for_update()).scalar()
+
+    def settled(self, activation: str, keys: Collection[str]) -> None:
+        """Forget the keys of entries that were to be sent once."""
+        if keys:
+            with self._database.write() as connection:
+                _unmark(connection, activation, keys)
 
     def _stored(self, message: JmsMessage) -> dict[str, object]:
         content = json.dumps(message.to_json(), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
@@ -82,13 +102,12 @@ class SqlLimbo:
     ) -> list[LimboMessage]:
         """Lease messages that are due to an owner."""
         at = to_milliseconds(now)
-        free = or_(LIMBO.c.leased_until.is_(None), LIMBO.c.leased_until <= at)
         due = (
             select(LIMBO)
             .where(
                 LIMBO.c.state == LimboState.WAITING,
                 LIMBO.c.due_at <= at,
-                free,
+                _free(now),
                 LIMBO.c.jms_conn_id.not_in(sorted(leave)),
             )
             .order_by(LIMBO.c.due_at, LIMBO.c.number)
@@ -205,10 +224,16 @@ class SqlLimbo:
 
     def purge(self, selection: LimboSelection, now: datetime) -> int:
         """Drop messages, but those that somebody is sending now."""
-        free = or_(LIMBO.c.leased_until.is_(None), LIMBO.c.leased_until <= to_milliseconds(now))
+        query = select(LIMBO.c.number, LIMBO.c.activation, LIMBO.c.key).where(_where(selection), _free(now))
         with self._database.write(durable=True) as connection:
-            found = list(connection.execute(select(LIMBO.c.number).where(_where(selection), free)).scalars())
-            for some in chunks(found):
+            found = connection.execute(query).all()
+            keys: defaultdict[str, list[str]] = defaultdict(list)
+            for row in found:
+                if row.key:
+                    keys[row.activation].append(row.key)
+            for activation, its in keys.items():
+                _unmark(connection, activation, its)
+            for some in chunks([row.number for row in found]):
                 _drop(connection, some)
         return len(found)
 
@@ -243,6 +268,37 @@ def _message(row: Row[Any]) -> LimboMessage:
         exception_class=row.exception_class,
         exception_message=row.exception_message,
     )
+
+
+def _free(now: datetime) -> ColumnElement[bool]:
+    return or_(LIMBO.c.leased_until.is_(None), LIMBO.c.leased_until <= to_milliseconds(now))
+
+
+# Keys stand among the ids that were handled, where they are swept too; no activation has such a name.
+def _marks_of(activation: str) -> str:
+    return f"{listed_name(activation)}, sent through limbo"
+
+
+def _mark(entry: LimboEntry, now: datetime) -> dict[str, object]:
+    return {
+        "activation": _marks_of(entry.activation),
+        "message": stored_name(entry.key),
+        "handled_at": to_milliseconds(now),
+    }
+
+
+def _is_marked(connection: Connection, entry: LimboEntry) -> bool:
+    marked = select(HANDLED.c.message).where(
+        HANDLED.c.activation == _marks_of(entry.activation), HANDLED.c.message == stored_name(entry.key)
+    )
+    return connection.execute(marked).first() is not None
+
+
+def _unmark(connection: Connection, activation: str, keys: Collection[str]) -> None:
+    for some in chunks({listed_name(key) for key in keys}):
+        connection.execute(
+            delete(HANDLED).where(HANDLED.c.activation == _marks_of(activation), HANDLED.c.message.in_(some))
+        )
 
 
 def _leased(owner: str, numbers: Sequence[int]) -> ColumnElement[bool]:

@@ -220,3 +220,55 @@ def test_a_message_can_be_put_there_as_failed_and_says_how_often_it_is_tried_p16
     assert (kept.exception_class, kept.exception_message) == ("shop.Broken", "no")
     assert store.limbo.revive(EVERYTHING, NOON + 9 * SECOND) == 1
     assert lease(store, 9) == [number]
+
+
+# -- entries that are sent once --------------------------------------------------------------------------
+
+
+def once(store: Store, *, again: bool, due: int = 0) -> list[int]:
+    return put(store, due, activation="a", key="k", once=True, again=again)
+
+
+def test_an_entry_that_waits_makes_room_for_itself(store: Store) -> None:
+    once(store, again=False)
+    (second,) = once(store, again=True)
+    assert [each.number for each in store.limbo.page()] == [second]
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_an_entry_that_was_sent_or_is_being_sent_isnt_put_again(store: Store, *, noted: bool) -> None:
+    (first,) = once(store, again=False)
+    assert lease(store, 0) == [first]
+    if noted:
+        store.limbo.sent("one", [first])
+    assert once(store, again=True) == []
+    assert len(store.limbo.page()) == (not noted)
+
+
+def test_what_is_settled_or_purged_may_come_again(store: Store) -> None:
+    (first,) = once(store, again=False)
+    lease(store, 0)
+    store.limbo.sent("one", [first])
+    store.limbo.settled("a", ["k"])
+    (second,) = once(store, again=True)
+    assert store.limbo.purge(LimboSelection(numbers=frozenset({second})), NOON) == 1
+    (third,) = once(store, again=True)
+    assert [each.number for each in store.limbo.page()] == [third]
+
+
+def test_another_message_with_the_same_key_isnt_taken_for_it(store: Store) -> None:
+    """It was not delivered before: its producer sent it twice."""
+    (first,) = once(store, again=False)
+    lease(store, 0)
+    store.limbo.sent("one", [first])
+    assert len(once(store, again=False)) == 1
+
+
+def test_keys_are_remembered_for_the_activation_alone_and_not_for_ever(store: Store) -> None:
+    (first,) = once(store, again=False)
+    lease(store, 0)
+    store.limbo.sent("one", [first])
+    assert len(put(store, 0, activation="b", key="k", once=True, again=True)) == 1
+    if isinstance(store, SqlStore):  # the twin is gone before
+        store.handled.sweep(NOON + timedelta(days=8))
+        assert len(once(store, again=True)) == 1

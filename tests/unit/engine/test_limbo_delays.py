@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.limbo import LimboSender
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
@@ -35,10 +38,12 @@ class Limbo(MemoryLimbo):
     """Can be away."""
 
     away = False
+    last_put: ClassVar[Sequence[LimboEntry]] = ()
 
     def put(self, entries: Sequence[LimboEntry], now: datetime) -> list[int]:
         if self.away:
             raise TransientStoreError("the store is away")
+        Limbo.last_put = entries
         return super().put(entries, now)
 
 
@@ -137,19 +142,24 @@ def test_while_the_store_is_away_the_delay_is_held_in_place(site: Site, store: S
 class Unlucky(LesserConnection):
     """Fails to commit units of work as often as there are errors to raise."""
 
-    def __init__(self, server: Any, errors: list[JmsError]) -> None:
+    def __init__(
+        self, server: Any, errors: list[JmsError], at_commit: Callable[[], object] = lambda: None
+    ) -> None:
         super().__init__(server)
-        self._errors = errors
+        self._errors, self._at_commit = errors, at_commit
+        self._capabilities = replace(self._capabilities, delayed_delivery=False)
 
     def unit(self) -> Any:
-        unit, errors = super().unit(), self._errors
+        unit, errors, at_commit = super().unit(), self._errors, self._at_commit
 
         class Unit:
             def __getattr__(self, name: str) -> Any:
                 return getattr(unit, name)
 
-            def commit(self) -> None:
+            def commit(self, _: object = None) -> None:
+                at_commit()
                 if errors:
+                    unit.rollback()
                     raise errors.pop()
                 unit.commit()
 
@@ -224,6 +234,156 @@ def test_a_stream_leaves_its_delays_to_limbo(store: Store) -> None:
 
     streaming.run(work())
     assert store.limbo.page() == []
+
+
+# -- what a handler sends with a delay, where the broker can't delay ----------------------------------------
+
+LATER = Destination.queue("later")
+
+
+def forward_late(delivery: Delivery) -> None:
+    delivery.send(LATER, JmsMessage.text(f"1 {delivery.body}"), delay=60)
+    delivery.send("queue://later", JmsMessage.text(f"2 {delivery.body}"), delay=60)
+    delivery.send("queue://done", JmsMessage.text(f"done {delivery.body}"))
+
+
+def forwarding(site: Site, store: Store, opens: Any, **how: Any) -> PlainActivation:
+    return site.activation(forward_late, connect_with=opens, store=store, jms_conn_id="broker", **how)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_what_a_handler_sends_later_waits_in_limbo(site: Site, store: Store, batch_size: int) -> None:
+    """P18: where the broker can't delay. What goes at once goes with the acknowledgement."""
+    site.send("a")
+    lacks: dict[str, Any] = {"atomic_commit": False, "deduplicating_send": False}
+    activation = forwarding(
+        site,
+        store,
+        lambda: NoDelay(site.broker, **lacks),
+        concurrency_mode="cc",
+        batch_size=batch_size,
+        batch_timeout=1,
+    )
+    began = datetime.now(UTC)
+    activation.start()
+    until(lambda: activation.counts.committed >= 1 and site.broker.depth("orders") == 0)
+    activation.stop()
+    # At the end of a batch the handler sends too.
+    kept = store.limbo.page()
+    assert len(kept) == 2 * len(site.got)
+    assert {(each.destination, each.jms_conn_id, each.state) for each in kept} == {
+        ("queue://later", "broker", "waiting")
+    }
+    assert all(each.due_at >= began + timedelta(seconds=59.99) for each in kept)
+    assert site.bodies("done")[0] == "done a"
+    assert site.bodies("later") == []
+    assert store.send_all_now(site) == len(kept)
+    assert site.bodies("later")[:2] == ["1 a", "2 a"]
+
+
+def test_what_a_handler_sends_later_is_not_sent_if_it_fails(site: Site, store: Store) -> None:
+    def fail_once(delivery: Delivery) -> None:
+        delivery.send(LATER, JmsMessage.text("x"), delay=60)
+        if delivery.redelivery_count == 0:
+            raise ValueError("later")
+
+    site.send("a")
+    activation = site.activation(
+        fail_once, connect_with=lambda: NoDelay(site.broker), store=store, jms_conn_id="b"
+    )
+    assert activation.run(max_messages=1).rolled_back == 1
+    assert len(store.limbo.page()) == 1
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_a_crash_between_parking_and_acknowledging_sends_nothing_twice(
+    site: Site, store: Store, *, released: bool
+) -> None:
+    """The message comes again and is handled again, be what it sent still in limbo or sent since."""
+
+    def send_now() -> None:
+        if released:
+            store.send_all_now(site)
+
+    site.send("a")
+    activation = forwarding(site, store, lambda: Unlucky(site.broker, errors, at_commit=send_now))
+    errors: list[JmsError] = [InDoubtError("nobody knows")]
+    activation.start()
+    until(lambda: activation.counts.committed == 1 and site.broker.depth("orders") == 0)
+    activation.stop()
+    assert site.attempts == [("a", 0), ("a", 1)]
+    store.send_all_now(site)
+    assert site.bodies("later") == ["1 a", "2 a"]
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_what_could_not_be_acknowledged_is_sent_later_by_the_next_attempt(
+    site: Site, store: Store, *, released: bool
+) -> None:
+    """The broker refused the unit; nothing was lost, and what was sent meanwhile isn't sent again."""
+
+    def send_now() -> None:
+        if released:
+            store.send_all_now(site)
+
+    site.send("a")
+    errors: list[JmsError] = [PermanentBrokerError("not this one")]
+    activation = forwarding(site, store, lambda: Unlucky(site.broker, errors, at_commit=send_now))
+    activation.start()
+    until(lambda: activation.counts.committed == 1 and site.broker.depth("orders") == 0)
+    activation.stop()
+    store.send_all_now(site)
+    assert site.bodies("later") == ["1 a", "2 a"]
+    again = store.limbo.put(
+        [replace(each, again=True) for each in Limbo.last_put], datetime.now(UTC)
+    )  # once it is acknowledged nothing is remembered of it
+    assert len(again) == 2
+
+
+def test_while_the_store_is_away_nothing_is_acknowledged(site: Site, store: Store) -> None:
+    site.send("a")
+    store.limbo.away = True
+    activation = forwarding(site, store, lambda: NoDelay(site.broker))
+    activation.start()
+    until(lambda: "the store is away" in str(activation.statistics().refused))
+    assert (activation.counts.committed, site.bodies("done")) == (0, [])
+    store.limbo.away = False
+    until(lambda: activation.counts.committed == 1)
+    activation.stop()
+    assert (len(store.limbo.page()), site.attempts) == (2, [("a", 0)])
+
+
+def test_outside_of_units_of_work_it_is_in_limbo_at_once(site: Site, store: Store) -> None:
+    seen: list[int] = []
+
+    def handle(delivery: Delivery) -> None:
+        forward_late(delivery)
+        seen.append(len(store.limbo.page()))
+
+    site.send("a")
+    activation = site.activation(
+        handle,
+        connect_with=lambda: NoDelay(site.broker),
+        store=store,
+        jms_conn_id="b",
+        transaction_type="bean",
+    )
+    activation.run(max_messages=1)
+    assert seen == [2]
+
+
+def test_without_limbo_a_delay_is_refused_with_the_way_out(site: Site) -> None:
+    refused: list[str] = []
+
+    def handle(delivery: Delivery) -> None:
+        with pytest.raises(CapabilityError) as found:
+            forward_late(delivery)
+        refused.append(str(found.value))
+
+    site.send("a")
+    site.activation(handle, connect_with=lambda: NoDelay(site.broker)).run(max_messages=1)
+    assert "delayed_delivery" in refused[0]
+    assert "use_store" in refused[0]
 
 
 # -- what can't be moved, and what nothing says where to put ------------------------------------------------

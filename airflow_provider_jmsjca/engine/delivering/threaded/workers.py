@@ -487,8 +487,13 @@ class Caller:
             outgoing = replace(outgoing, message=replace(outgoing.message, reply_to=self._reply_to))
         if self._hears_dates and outgoing.delay is None:
             outgoing = replace(outgoing, delay=time_left(outgoing.message, datetime.now(UTC)))
-        check_sendable(connection, outgoing)
-        if self._transacted:
+        later = (
+            bool(outgoing.delay) and self._settler.has_limbo and not connection.capabilities.delayed_delivery
+        )
+        check_sendable(connection, replace(outgoing, delay=None) if later else outgoing)
+        if later:
+            self._settler.send_later(delivery, outgoing)
+        elif self._transacted:
             self._settler.unit_to_join(intake, delivery.unit).send(outgoing)
         else:
             connection.send((outgoing,))
