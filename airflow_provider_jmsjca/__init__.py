@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
     from airflow_provider_jmsjca.operators.listen import JmsListenOperator
     from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
+    from airflow_provider_jmsjca.operators.request import JmsRequestOperator
     from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
     from airflow_provider_jmsjca.operators.spool import JmsSpoolMaintenanceOperator
     from airflow_provider_jmsjca.sensors.jms import JmsSensor
@@ -102,6 +103,7 @@ _MODULES: Final = {
     "operators.collect": ("JmsCollectOperator",),
     "operators.listen": ("JmsListenOperator",),
     "operators.publish": ("JmsPublishOperator",),
+    "operators.request": ("JmsRequestOperator",),
     "operators.spark": ("JmsToSparkSubmitOperator",),
     "operators.spool": ("JmsSpoolMaintenanceOperator",),
     "sensors.jms": ("JmsSensor",),
@@ -146,6 +148,7 @@ __all__ = [
     "JmsMessage",
     "JmsNotifier",
     "JmsPublishOperator",
+    "JmsRequestOperator",
     "JmsSensor",
     "JmsSession",
     "JmsSpoolMaintenanceOperator",

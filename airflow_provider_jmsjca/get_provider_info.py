@@ -45,6 +45,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": _modules(
             "operators.publish",
             "operators.collect",
+            "operators.request",
             "operators.listen",
             "operators.spark",
             "operators.spool",

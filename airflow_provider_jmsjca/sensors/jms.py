@@ -48,6 +48,7 @@ from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.hooks.spool import known_with, reference_retention, spool_path, task_key
 from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timed_out
+from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import Place, exists, is_folder
 from airflow_provider_jmsjca.spool.manifest import PRUNED, Manifest
 from airflow_provider_jmsjca.spool.references import seal_message, sweep
@@ -253,11 +254,15 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
                 poll_interval=self.poke_interval,
                 not_before={watch: not_before},
                 deadline=deadline,
-                state={"until": until, "timeout_at": timeout_at},
+                state={"until": until, "timeout_at": timeout_at, **self._state()},
             ),
             method_name="resume",
             timeout=deferral_timeout(deadline),
         )
+
+    def _state(self) -> dict[str, Any]:
+        """Return what else whoever resumes has to know, JSON only."""
+        return {}
 
     @contextlib.contextmanager
     def _softened(self) -> Iterator[None]:
@@ -310,11 +315,22 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
                 raise ConfigurationError(f"{name} is {function!r}; expected a function")
         self._failing()
 
+    def _watched(self) -> tuple[str, str | None]:
+        """Return the queue to look at, and the selector."""
+        return self.destination, self.message_selector or None
+
+    def _key(self, context: Context) -> TaskKey:
+        """Return whose the messages are."""
+        return task_key(context)
+
     def _source(self) -> _Source:
-        queue = find_destination(self.destination)
+        name, own = self._watched()
+        queue = find_destination(name)
         if queue.kind is not DestinationKind.QUEUE:
-            raise ConfigurationError(f"JmsSensor waits on a queue, not on {queue}: a topic holds nothing")
-        hook, own = JmsHook(self.jms_conn_id), self.message_selector or None
+            raise ConfigurationError(
+                f"{type(self).__name__} waits on a queue, not on {queue}: a topic holds nothing"
+            )
+        hook = JmsHook(self.jms_conn_id)
         if self.peek:
             selector = selector_in_force(hook.options(), queue, own)
             settings, listener = hook.settings(), None
@@ -347,7 +363,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             return _Found(left=left)
 
     def _claim(self, source: _Source, context: Context) -> _Found:
-        spool, batch_id = spool_path(self.spool_path), task_key(context).batch_id()
+        spool, batch_id = spool_path(self.spool_path), self._key(context).batch_id()
         open_batch = functools.partial(
             SpoolBatch,
             spool,

@@ -12,8 +12,10 @@ import pytest
 from airflow.sdk import DAG
 from airflow.utils.state import DagRunState
 
+from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.conftest import Publish
+from tests.airflow.operators.test_request import service
 from tests.airflow.task_runs import Outcome, execute
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "example_dags").glob("example_*.py"))
@@ -91,6 +93,16 @@ def example_jms_sensor(publish: Publish, bodies: Any) -> None:
     run("example_jms_sensor", "last_answer")
     assert bodies("booked") == ["booked a", "booked end of day"]
     assert bodies("orders") == []
+
+
+@example
+def example_jms_request(publish: Publish, bodies: Any) -> None:  # noqa: ARG001
+    def answer(request: JmsMessage) -> JmsMessage:
+        return JmsMessage.text(f"price of {request.body}")
+
+    with service(answer, conn_id="jms_default", queue="prices.ask"):
+        assert run("example_jms_request", "price").value == 'price of {"article": 4711}'
+    assert bodies("prices.answers") == []
 
 
 @example

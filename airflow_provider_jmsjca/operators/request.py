@@ -1,0 +1,274 @@
+"""Sends a request and waits for its answer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSensorTimeout
+
+from airflow_provider_jmsjca.assets.jms import note_output
+from airflow_provider_jmsjca.core.activation import refuse_secrets
+from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
+from airflow_provider_jmsjca.engine.collecting.claim import ClaimSpec
+from airflow_provider_jmsjca.engine.delivering.delivery import Response, read_response
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.destinations import find_destination, finder
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.hooks.quantities import seconds_faults
+from airflow_provider_jmsjca.hooks.settings import settings_for
+from airflow_provider_jmsjca.hooks.spool import spool_path, task_key
+from airflow_provider_jmsjca.hooks.task_failures import task_failures
+from airflow_provider_jmsjca.operators.sending import Sending, send
+from airflow_provider_jmsjca.sensors.jms import JmsSensor
+from airflow_provider_jmsjca.spool.batch_id import TaskKey
+from airflow_provider_jmsjca.spool.files import Place, exists, is_folder
+from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest
+from airflow_provider_jmsjca.spool.rows import manifest_messages
+from airflow_provider_jmsjca.transports.base import Outgoing
+
+_SELECTS = "selects"
+
+
+class JmsRequestOperator(JmsSensor):
+    """Sends a request and returns the answer to it.
+
+    The request carries a correlation id that belongs to the task instance, and names the queue for answers.
+    The answer is the first message on that queue with the same correlation id; all others stay there. Whoever
+    answers has to copy JMSCorrelationID from the request, as JMS proposes.
+
+    Guarantee: the task succeeds only when the answer is in a sealed file of the spool; the answer is
+    acknowledged after that. No crash loses an answer. A retry first takes an answer that is on file or on the
+    queue. Only if there is none, the retry sends the request again with the same correlation id. So a request
+    is sent once or several times, and whoever answers recognizes a repetition by that id. A second answer
+    stays on the queue.
+
+    Args:
+        destination: Where the request goes: `queue://name`, `topic://name`, `lookup://object`, or the name
+            of a queue. Templated.
+        message: The request: text, bytes, a `JmsMessage` or its JSON form; any other value that JSON has is
+            sent as JSON text. Templated.
+        reply_to: The queue for answers, as `destination`. Templated.
+        jms_conn_id: The Airflow connection. Templated.
+        response_timeout: Seconds to wait for the answer, from the moment the request is sent.
+        timeout_fatal: Fail without retries when no answer comes in time. Otherwise Airflow tries again as
+            often as `retries` says.
+        result_property: Name of the answer's property that holds the result. `SUCCESS`, `VALCHANGE` and
+            `MULTIPLE_HITS` succeed. Any other result, or none, fails the task without retries, and the body
+            of the answer is the error. A task that is cleared then sends a new request. `None`: every answer
+            succeeds.
+        correlation_id: `None`: made of the ids of DAG, run and task, and the map index. Templated.
+        response_selector: A message selector that says which message is the answer, in place of the
+            correlation id. Templated.
+        properties: As for `JmsPublishOperator`. Templated.
+        message_type: As for `JmsPublishOperator`. Templated.
+        priority: As for `JmsPublishOperator`. Templated.
+        time_to_live: As for `JmsPublishOperator`. Templated.
+        deferrable: Wait in the triggerer and hold no worker.
+        **kwargs: Of `JmsSensor`: `poke_interval`, `soft_fail`, `dead_letter_destination` for answers that
+            can't be decoded, `max_body_bytes`, `spool_path`; and those of every operator.
+
+    Returns:
+        As XCom `{"event": "answer", "jms_conn_id": ..., "destination": "queue://answers", "message": {...},
+        "correlation_id": ..., "result": ..., "batch_id": ..., "manifest": "file:///..."}`, of which
+        `JmsMessage.from_event` returns the message.
+
+    Source: I32, I38, I40-I42, I45-I47, I50, I54.
+    """
+
+    destination_fields: ClassVar[Sequence[str]] = ("destination", "reply_to", "dead_letter_destination")
+    template_fields: Sequence[str] = (
+        "destination",
+        "message",
+        "reply_to",
+        "jms_conn_id",
+        "correlation_id",
+        "response_selector",
+        "properties",
+        "message_type",
+        "priority",
+        "time_to_live",
+        "dead_letter_destination",
+        "spool_path",
+    )
+    ui_color = "#e8d5b5"
+
+    def __init__(
+        self,
+        *,
+        destination: str,
+        message: Any,
+        reply_to: str,
+        jms_conn_id: str = JmsHook.default_conn_name,
+        response_timeout: float = 60,
+        timeout_fatal: bool = False,
+        result_property: str | None = None,
+        correlation_id: str | None = None,
+        response_selector: str | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
+        message_type: str | None = None,
+        priority: int | str | None = None,
+        time_to_live: float | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        for name in ("peek", "message_selector", "predicate", "fail_on", "max_messages", "timeout"):
+            if name in kwargs:
+                raise ConfigurationError(
+                    f"JmsRequestOperator: got {name}; expected none: response_selector and result_property "
+                    "say which message is the answer and when it fails, response_timeout how long to wait"
+                )
+        refuse_secrets(type(self).__name__, {"reply_to": reply_to})
+        faults = seconds_faults("response_timeout", response_timeout)
+        if faults:
+            raise ConfigurationError(faults)
+        super().__init__(
+            destination=destination, jms_conn_id=jms_conn_id, peek=False, timeout=response_timeout, **kwargs
+        )
+        self.message = message
+        self.reply_to = reply_to
+        self.response_timeout = response_timeout
+        self.timeout_fatal = timeout_fatal
+        self.result_property = result_property
+        self.correlation_id = correlation_id
+        self.response_selector = response_selector
+        self.properties = properties
+        self.message_type = message_type
+        self.priority = priority
+        self.time_to_live = time_to_live
+        self._number = 0
+        self._correlation = ""
+        self._selects = False
+
+    def execute(self, context: Context) -> Any:
+        """Send the request, unless its answer is there, and wait for the answer here or in the triggerer.
+
+        Raises:
+            AirflowException: No answer came in time; with `timeout_fatal` an `AirflowFailException`.
+            AirflowFailException: The answer says that the request failed; or the configuration can't be used;
+                or the broker refuses.
+            TransientBrokerError: The request couldn't be sent, or nobody knows whether it was.
+        """
+        with task_failures():
+            if self.mode != "poke":
+                raise ConfigurationError(
+                    f"mode is {self.mode!r}; expected deferrable=True, which holds no worker either: a "
+                    "rescheduled task would send its request again at every look"
+                )
+            self._begin(context)
+            outgoing = self._outgoing()
+            self._source()  # its faults, before anything is sent
+            repeated = getattr(context["ti"], "try_number", 1) > 1 or is_folder(self._folder(context))
+            hook = JmsHook(self.jms_conn_id)
+            options = hook.options()
+            with hook.connect(options, finder()) as connection:
+                self._selects = connection.capabilities.selector
+                if repeated:
+                    with self._softened():
+                        found = self._look(context)
+                    if found.value is not None:
+                        return found.value
+                send(connection, outgoing)
+                self.log.info(
+                    "Sent request %r to %s on %s; its answer is to come to %s",
+                    self._correlation, self.destination, connection.broker, self.reply_to,
+                )  # fmt: skip
+            note_output(hook, settings_for(self.jms_conn_id, options), outgoing[0].destination)
+        return self._in_time(lambda: super(JmsRequestOperator, self).execute(context))
+
+    def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:
+        """Look for the answer after the trigger saw a message, or when time is up; raises as `execute`."""
+        with task_failures():
+            self._begin(context)
+        self._selects = bool((event or {}).get("state", {}).get(_SELECTS))
+        return self._in_time(lambda: super(JmsRequestOperator, self).resume(context, event))
+
+    def _in_time(self, wait: Callable[[], Any]) -> Any:
+        try:
+            return wait()
+        except AirflowSensorTimeout as error:
+            kind = AirflowFailException if self.timeout_fatal else AirflowException
+            raise kind(
+                f"no answer to request {self._correlation!r} came to {self.reply_to} within "
+                f"{self.response_timeout:g} s"
+            ) from error
+
+    def _begin(self, context: Context) -> None:
+        """Find out which request this is: after an answer that failed the task, a new one."""
+        for self._number in itertools.count():
+            folder = self._folder(context)
+            if not exists(folder / MANIFEST):
+                break
+            if exists(folder / PRUNED):
+                continue
+            (stored,) = manifest_messages(Manifest.read(folder / MANIFEST))
+            if not self._response(stored.message).failed:
+                break
+        key = task_key(context)
+        own = f"{key.dag_id}/{key.run_id}/{key.task_id}/{key.map_index}"
+        self._correlation = self.correlation_id or (f"{own}/{self._number}" if self._number else own)
+
+    def _outgoing(self) -> list[Outgoing]:
+        return Sending(
+            destination=find_destination(self.destination),
+            messages=[self.message],
+            properties=self.properties,
+            message_type=self.message_type,
+            correlation_id=self._correlation,
+            reply_to=self.reply_to,
+            priority=self.priority,
+            time_to_live=self.time_to_live,
+        ).outgoing()
+
+    def _folder(self, context: Context) -> Place:
+        return spool_path(self.spool_path) / self._key(context).batch_id()
+
+    # -- what the sensor asks -------------------------------------------------------------------------------
+
+    def _key(self, context: Context) -> TaskKey:
+        key = task_key(context)
+        # No task of Airflow has such a name.
+        return replace(key, task_id=f"{key.task_id}#{self._number}") if self._number else key
+
+    def _state(self) -> dict[str, Any]:
+        return {_SELECTS: self._selects}
+
+    def _watched(self) -> tuple[str, str | None]:
+        if self.response_selector:
+            return self.reply_to, self.response_selector
+        quoted = self._correlation.replace("'", "''")
+        return self.reply_to, f"JMSCorrelationID = '{quoted}'" if self._selects else None
+
+    def _claim_spec(self, source: Any) -> ClaimSpec:
+        if self.response_selector:
+            return super()._claim_spec(source)
+        return replace(super()._claim_spec(source), choose=self._choose, looks_past=not self._selects)
+
+    def _wants(self, message: JmsMessage) -> object:
+        return bool(self.response_selector) or message.correlation_id == self._correlation
+
+    def _response(self, message: JmsMessage) -> Response:
+        if self.result_property is None:
+            return Response(result=None)
+        return read_response(message, self.result_property)
+
+    def _value(self, manifest: Manifest, messages: Sequence[JmsMessage], spool: Place) -> dict[str, Any]:
+        (answer,) = messages
+        response = self._response(answer)
+        if response.failed:
+            raise AirflowFailException(
+                f"request {self._correlation!r} failed: {response.error} (the answer is kept in "
+                f"{manifest.uri}; the task, once cleared, sends a new request)"
+            )
+        (content,) = super()._value(manifest, messages, spool)["messages"]
+        return {
+            "event": "answer",
+            "jms_conn_id": self.jms_conn_id,
+            **content,
+            "correlation_id": self._correlation,
+            "result": None if response.result is None else str(response.result),
+            "batch_id": manifest.batch_id,
+            "manifest": manifest.uri,
+        }

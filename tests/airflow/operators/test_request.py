@@ -1,0 +1,359 @@
+"""`JmsRequestOperator`, over an in-memory broker and over real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    TaskDeferred,
+)
+from airflow.utils.state import TaskInstanceState
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.operators.request import JmsRequestOperator
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
+from tests.airflow.task_runs import run_task
+from tests.servers.broker import Broker as RealBroker
+
+Answer = Callable[[JmsMessage], JmsMessage | None]
+Make = Callable[..., JmsRequestOperator]
+# Operators load half of Airflow, whose dependencies warn about each other.
+pytestmark = [
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.filterwarnings("error:::airflow_provider_jmsjca"),
+]
+
+
+def attempt(number: int = 1, run: str = "monday") -> Any:
+    instance = SimpleNamespace(dag_id="dag", run_id=run, task_id="ask", map_index=-1, try_number=number)
+    return {"ti": instance, "task_instance": instance}
+
+
+def copied(request: JmsMessage) -> JmsMessage:
+    return JmsMessage.text(f"answer to {request.body}")
+
+
+@contextlib.contextmanager
+def service(
+    answer: Answer = copied, *, conn_id: str = "jms_test", queue: str = "ask"
+) -> Iterator[list[JmsMessage]]:
+    """Answer requests meanwhile; yields those that came."""
+    asked: list[JmsMessage] = []
+    over = threading.Event()
+
+    def serve() -> None:
+        with JmsHook(conn_id).get_conn() as connection, connection.session() as session:
+            while not over.is_set():
+                request = session.receive(f"queue://{queue}", timeout=0.1)
+                if request is None:
+                    continue
+                asked.append(request)
+                reply = answer(request)
+                if reply is not None:
+                    assert request.reply_to is not None
+                    reply = replace(reply, correlation_id=reply.correlation_id or request.correlation_id)
+                    session.send_all([Outgoing(destination=request.reply_to, message=reply)])
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield asked
+    finally:
+        over.set()
+        thread.join()
+
+
+def put(server_queue: str, *messages: JmsMessage, conn_id: str = "jms_test") -> None:
+    with JmsHook(conn_id).get_conn() as connection, connection.session() as session:
+        destination = Destination.queue(server_queue)
+        session.send_all(Outgoing(destination=destination, message=each) for each in messages)
+
+
+@pytest.fixture
+def request_(server: Broker, tmp_path: Path) -> Make:
+    del server
+
+    def make(**arguments: Any) -> JmsRequestOperator:
+        given: dict[str, Any] = {
+            "destination": "ask", "reply_to": "answers", "message": "how much?", "jms_conn_id": "jms_test",
+            "response_timeout": 20, "poke_interval": 0.1, "spool_path": str(tmp_path / "spool"),
+        }  # fmt: skip
+        return JmsRequestOperator(task_id="ask", **given | arguments)
+
+    return make
+
+
+def body(value: Any) -> object:
+    return JmsMessage.from_event(json.loads(json.dumps(value))).body
+
+
+def held(server: Broker, queue: str) -> list[object]:
+    return [message.body for message in server.messages(queue)]
+
+
+def fire(deferred: TaskDeferred) -> dict[str, Any]:
+    _, arguments = json.loads(json.dumps(deferred.trigger.serialize()))
+
+    async def run() -> list[dict[str, Any]]:
+        return [event.payload async for event in JmsListenTrigger(**arguments).run()]
+
+    (payload,) = asyncio.run(asyncio.wait_for(run(), 30))
+    return payload
+
+
+# -- the answer ---------------------------------------------------------------------------------------------
+
+
+def test_the_answer_is_returned_and_those_of_others_stay_i32(server: Broker, request_: Make) -> None:
+    put(
+        "answers",
+        replace(JmsMessage.text("somebody else's"), correlation_id="other"),
+        JmsMessage.text("none's"),
+    )
+    with service() as asked:
+        value = request_().execute(attempt())
+    assert body(value) == "answer to how much?"
+    assert [(each.correlation_id, each.reply_to) for each in asked] == [
+        ("dag/monday/ask/-1", Destination.queue("answers"))
+    ]
+    assert (value["event"], value["destination"]) == ("answer", "queue://answers")
+    assert (value["correlation_id"], value["result"]) == ("dag/monday/ask/-1", None)
+    assert held(server, "answers") == ["somebody else's", "none's"]
+
+
+@pytest.mark.usefixtures("metadata")
+def test_a_task_run_asks_and_is_woken_by_the_answer(server: Broker, request_: Make) -> None:
+    with service() as asked:
+        outcome = run_task(lambda: request_(deferrable=True, message={"article": 4711}))
+    assert outcome.state == TaskInstanceState.SUCCESS
+    assert body(outcome.value) == 'answer to {"article": 4711}'
+    assert len(asked) == 1
+    assert server.depth("answers") == 0
+
+
+def test_a_deferred_task_asks_once_and_finds_its_answer_by_the_id(server: Broker, request_: Make) -> None:
+    operator = request_(deferrable=True)
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(attempt())
+    put("answers", replace(JmsMessage.text("late"), correlation_id="dag/monday/ask/-1"))
+    value = request_(deferrable=True).resume(attempt(), fire(deferred.value))
+    assert body(value) == "late"
+    assert len(held(server, "ask")) == 1
+
+
+def test_a_selector_finds_the_answer_in_place_of_the_id_i41_i42(server: Broker, request_: Make) -> None:
+    put(
+        "answers",
+        JmsMessage.text("of 16", {"orderId": 16}),
+        JmsMessage.text("of 17", {"orderId": 17}),
+        JmsMessage.text("of 17 again", {"orderId": 17}),
+    )
+    operator = request_(response_selector="orderId = {{ params.order }}", params={"order": 17})
+    operator.render_template_fields({"params": {"order": 17}})
+    assert body(operator.execute(attempt())) == "of 17"
+    assert held(server, "answers") == ["of 16", "of 17 again"]
+
+
+def test_an_id_with_quotes_is_the_id_and_nothing_else_i40(server: Broker, request_: Make) -> None:
+    put("answers", JmsMessage.text("forged"))
+    with service():
+        value = request_(correlation_id="x' OR 'a' = 'a").execute(attempt())
+    assert body(value) == "answer to how much?"
+    assert held(server, "answers") == ["forged"]
+
+
+# -- attempts -----------------------------------------------------------------------------------------------
+
+
+def test_a_retry_takes_the_answer_that_came_meanwhile_and_asks_nobody(server: Broker, request_: Make) -> None:
+    with pytest.raises(AirflowException, match="no answer to request 'dag/monday/ask/-1' came to answers"):
+        request_(response_timeout=0.3).execute(attempt())
+    assert len(held(server, "ask")) == 1
+    put("answers", replace(JmsMessage.text("late"), correlation_id="dag/monday/ask/-1"))
+    value = request_().execute(attempt(2))
+    assert body(value) == "late"
+    assert len(held(server, "ask")) == 1
+    assert server.depth("answers") == 0
+    assert request_().execute(attempt(3)) == value  # the answer is on file
+
+
+def test_a_retry_without_an_answer_asks_again_with_the_same_id(server: Broker, request_: Make) -> None:
+    for number in (1, 2):
+        with pytest.raises(AirflowException):
+            request_(response_timeout=0.3).execute(attempt(number))
+    assert [each.correlation_id for each in server.messages("ask")] == ["dag/monday/ask/-1"] * 2
+
+
+def test_an_attempt_that_dies_after_the_answer_is_sealed_leaves_it_to_the_next(
+    server: Broker, request_: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete = SpoolBatch.complete
+    monkeypatch.setattr(SpoolBatch, "complete", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    with service() as asked:
+        with pytest.raises(KeyboardInterrupt):
+            request_().execute(attempt())
+        monkeypatch.setattr(SpoolBatch, "complete", complete)
+        # The same try number: Airflow doesn't count every death.
+        assert body(request_().execute(attempt())) == "answer to how much?"
+    assert len(asked) == 1
+    assert server.depth("answers") == 0
+
+
+# -- failure ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("fatal", "kind"), [(False, AirflowException), (True, AirflowFailException)])
+def test_no_answer_in_time_i38_i54(request_: Make, fatal: bool, kind: type[Exception]) -> None:
+    with pytest.raises(AirflowException, match=r"within 0\.3 s") as caught:
+        request_(response_timeout=0.3, timeout_fatal=fatal).execute(attempt())
+    assert type(caught.value) is kind
+
+
+def test_a_deferred_task_without_an_answer_fails_when_time_is_up_i54(request_: Make) -> None:
+    operator = request_(deferrable=True, response_timeout=1.5)
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(attempt())
+    event = fire(deferred.value)
+    assert event["event"] == "deadline"
+    with pytest.raises(AirflowException, match="no answer to request"):
+        request_(deferrable=True, response_timeout=1.5).resume(attempt(), event)
+
+
+def test_without_a_timeout_it_waits_a_minute_i50(request_: Make) -> None:
+    operator = JmsRequestOperator(task_id="ask", destination="ask", reply_to="answers", message="x")
+    assert operator.response_timeout == operator.timeout == 60
+    with pytest.raises(ConfigurationError, match="response_timeout is -1; expected seconds above 0"):
+        request_(response_timeout=-1)
+
+
+def test_an_answer_that_says_no_fails_the_task_and_a_cleared_one_asks_anew_i45_i46(request_: Make) -> None:
+    results = iter(["FAIL", "SUCCESS"])
+
+    def answer(request: JmsMessage) -> JmsMessage:
+        return JmsMessage.text(f"about {request.correlation_id}", {"Result": next(results)})
+
+    with service(answer) as asked:
+        with pytest.raises(AirflowFailException, match="failed: about dag/monday/ask/-1"):
+            request_(result_property="Result").execute(attempt())
+        value = request_(result_property="Result").execute(attempt(2))
+        assert request_(result_property="Result").execute(attempt(3)) == value
+    assert (body(value), value["result"]) == ("about dag/monday/ask/-1/1", "SUCCESS")
+    assert [each.correlation_id for each in asked] == ["dag/monday/ask/-1", "dag/monday/ask/-1/1"]
+
+
+def test_a_failed_request_is_skipped_with_soft_fail(request_: Make) -> None:
+    with (
+        service(lambda _: JmsMessage.text("no", {"Result": "VALDUPES"})),
+        pytest.raises(AirflowSkipException),
+    ):
+        request_(result_property="Result", soft_fail=True).execute(attempt())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"mode": "reschedule"}, "expected deferrable=True"),
+        ({"reply_to": "topic://answers"}, "JmsRequestOperator waits on a queue, not on topic://answers"),
+        ({"message": None}, "None is no message"),
+        ({"priority": 11}, "priority is 11"),
+        ({"response_selector": "a = "}, "selector"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_before_anything_is_sent_i47(
+    server: Broker, request_: Make, arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(AirflowFailException, match=words):
+        request_(**arguments).execute(attempt())
+    assert server.depth("ask") == 0
+
+
+def test_a_broker_that_is_away_is_tried_again_i47(server: Broker, request_: Make) -> None:
+    server.kill()
+    with pytest.raises(TransientBrokerError):
+        request_().execute(attempt())
+    server.restart()
+    with service():
+        assert body(request_().execute(attempt(2))) == "answer to how much?"
+
+
+@pytest.mark.parametrize(
+    "name", ["peek", "message_selector", "predicate", "fail_on", "max_messages", "timeout"]
+)
+def test_arguments_of_a_sensor_that_mean_nothing_here_are_refused(request_: Make, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"got {name}; expected none"):
+        request_(**{name: 1})
+
+
+# -- real brokers -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("product", ["activemq", "artemis", "rabbitmq"])
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_real_brokers_bring_each_task_its_answer(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    product: str,
+    deferrable: bool,
+) -> None:
+    broker: RealBroker = request.getfixturevalue(product)
+    host, port = broker.address()
+    fields = {
+        "conn_type": "jms",
+        "host": host,
+        "port": port,
+        "login": broker.username,
+        "password": broker.password,
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_REAL", json.dumps(fields))
+    ask, answers = uuid.uuid4().hex, uuid.uuid4().hex
+
+    def make() -> JmsRequestOperator:
+        return JmsRequestOperator(
+            task_id="ask", jms_conn_id="jms_real", destination=f"queue://{ask}", reply_to=f"queue://{answers}",
+            message="how much?", response_timeout=60, poke_interval=0.2, deferrable=deferrable,
+            spool_path=str(tmp_path / "spool"),
+        )  # fmt: skip
+
+    def run(name: str) -> object:
+        try:
+            return body(make().execute(attempt(run=name)))
+        except TaskDeferred as deferred:
+            return body(make().resume(attempt(run=name), fire(deferred)))
+
+    def answer(message: JmsMessage) -> JmsMessage:
+        return JmsMessage.text(f"to {message.correlation_id}")
+
+    put(
+        answers,
+        replace(JmsMessage.text("somebody else's"), correlation_id="dag/sunday/ask/-1"),
+        conn_id="jms_real",
+    )
+    with service(answer, conn_id="jms_real", queue=ask) as asked:
+        found = [run(name) for name in ("it's monday", "tuesday")]
+    assert found == ["to dag/it's monday/ask/-1", "to dag/tuesday/ask/-1"]
+    assert len(asked) == 2
+    with JmsHook("jms_real").get_conn() as connection, connection.session() as session:
+        left = session.receive(f"queue://{answers}", timeout=10)
+        assert left is not None
+        assert left.body == "somebody else's"
+        assert session.receive(f"queue://{answers}", timeout=0.3) is None
