@@ -74,6 +74,7 @@ from airflow_provider_jmsjca.errors import (
     InDoubtError,
     JmsError,
     PermanentBrokerError,
+    TransientStoreError,
 )
 from airflow_provider_jmsjca.store.base import LimboEntry
 from airflow_provider_jmsjca.transports.base import Outgoing, Received, UnitOfWork
@@ -118,6 +119,7 @@ class Driver(ABC):
         settings, machine, clock, lock, ledger: As the arguments.
         tally: What has happened.
         units: The broker's side of units of work, where it is begun, until it is committed or rolled back.
+        sending: Those to which a handler has added messages.
         settler: Carries out what settles messages.
         admission: What may be taken in hand; each shell makes its own.
         link: The current connection, or the attempt at one; each shell makes its own.
@@ -150,6 +152,7 @@ class Driver(ABC):
         self.lock = lock
         self.tally = Tally()
         self.units: dict[int, UnitOfWork] = {}
+        self.sending: set[int] = set()
         self.last_activity = clock()
         self.stop_reason = ""
         self.fault: JmsError | None = None
@@ -317,6 +320,7 @@ class Driver(ABC):
 
     def leave_unit(self, unit: int) -> int:
         """A unit of work is over; return for how many messages its handler was called. Under the lock."""
+        self.sending.discard(unit)
         return self._unit_sizes.pop(unit, 1)
 
 
@@ -355,8 +359,13 @@ class Settler:
         """
         try:
             if isinstance(decision, CommitUnit):
-                self._store_ids(intake, decision)
+                # What goes out with a commit would be lost with it, if its message counted as handled before.
+                sends = decision.unit in self._driver.sending or self._driver.settings.copies
+                if not sends:
+                    self._store_ids(intake, decision)
                 self._commit(intake, decision)
+                if sends:
+                    self._note_ids(intake, decision)
             else:
                 self._take_out(intake, decision)
             if self._ledger is not None:
@@ -432,6 +441,7 @@ class Settler:
         with self._driver.lock:
             if not self._driver.machine.is_open(number):
                 raise ConfigurationError("this delivery is over; what belongs to it is sent before that")
+            self._driver.sending.add(number)
             return self.unit_of(intake, number)
 
     @property
@@ -497,6 +507,13 @@ class Settler:
         if ledger is not None and ledger.keeps_ids:
             names = self._names(intake, decision.acknowledge)
             ledger.handled(names, lambda: intake.open and not machine.stopping)
+
+    def _note_ids(self, intake: Intake, decision: CommitUnit) -> None:
+        """Store that these messages are handled, which are acknowledged."""
+        try:
+            self._store_ids(intake, decision)
+        except TransientStoreError as error:
+            _log.warning("Ids of settled messages are not stored: %s", error)
 
     def _names(self, intake: Intake, numbers: tuple[int, ...]) -> list[str]:
         """Return what messages in hand are called in the store; those without an id aren't there."""

@@ -12,13 +12,15 @@ import pytest
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.ledger import Found, Ledger, activation_name
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
+from airflow_provider_jmsjca.errors import ConfigurationError, InDoubtError, TransientStoreError
 from airflow_provider_jmsjca.store.memory import MemoryAttempts, MemoryStore
 from airflow_provider_jmsjca.transports import connect
+from tests.unit.engine.brokers import LesserConnection
 from tests.unit.engine.listening import QUICK, Site, every_mode, fail, nothing, until
 
 every_way = pytest.mark.parametrize(
@@ -273,6 +275,50 @@ def test_nothing_is_acknowledged_before_its_id_is_stored(site: Site, store: Stor
     until(lambda: activation.counts.committed == 1)
     assert activation.stop()
     assert (site.got, activation.counts.rolled_back) == (["a"], 0)
+
+
+@pytest.mark.parametrize("how", [{}, {"batch_size": 2}, {"archive_destination": "queue://out"}])
+def test_what_was_sent_is_not_lost_with_the_commit_that_sends_it(
+    site: Site, store: Store, how: dict[str, Any]
+) -> None:
+    """The message comes again, and isn't taken for one that was handled before its unit was committed."""
+    lost: list[str] = []
+
+    class Losing(LesserConnection):
+        def unit(self) -> Any:
+            unit = super().unit()
+            commit = unit.commit
+
+            def losing(meanwhile: Any = None) -> None:
+                if not lost:
+                    lost.append("once")
+                    unit.rollback()
+                    raise InDoubtError("nobody knows")
+                commit(meanwhile)
+
+            unit.commit = losing  # type: ignore[method-assign]
+            return unit
+
+    def forward(delivery: Delivery) -> None:
+        if not (delivery.end_of_batch or "archive_destination" in how):
+            delivery.send("queue://out", JmsMessage.text(str(delivery.body)))
+
+    site.send("a", "b")
+    ids = [str(message.message_id) for message in site.broker.messages("orders")]
+    activation = site.activation(
+        forward,
+        store=store,
+        connect_with=lambda: Losing(site.broker),
+        duplicate_event_elimination=True,
+        concurrency_mode="cc",
+        name="orders",
+        **how,
+    )
+    activation.start()
+    until(lambda: site.broker.depth("orders") == 0 and lost)
+    assert activation.stop()
+    assert sorted(site.bodies("out")) == ["a", "b"]
+    assert store.handled.known("orders", ids) == set(ids)
 
 
 def test_messages_of_several_queues_are_counted_apart(site: Site, store: Store) -> None:
