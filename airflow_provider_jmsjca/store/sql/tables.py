@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS: Final = ("0001", "0002", "0003")
+REVISIONS: Final = ("0001", "0002", "0003", "0004")
 """Every revision of the schema, the oldest first."""
 
 VERSION_TABLE: Final = "jms_store_version"
@@ -108,7 +108,8 @@ LIMBO: Final = Table(
     Column("exception_class", Text, nullable=False),
     Column("exception_message", Text, nullable=False),
     Index("jms_limbo_due", "state", "due_at", "number"),
-    Index("jms_limbo_activation", "activation", "state", "number"),
+    Index("jms_limbo_state", "state", "number"),
+    Index("jms_limbo_activation", "activation", "number"),
     Index("jms_limbo_key", "activation", "key"),
     sqlite_autoincrement=True,
 )

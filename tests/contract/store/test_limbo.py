@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
-from sqlalchemy import create_engine, text
+from sqlalchemy import Engine, create_engine, event, text
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
@@ -272,3 +274,40 @@ def test_keys_are_remembered_for_the_activation_alone_and_not_for_ever(store: St
     if isinstance(store, SqlStore):  # the twin is gone before
         store.handled.sweep(NOON + timedelta(days=8))
         assert len(once(store, again=True)) == 1
+
+
+# -- how much is read --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda limbo: limbo.page(),
+        lambda limbo: limbo.page(LimboSelection(state=LimboState.WAITING)),
+        lambda limbo: limbo.page(LimboSelection(state=LimboState.WAITING, destination="queue://orders")),
+        lambda limbo: limbo.page(LimboSelection(activation="a")),
+        lambda limbo: limbo.page(LimboSelection(activation="a", state=LimboState.FAILED)),
+        lambda limbo: limbo.lease(NOON, owner="one", until=NOON, limit=10),
+    ],
+)
+def test_sqlite_sorts_nothing_to_find_a_page_or_what_is_due(tmp_path: Path, look: Any) -> None:
+    """An index has the messages in order; otherwise a page would cost as much as all that is parked."""
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}")
+    asked: list[tuple[str, Any]] = []
+
+    def note(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
+        asked.append((statement, parameters))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        look(store.limbo)
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    store.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "store.db")) as database:
+        queries = [each for each in asked if each[0].startswith("SELECT")]
+        plans = [
+            database.execute(f"EXPLAIN QUERY PLAN {query}", given).fetchall() for query, given in queries
+        ]
+    assert plans
+    assert "ORDER BY" not in str(plans)

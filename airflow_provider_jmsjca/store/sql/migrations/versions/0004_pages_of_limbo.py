@@ -1,0 +1,17 @@
+"""A page of limbo is found by an index, whatever most messages have in common."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Have messages of a state, and those of an activation, in the order of their numbers."""
+    op.create_index("jms_limbo_state", "jms_limbo", ["state", "number"])
+    op.drop_index("jms_limbo_activation", "jms_limbo")
+    op.create_index("jms_limbo_activation", "jms_limbo", ["activation", "number"])
