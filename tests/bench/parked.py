@@ -72,7 +72,8 @@ def report(settings: ConnectionSettings, parked: int = PARKED) -> Iterator[str]:
             usual, worst = statistics.median(times) * 1000, max(times) * 1000
             yield (
                 f"  {_verdict(usual < _MOST_MILLISECONDS)}  {usual:.1f} ms for a page of the list of "
-                f"{parked:,} parked messages, {name}; {worst:.1f} at most (goal: under {_MOST_MILLISECONDS} ms)"
+                f"{parked:,} parked messages, {name}; {worst:.1f} at most "
+                f"(goal: under {_MOST_MILLISECONDS} ms)"
             )
         sender = LimboSender(store.limbo, lambda _: JmsConnection(connect(settings)))
         began = time.monotonic()
