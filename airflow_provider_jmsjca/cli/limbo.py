@@ -77,7 +77,7 @@ def run_command(args: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     with contextlib.closing(installed_store()) as store:
-        upkeep = StoreUpkeep(store, lambda name: JmsHook(name).get_conn())
+        upkeep = StoreUpkeep(store, JmsHook.connect_for_limbo)
         while not stopped.is_set():
             try:
                 done = upkeep.round()

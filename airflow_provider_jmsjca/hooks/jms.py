@@ -8,7 +8,7 @@ import copy
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow.sdk import Connection
@@ -36,6 +36,7 @@ from airflow_provider_jmsjca.hooks.settings import (
 )
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.transports.members import in_limbo, settings_of
 
 _PRODUCTS = {
     "activemq": "ActiveMQ",
@@ -247,6 +248,29 @@ class JmsHook(BaseHook):
             JmsError: As `get_conn`.
         """
         return jms_connection(settings_for(self.jms_conn_id, options), options, find)
+
+    @classmethod
+    def connect_for_limbo(
+        cls, name: str, options: Resolved | None = None, find: Callable[[str], Destination] | None = None
+    ) -> JmsConnection:
+        """Connect for sending what is in limbo: without the client id, which a consumer may be using.
+
+        Args:
+            name: What limbo calls the connection: an Airflow connection, or a member such as
+                `orders@broker-a:61613`, one of several hosts.
+            options: As of `connect`; `None`: Airflow is asked.
+            find: As of `connect`; `None`: objects are looked up in Airflow too.
+
+        Raises:
+            ConfigurationError: The Airflow connection can't be used, or has no such host any more.
+            JmsError: As `get_conn`.
+        """
+        conn_id, member = in_limbo(name)
+        options = cls(conn_id).options() if options is None else options
+        settings = settings_for(conn_id, options)
+        if member is not None:
+            settings = settings_of(member, settings)
+        return jms_connection(replace(settings, client_id=None), options, find or finder())
 
     def test_connection(self) -> tuple[bool, str]:
         """Connect, and say which broker answered, how and to whom; or in one line why none did."""

@@ -225,7 +225,7 @@ class LimboEntry:
     """A message to put in limbo.
 
     Attributes:
-        jms_conn_id: The Airflow connection over which it is to be sent.
+        jms_conn_id: The Airflow connection over which it is to be sent; `orders@host:port` is one host of it.
         destination: Where to, as `Destination` writes it.
         message: What.
         due_at: When; never sooner.

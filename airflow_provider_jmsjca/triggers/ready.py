@@ -14,7 +14,6 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.precedence import Resolved
-from airflow_provider_jmsjca.engine.activations.every_member import settings_of
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.watching.backlog import look_for_what_stays, watch_while_deferred
 from airflow_provider_jmsjca.engine.watching.peek import Ready
@@ -24,6 +23,7 @@ from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.transports.members import settings_of
 from airflow_provider_jmsjca.triggers.payload import ready_event
 from airflow_provider_jmsjca.triggers.releasing import releasing
 

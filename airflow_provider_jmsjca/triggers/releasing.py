@@ -21,6 +21,7 @@ from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.store import installed_store, store_in_use
 from airflow_provider_jmsjca.store.sql.store import SqlStore
+from airflow_provider_jmsjca.transports.members import in_limbo
 
 _log = logging.getLogger(__name__)
 _CREW = Crew(1)
@@ -95,13 +96,13 @@ async def _release() -> None:
             _CREW.leave(store.close)
 
 
-def _connect(loop: asyncio.AbstractEventLoop, conn_id: str) -> AbstractContextManager[JmsConnection]:
+def _connect(loop: asyncio.AbstractEventLoop, name: str) -> AbstractContextManager[JmsConnection]:
     """Connect, in a thread; Airflow is asked in the triggerer's event loop."""
-    hook = JmsHook(conn_id)
-    question = hook.aoptions()
+    conn_id, _ = in_limbo(name)
+    question = JmsHook(conn_id).aoptions()
     try:
         options = asyncio.run_coroutine_threadsafe(question, loop).result(_LOOK_UP_SECONDS)
     except (TimeoutError, RuntimeError, CancelledError) as error:
         question.close()  # the loop has ended
         raise TransientBrokerError(f"connection {conn_id!r} can't be looked up now") from error
-    return hook.connect(options, functools.partial(find_destination, variables=False))
+    return JmsHook.connect_for_limbo(name, options, functools.partial(find_destination, variables=False))

@@ -138,15 +138,19 @@ def listen(spec: dict[str, Any], handler: Callable[[Delivery], object]) -> dict[
     return operator.execute({"ti": SimpleNamespace(dag_id="d", task_id="listen", map_index=-1)})
 
 
-def test_a_listener_leaves_a_long_delay_to_limbo_p15(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("connection", ["local_only", "every_member"])
+def test_a_listener_leaves_a_long_delay_to_limbo_p15(
+    capsys: pytest.CaptureFixture[str], rabbitmq: Broker, connection: str
+) -> None:
     """P12, P15: RabbitMQ can't delay; the task ends, and the next one goes on with the count."""
-    queue = "queue://limbo.redelivered"
+    queue = f"queue://limbo.redelivered.{connection}"
     publish(queue, messages=["bad", "good"])
     spec = {
         "destination": queue,
         "redelivery_handling": "1:3600000; 2:move(queue:limbo.dead)",
         "use_store": True,
         "park": True,
+        "distributed_destination_connection": connection,
     }
     attempts: list[tuple[object, int]] = []
 
@@ -158,7 +162,8 @@ def test_a_listener_leaves_a_long_delay_to_limbo_p15(capsys: pytest.CaptureFixtu
     first = listen(spec, fail_bad)
     assert (first["parked"], first["committed"]) == (1, 1)
     (kept,) = listed(capsys)
-    assert (kept["destination"], kept["conn_id"], kept["state"]) == (queue, CONN_ID, "waiting")
+    member = "@{}:{}".format(*rabbitmq.address()) if connection == "every_member" else ""
+    assert (kept["destination"], kept["conn_id"], kept["state"]) == (queue, CONN_ID + member, "waiting")
     run("limbo", "release", "--activation", kept["activation"])
     run("store", "run", "--once")
     second = listen(spec, fail_bad)

@@ -264,7 +264,7 @@ def activation_of(
         subscribes: As of `Activation`.
         find: As of `Activation`.
         store: As of `Activation`.
-        jms_conn_id: As of `Activation`; members have no limbo, for each is a broker of its own.
+        jms_conn_id: As of `Activation`; what belongs to a member is called `jms_conn_id@host:port`.
 
     Raises:
         ConfigurationError: The spec asks for what a listener doesn't do.
@@ -276,11 +276,12 @@ def activation_of(
         "subscribes": subscribes,
         "find": find,
         "store": store,
+        "jms_conn_id": jms_conn_id,
     }
     members = every_member(spec, connection, **how)
     if members is not None:
         return EveryMemberActivation(members, handler)
-    how |= {"client_id": connection.client_id, "url": connection.url, "jms_conn_id": jms_conn_id}
+    how |= {"client_id": connection.client_id, "url": connection.url}
     balancing = load_balancing(spec, **how)
     if balancing is None:
         return PlainActivation(

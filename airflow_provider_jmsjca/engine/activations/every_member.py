@@ -15,7 +15,6 @@ import functools
 import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -36,8 +35,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.store.base import Store
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectFunction, Connection, ConnectionSettings
-
-_PLAIN = str.maketrans(":", "-", "[]")
+from airflow_provider_jmsjca.transports.members import limbo_name, member_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,50 +66,6 @@ class EveryMember:
     members: tuple[Member, ...]
 
 
-def member_settings(connection: ConnectionSettings) -> dict[str, ConnectionSettings]:
-    """Return how to connect to each host of a connection, by the name of the member.
-
-    A member has a client id of its own, if there is one: brokers that know each other refuse a second client
-    with the same.
-
-    Raises:
-        ConfigurationError: A host stands there twice.
-
-    Source: W30, W46.
-    """
-    found = [
-        (_name(each), each) for each in (replace(connection, hosts=(host,)) for host in connection.hosts)
-    ]
-    twice = sorted(name for name, count in Counter(name for name, _ in found).items() if count > 1)
-    if twice:
-        raise ConfigurationError(
-            f"connection URL: got {', '.join(twice)} more than once, expected each host once because "
-            "distributed_destination_connection is every_member"
-        )
-    return {
-        name: each
-        if each.client_id is None
-        else replace(each, client_id=f"{each.client_id}-{name.translate(_PLAIN)}")
-        for name, each in found
-    }
-
-
-def settings_of(member: str, connection: ConnectionSettings) -> ConnectionSettings:
-    """Return how to connect to one member.
-
-    Raises:
-        ConfigurationError: The connection names no such host, or one twice.
-    """
-    found = member_settings(connection)
-    if member not in found:
-        raise ConfigurationError(f"connection URL: no host {member}, expected it beside {', '.join(found)}")
-    return found[member]
-
-
-def _name(connection: ConnectionSettings) -> str:
-    return connection.url.partition("://")[2]
-
-
 def every_member(
     spec: ActivationSpec,
     connection: ConnectionSettings,
@@ -123,6 +77,7 @@ def every_member(
     subscribes: Subscribes | None = None,
     find: Callable[[str], Destination] = destination_named,
     store: Store | None = None,
+    jms_conn_id: str = "",
     connect: Callable[[ConnectionSettings], Connection] = connect,
 ) -> EveryMember | None:
     """Return what a listener on each member needs; `None` if the spec wants one connection.
@@ -137,6 +92,7 @@ def every_member(
         subscribes: Which messages are wanted.
         find: As the attribute of `ListenerSettings`.
         store: As of `listener_settings`; members have counts of their own in it.
+        jms_conn_id: As of `listener_settings`; from limbo each message goes to the member it came from.
         connect: Opens one connection.
 
     Raises:
@@ -157,12 +113,19 @@ def every_member(
         subscribes=subscribes,
         find=find,
         store=store,
+        jms_conn_id=jms_conn_id,
     )
     whole = replace(one, spec=spec)
     members = tuple(
         Member(
             name=name,
-            settings=replace(whole, name=f"{whole.name} on {name}", client_id=each.client_id, url=each.url),
+            settings=replace(
+                whole,
+                name=f"{whole.name} on {name}",
+                client_id=each.client_id,
+                url=each.url,
+                jms_conn_id=limbo_name(jms_conn_id, name) if whole.has_limbo else "",
+            ),
             connect=functools.partial(connect, each),
         )
         for name, each in member_settings(connection).items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 
@@ -21,6 +22,8 @@ from airflow_provider_jmsjca.errors import (
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.members import limbo_name
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from tests.airflow.conftest import Publish
 
@@ -316,3 +319,17 @@ def test_a_user_name_may_look_another_connection_up_j69_j78(
     found = hook(monkeypatch, server)
     with found.get_conn("lookup://jms_elsewhere"):
         assert (server.connections, elsewhere.connections) == (0, 1)
+
+
+def test_what_is_sent_from_limbo_needs_no_client_id_which_a_consumer_has(
+    server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker has one client of an id at a time: limbo would wait for as long as a listener runs."""
+    consumer = hook(monkeypatch, server, extra={"client_id": "airflow"})
+    with contextlib.closing(connect(consumer.settings())):
+        for name in (consumer.jms_conn_id, limbo_name(consumer.jms_conn_id, server.name)):
+            with JmsHook.connect_for_limbo(name) as connection, connection.session() as session:
+                session.send("queue://orders", JmsMessage.text("x"))
+        with pytest.raises(ConfigurationError, match="no host elsewhere, expected it beside"):
+            JmsHook.connect_for_limbo(limbo_name(consumer.jms_conn_id, "elsewhere"))
+    assert server.depth("orders") == 2

@@ -12,7 +12,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -25,18 +25,20 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.every_member import (
     EveryMemberActivation,
     every_member,
-    member_settings,
-    settings_of,
 )
 from airflow_provider_jmsjca.engine.activations.shared_subscription import load_balancing
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.engine.limbo import LimboSender
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
     ConfigurationError,
     PermanentBrokerError,
     TransientBrokerError,
 )
+from airflow_provider_jmsjca.store.base import EVERYTHING, AttemptSelection, Store
+from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
     Connection,
@@ -45,6 +47,7 @@ from airflow_provider_jmsjca.transports.base import (
     Outgoing,
     Subscription,
 )
+from airflow_provider_jmsjca.transports.members import in_limbo, limbo_name, member_settings, settings_of
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 from tests.pace import at_most
@@ -84,6 +87,7 @@ class Cluster:
         *,
         settings: ConnectionSettings | None = None,
         connect: Callable[[ConnectionSettings], Connection] = connect,
+        store: Store | None = None,
         **spec: Any,
     ) -> EveryMemberActivation:
         """Return an activation that notes every delivery, and how many run at once."""
@@ -101,7 +105,13 @@ class Cluster:
                 with self._lock:
                     self.running -= 1
 
-        found = every_member(ActivationSpec(**SPEC | spec), settings or self.settings, connect=connect)
+        found = every_member(
+            ActivationSpec(**SPEC | spec),
+            settings or self.settings,
+            connect=connect,
+            store=store,
+            jms_conn_id="" if store is None else "orders",
+        )
         assert found is not None
         members = tuple(
             replace(
@@ -551,3 +561,72 @@ def test_a_distributed_subscription_is_refused() -> None:
                 }
             )
         )
+
+
+# -- the store -----------------------------------------------------------------------------------------------
+
+
+def send_all_now(cluster: Cluster, store: Store) -> int:
+    store.limbo.release(EVERYTHING, datetime.now(UTC))
+
+    def connect_to(name: str) -> JmsConnection:
+        conn_id, member = in_limbo(name)
+        assert (conn_id, member is None) == ("orders", False)
+        return JmsConnection(connect(settings_of(str(member), cluster.settings)))
+
+    return LimboSender(store.limbo, connect_to).send_due().sent
+
+
+def test_what_waits_in_limbo_goes_back_to_the_member_it_came_from_p15(cluster: Cluster) -> None:
+    """P12, P15; W12: each member is a broker of its own, and has its own count."""
+    store = MemoryStore()
+    cluster.send(0, "bad")
+    cluster.send(1, "good", "worse")
+
+    def fail_bad(delivery: Any) -> None:
+        if delivery.body != "good" and delivery.redelivery_count == 0:
+            raise ValueError("no stock")
+
+    activation = cluster.activation(
+        fail_bad, store=store, use_store=True, park=True, redelivery_handling="1:60000"
+    )
+    activation.start()
+    until(lambda: activation.counts.parked == 2 and activation.counts.committed == 1)
+    until(lambda: cluster.depths() == [0, 0])
+    activation.stop()
+    assert sorted(each.jms_conn_id for each in store.limbo.page()) == sorted(
+        limbo_name("orders", name) for name in cluster.names
+    )
+    assert send_all_now(cluster, store) == 2
+    assert cluster.depths() == [1, 1]
+    assert (
+        cluster.activation(fail_bad, store=store, use_store=True, park=True).run(max_messages=2).settled == 2
+    )
+    assert sorted(cluster.got) == ["bad", "bad", "good", "worse", "worse"]
+    assert store.attempts.page() == []
+
+
+def test_a_member_with_messages_in_doubt_is_left_alone_until_the_doubt_is_cleared_i11(
+    cluster: Cluster,
+) -> None:
+    """I11: fail_on_startup; W12: the others go on."""
+    store = MemoryStore("dead/1/a")
+    name = f"orders at vm://{cluster.names[1]}"
+    store.attempts.begin(name, ["ID:1"], datetime.now(UTC))
+    cluster.send(0, "a")
+    cluster.send(1, "b")
+    here = store.seen_from("here/2/b")
+    activation = cluster.activation(store=here, use_store=True, in_doubt_events="fail_on_startup")
+    activation.start()
+    until(lambda: cluster.depths() == [0, 1])
+    until(lambda: "are in doubt" in str(activation.statistics().refused))
+    assert here.attempts.resolve(AttemptSelection(activation=name)) == 1
+    until(lambda: cluster.depths() == [0, 0])
+    assert cluster.got == ["a", "b"]
+
+
+def test_limbo_keeps_names_of_250_characters() -> None:
+    assert in_limbo(limbo_name("orders", "[::1]:61613")) == ("orders", "[::1]:61613")
+    assert in_limbo("orders") == ("orders", None)
+    with pytest.raises(ConfigurationError, match="expected 250 characters at most"):
+        limbo_name("orders", "h" * 250)
