@@ -52,7 +52,9 @@ def get_provider_info() -> dict[str, Any]:
             "operators.acknowledge",
         ),
         "sensors": _modules("sensors.jms"),
-        "triggers": _modules("triggers.activation", "triggers.listen", "triggers.ready"),
+        "triggers": _modules(
+            "triggers.activation", "triggers.listen", "triggers.spark_application", "triggers.ready"
+        ),
         "queues": [f"{_PACKAGE}.queues.jms.JmsMessageQueueProvider"],
         "asset-uris": [
             {

@@ -1,19 +1,31 @@
-"""The Spark provider's `spark-submit`, with the job library on its way to the cluster."""
+"""The Spark provider's `spark-submit` with the job library on its way, and what becomes of an application."""
 
 from __future__ import annotations
 
+import enum
 import functools
+import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from airflow.sdk.bases.hook import BaseHook
+from airflow.sdk.exceptions import AirflowException
 
-from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spark.archive import write_archive
 from airflow_provider_jmsjca.spark.progress import SPARK_UI
+from airflow_provider_jmsjca.spool.files import Place, exists, read_document, seal
 
+RM_ADDRESS: Final = "yarn_resourcemanager_webapp_address"
+"""What the extra of a Spark connection calls the address of YARN's resource manager."""
+
+_REQUEST_SECONDS: Final = 30
+_YARN_LIVING: Final = frozenset({"NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING"})
+_POD_LIVING: Final = frozenset({"Pending", "Running", "Unknown"})
+_OK, _NOT_FOUND = 200, 404
 # Ours, of the job library; YARN's, of spark-submit.
 _ADDRESS: Final = re.compile(rf"(?:^{SPARK_UI}|\btracking URL: )(https?://\S+)\s*$")
 
@@ -69,6 +81,27 @@ def spark_submit_hook() -> Any:
     return Hook
 
 
+def submitted_application(hook: Any) -> SparkApplication:
+    """Return what a hook has submitted to YARN or Kubernetes, after `submit`.
+
+    Raises:
+        AirflowException: `spark-submit` didn't say what it is called.
+    """
+    # The provider's hook offers no other way to these.
+    if hook._is_yarn:  # noqa: SLF001
+        cluster, name, place = Cluster.YARN, hook._yarn_application_id, hook._get_yarn_rm_base_url()  # noqa: SLF001
+    else:
+        cluster, name = Cluster.KUBERNETES, hook._kubernetes_driver_pod  # noqa: SLF001
+        place = hook._connection["namespace"]  # noqa: SLF001
+    if not name:
+        raise AirflowException(
+            "spark-submit ended without saying which application it submitted; expected it in its output, "
+            "for which log4j has to log org.apache.spark.deploy at INFO"
+        )
+    kerberos = bool(hook._connection["keytab"] and hook._connection["principal"])  # noqa: SLF001
+    return SparkApplication(cluster=cluster, name=name, place=place, kerberos=kerberos)
+
+
 def database_environment(conn_id: str) -> dict[str, str]:
     """Return the variables that tell a job of a database: `JMSJCA_JDBC_URL`, `..._USER`, `..._PASSWORD`.
 
@@ -92,3 +125,143 @@ def database_environment(conn_id: str) -> dict[str, str]:
         )
     found = {"URL": url, "USER": connection.login, "PASSWORD": connection.password}
     return {f"JMSJCA_JDBC_{name}": value for name, value in found.items() if value}
+
+
+class ClusterAwayError(AirflowException):
+    """The cluster can't be asked now; what it runs goes on."""
+
+
+class Cluster(enum.StrEnum):
+    """What runs the driver."""
+
+    YARN = "yarn"
+    KUBERNETES = "kubernetes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkApplication:
+    """A driver that runs on a cluster.
+
+    Attributes:
+        cluster: What runs it.
+        name: The application id, or the name of the driver's pod.
+        place: Address of YARN's resource manager, or the namespace of the pod.
+        kerberos: Whether the resource manager wants a ticket.
+    """
+
+    cluster: Cluster
+    name: str
+    place: str
+    kerberos: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what `of` reads, JSON only."""
+        return asdict(self) | {"cluster": str(self.cluster)}
+
+    @classmethod
+    def of(cls, given: Any) -> Self:
+        """Return the application that `as_dict` wrote down.
+
+        Raises:
+            ValueError: It is something else.
+        """
+        try:
+            return cls(**{**given, "cluster": Cluster(given["cluster"])})
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"expected a Spark application, got {given!r}") from error
+
+    def ending(self) -> str | None:
+        """Return in words how the application ended; `None` while it lives. Blocks for 30 seconds at most.
+
+        Raises:
+            ClusterAwayError: The cluster can't be asked now.
+        """
+        return self._yarn() if self.cluster is Cluster.YARN else self._kubernetes()
+
+    def _yarn(self) -> str | None:
+        import requests  # noqa: PLC0415  # Airflow's, and slow to import
+
+        address = f"{self.place}/ws/v1/cluster/apps/{self.name}"
+        try:
+            answer = requests.get(address, auth=self._ticket(), timeout=_REQUEST_SECONDS)
+            if answer.status_code == _NOT_FOUND:
+                return "YARN doesn't know it any more"
+            if answer.status_code != _OK:
+                raise ClusterAwayError(f"{address} answers {answer.status_code}: {answer.text[:200]}")
+            told = answer.json()["app"]
+            state, final, why = str(told["state"]), str(told["finalStatus"]), told.get("diagnostics") or ""
+        except (requests.RequestException, ValueError, LookupError, TypeError) as error:
+            raise ClusterAwayError(f"{address} can't be asked: {error}") from error
+        if state in _YARN_LIVING:
+            return None
+        return f"{state}, final status {final}{f': {why.strip()}' if why else ''}"
+
+    def _ticket(self) -> Any:
+        if not self.kerberos:
+            return None
+        try:
+            from requests_kerberos import HTTPKerberosAuth  # noqa: PLC0415  # optional
+        except ImportError as error:
+            raise ClusterAwayError(
+                "the Spark connection has a keytab: pip install requests-kerberos, in the triggerer too"
+            ) from error
+        return HTTPKerberosAuth()
+
+    def _kubernetes(self) -> str | None:
+        kube_client = kubernetes_client()
+        try:
+            pod = kube_client.get_kube_client().read_namespaced_pod(
+                self.name, self.place, _request_timeout=_REQUEST_SECONDS
+            )
+        except kube_client.ApiException as error:
+            if error.status == _NOT_FOUND:
+                return "the driver's pod is gone"
+            raise ClusterAwayError(f"pod {self.name} can't be asked for: {error}") from error
+        except Exception as error:  # the client raises what its HTTP library does
+            raise ClusterAwayError(f"pod {self.name} can't be asked for: {error}") from error
+        phase = pod.status.phase or "Pending"
+        return None if phase in _POD_LIVING else f"the driver's pod is {phase}"
+
+
+def kubernetes_client() -> Any:
+    """Return the module of Airflow's provider that has the client.
+
+    Raises:
+        ConfigurationError: The provider isn't installed.
+    """
+    try:
+        from airflow.providers.cncf.kubernetes import kube_client  # noqa: PLC0415  # optional
+    except ImportError as error:
+        raise ConfigurationError(
+            "deferrable=True on Kubernetes asks for the driver's pod: pip install "
+            f"apache-airflow-providers-cncf-kubernetes, in the triggerer too ({error})"
+        ) from error
+    return kube_client
+
+
+def note_application(folder: Place, fence: int, application: SparkApplication) -> None:
+    """Write down which application an attempt at a batch has submitted.
+
+    Raises:
+        SpoolError: It can't be written.
+    """
+    seal(_path(folder, fence), json.dumps(application.as_dict()).encode() + b"\n")
+
+
+def noted_application(folder: Place, fence: int) -> SparkApplication | None:
+    """Return the application that an attempt has submitted; `None` if it got that far in no way we know of.
+
+    Raises:
+        SpoolError: What was written down can't be read.
+    """
+    path = _path(folder, fence)
+    if not exists(path):
+        return None
+    try:
+        return SparkApplication.of(read_document(path))
+    except (OSError, ValueError) as error:
+        raise SpoolError(f"{path}: {error}") from error
+
+
+def _path(folder: Place, fence: int) -> Place:
+    return folder / f"driver-{fence:06d}.json"

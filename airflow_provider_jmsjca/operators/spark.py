@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperatorLink, Connection, Context
 from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.configuration import conf as airflow_conf
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from airflow_provider_jmsjca.assets.jms import note_output, note_table
 from airflow_provider_jmsjca.core.activation import refuse_secrets
@@ -25,8 +25,17 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.hooks.quantities import count_faults
-from airflow_provider_jmsjca.hooks.spark_submit import database_environment, spark_submit_hook
+from airflow_provider_jmsjca.hooks.quantities import count_faults, seconds_faults
+from airflow_provider_jmsjca.hooks.spark_submit import (
+    RM_ADDRESS,
+    SparkApplication,
+    database_environment,
+    kubernetes_client,
+    note_application,
+    noted_application,
+    spark_submit_hook,
+    submitted_application,
+)
 from airflow_provider_jmsjca.hooks.spool import store_environment
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
@@ -38,9 +47,10 @@ from airflow_provider_jmsjca.operators.web_links import (
     console_address,
 )
 from airflow_provider_jmsjca.spark.rejects import reject_reasons
-from airflow_provider_jmsjca.spool.attempts import Done, take_fence
+from airflow_provider_jmsjca.spool.attempts import Done, current_fence, take_fence
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
 from airflow_provider_jmsjca.spool.splits import DataFailure, parts
+from airflow_provider_jmsjca.triggers.spark_application import JmsSparkApplicationTrigger
 
 BISECTING = Path(__file__).parent.parent / "spark" / "jobs" / "bisecting.py"
 READY_MADE = Path(__file__).parent.parent / "spark" / "jobs" / "messages_to_table.py"
@@ -84,6 +94,10 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         bisect: If the job fails because of its data (`spark.data_failure`), run it on halves of the batch,
             and of these, until what fails stands alone. That becomes dead letters with the exception.
             The job must not have stored anything before it fails, and runs several times in one driver.
+        deferrable: Leave the worker while the job runs, and wait in the triggerer. Only where the driver runs
+            on the cluster: deploy mode `cluster` on YARN or Kubernetes. On YARN the extra of the Spark
+            connection has to say `yarn_resourcemanager_webapp_address`.
+        poll_interval: Seconds between two questions of the triggerer to the cluster.
         bisect_splits: Most splits of one batch; after that the task fails, and no message that failed alone
             is turned away.
         openlineage_inject_parent_job_info: Tell Spark's OpenLineage listener which task the job belongs to,
@@ -134,6 +148,8 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         dead_letter_destination: str = "queue://$.dlq",
         bisect: bool = False,
         bisect_splits: int = 64,
+        deferrable: bool = False,
+        poll_interval: float = 30,
         openlineage_inject_parent_job_info: bool = airflow_conf.getboolean(
             "openlineage", "spark_inject_parent_job_info", fallback=False
         ),
@@ -153,6 +169,8 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self.dead_letter_destination = dead_letter_destination
         self.bisect = bisect
         self.bisect_splits = bisect_splits
+        self.deferrable = deferrable
+        self.poll_interval = poll_interval
         self._injects_parent_job = openlineage_inject_parent_job_info
         self._injects_transport = openlineage_inject_transport_info
         self._properties: dict[str, Any] = {}
@@ -161,6 +179,8 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self._dead_letters_link = ""
         self._push: Callable[[str, Any], object] = _nowhere
         self._spark_ui = ""
+        self._submission: dict[str, bool] = {}
+        self._ended: dict[str, str] = {}
 
     @property
     def linked_dead_letters(self) -> str:
@@ -178,7 +198,8 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             target = target_of(self.dead_letter_destination, find_destination(self.destination))
             if str(target) == str(find_destination(self.destination)):
                 raise ConfigurationError(f"dead_letter_destination is the destination itself, {target}")
-            if faults := count_faults("bisect_splits", self.bisect_splits):
+            faults = count_faults("bisect_splits", self.bisect_splits)
+            if faults := [*faults, *seconds_faults("poll_interval", self.poll_interval)]:
                 raise ConfigurationError(faults)
             hook_class = spark_submit_hook()
             self._require_spark_connection()
@@ -199,6 +220,18 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
                 said.update(self._store(hook_class, manifest, target))
         self._report = report | own
         return self._report
+
+    def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Go on after the trigger saw that the application has ended; returns and raises as `execute`.
+
+        Raises:
+            AirflowFailException: The trigger can't ask the cluster.
+        """
+        event = event or {}
+        if event.get("event") != "ended":
+            raise AirflowFailException(event.get("error", "the trigger returned no event"))
+        self._ended[event["application"]] = event["how"]
+        return self.execute(context)
 
     def _spark_properties(self, context: Context) -> dict[str, Any]:
         """Return Spark's properties, with what ties the job to this task where OpenLineage asks for it."""
@@ -276,6 +309,34 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
                 "JmsCollectOperator, and read the Parquet files that its manifest names"
             )
 
+        if self.deferrable:
+            self._require_cluster(connection)
+
+    def _require_cluster(self, connection: Connection) -> None:
+        """Refuse to wait in the triggerer for what it can't see."""
+        host, named = connection.host or "", f"connection {self.spark_conn_id!r}"
+        if self._deploy_mode(connection) != "cluster" or not host.startswith(("yarn", "k8s")):
+            raise ConfigurationError(
+                f"{named}: with deferrable=True the driver must run on the cluster; expected deploy mode "
+                "cluster on YARN or Kubernetes, or deferrable=False"
+            )
+        if "yarn_rm_auth" in (self.spark_arguments or {}):
+            raise ConfigurationError(
+                "spark_arguments: yarn_rm_auth can't be handed to the triggerer; expected keytab and "
+                f"principal in {named}, or deferrable=False"
+            )
+        # In either way spark-submit ends as soon as the cluster has taken the application.
+        if host.startswith("k8s"):
+            kubernetes_client()
+            self._submission = {"track_driver_via_k8s_api": True}
+            return
+        self._submission = {"yarn_track_via_rm_api": True}
+        if not connection.extra_dejson.get(RM_ADDRESS):
+            raise ConfigurationError(
+                f"{named}: deferrable=True asks YARN's resource manager; expected its address as "
+                f"{RM_ADDRESS} in the extra, such as http://rm.example.com:8088"
+            )
+
     def _deploy_mode(self, connection: Connection) -> str | None:
         mode: str | None = (self.spark_arguments or {}).get("deploy_mode")
         return mode or connection.extra_dejson.get("deploy-mode")
@@ -293,6 +354,8 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             process.stdout.close()
 
     def _submit(self, hook_class: Any, manifest: Manifest) -> Done:
+        if self.deferrable and (finished := self._waited(manifest)) is not None:
+            return finished
         fence = take_fence(manifest.folder)
         arguments = ["--manifest", manifest.uri, "--batch-id", manifest.batch_id, "--fence", str(fence)]
         application = self.application or str(READY_MADE)
@@ -306,6 +369,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             application_args=[*arguments, *self.application_args],
             conf=_path_style(manifest) | self._properties,
             **{"name": f"jms {manifest.batch_id}", **self._with_credentials(manifest)},
+            **self._submission,
         )
         if self._killed:
             raise AirflowException(
@@ -325,15 +389,14 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             ) from error
         except AirflowException as failure:
             _explain(failure, manifest)
-            if (because := DataFailure.read(manifest.folder).get(fence)) is not None and not self.bisect:
-                raise AirflowException(
-                    f"the Spark job failed because of its data ({because.exception_class}: "
-                    f"{because.exception_message}); with bisect=True the messages that fail become dead "
-                    "letters and the others are stored"
-                ) from failure
+            self._blame_data(manifest, fence, failure)
             raise
         finally:
             self._close_output()
+        if self.deferrable:
+            submitted = submitted_application(self._hook)
+            note_application(manifest.folder, fence, submitted)
+            self._wait_for(submitted)
         done = Done.read(manifest.folder)
         if done is None:
             raise AirflowException(
@@ -341,6 +404,53 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
                 "script must use airflow_provider_jmsjca.spark.job.Batch in a `with` block"
             )
         return done
+
+    def _blame_data(self, manifest: Manifest, fence: int, failure: AirflowException) -> None:
+        """Say so if it was the data that a job failed of, and what helps."""
+        if (because := DataFailure.read(manifest.folder).get(fence)) is not None and not self.bisect:
+            raise AirflowException(
+                f"the Spark job failed because of its data ({because.exception_class}: "
+                f"{because.exception_message}); with bisect=True the messages that fail become dead "
+                "letters and the others are stored"
+            ) from failure
+
+    def _waited(self, manifest: Manifest) -> Done | None:
+        """Leave the worker while the application lives that the newest attempt has submitted.
+
+        Returns:
+            What it did; `None` if the batch has to be submitted.
+
+        Raises:
+            AirflowException: The trigger saw it end, and the batch isn't done; or the cluster is away.
+        """
+        fence = current_fence(manifest.folder)
+        application = noted_application(manifest.folder, fence)
+        if application is None:
+            return None
+        seen = self._ended.get(application.name)
+        how = seen or application.ending()
+        if how is None:
+            self._wait_for(application)
+        if (done := Done.read(manifest.folder)) is not None:
+            return done
+        if seen is None:
+            self.log.info("Spark application %s has ended (%s); trying again", application.name, how)
+            return None
+        failure = AirflowException(
+            f"Spark application {application.name} ended ({how}), and batch {manifest.batch_id} is not done: "
+            "the driver's log on the cluster says why"
+        )
+        self._blame_data(manifest, fence, failure)
+        raise failure
+
+    def _wait_for(self, application: SparkApplication) -> NoReturn:
+        self.log.info("Deferred until Spark application %s has ended", application.name)
+        self.defer(
+            trigger=JmsSparkApplicationTrigger(application.as_dict(), self.poll_interval),
+            method_name="resume",
+            timeout=self.execution_timeout,
+        )
+        raise AssertionError("deferring raises")
 
     def _note_address(self, address: str) -> None:
         """Keep where Spark's web page is, for who looks at the task while the job runs."""

@@ -1,0 +1,62 @@
+"""Waits, for a deferred task, until a Spark application on a cluster has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.spark_submit import ClusterAwayError, SparkApplication
+
+_log = logging.getLogger(__name__)
+_CREW = Crew(4)
+
+
+class JmsSparkApplicationTrigger(BaseTrigger):
+    """Fires once, when a Spark application has ended, well or not. It changes nothing.
+
+    The event is `{"event": "ended", "application": ..., "how": ...}`, or `{"event": "error", "error": ...}`
+    if the cluster can never be asked. While the cluster is away the trigger asks again.
+
+    Args:
+        application: As `SparkApplication.as_dict` returns it; it holds no secret.
+        poll_interval: Seconds between two questions.
+    """
+
+    def __init__(self, application: Mapping[str, Any], poll_interval: float = 30) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's own is untyped
+        self.application = application
+        self.poll_interval = poll_interval
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments."""
+        cls = type(self)
+        arguments = {"application": dict(self.application), "poll_interval": self.poll_interval}
+        return f"{cls.__module__}.{cls.__qualname__}", arguments
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Ask until the application has ended."""
+        try:
+            yield TriggerEvent(await self._ended())
+        except (ConfigurationError, ValueError) as error:
+            yield TriggerEvent({"event": "error", "error": str(error)})
+
+    async def _ended(self) -> dict[str, Any]:
+        application, said = SparkApplication.of(self.application), ""
+        while True:
+            try:
+                how = await in_thread(application.ending, start=_CREW.submit)
+            except ClusterAwayError as error:
+                if str(error) != said:
+                    said = str(error)
+                    _log.warning("Spark application %s: %s; it is asked again", application.name, error)
+            else:
+                said = ""
+                if how is not None:
+                    return {"event": "ended", "application": application.name, "how": how}
+            await asyncio.sleep(self.poll_interval)
