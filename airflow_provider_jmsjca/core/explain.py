@@ -162,6 +162,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
         "duplicate_event_elimination",
         "in_doubt_events",
         "park",
+        "missing_message_id",
     ),
     "keep or sort out messages": ("archive_destination", "error_destination", "unsubscribed_destination"),
     "share a durable subscription": ("generate_unique_client_id", "durable_subscription_deletion"),

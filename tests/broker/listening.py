@@ -16,6 +16,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
+from airflow_provider_jmsjca.store.base import Store
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from tests.pace import at_most
@@ -36,9 +37,17 @@ def send(settings: ConnectionSettings, queue: str, *bodies: str, **properties: A
 
 
 def activation(
-    settings: ConnectionSettings, queue: str, handler: Handler, *, park: bool = False, **spec: Any
+    settings: ConnectionSettings,
+    queue: str,
+    handler: Handler,
+    *,
+    park: bool = False,
+    store: Store | None = None,
+    **spec: Any,
 ) -> PlainActivation:
-    made = listener_settings(ActivationSpec(**{"destination": f"queue://{queue}", **spec}), park=park)
+    made = listener_settings(
+        ActivationSpec(**{"destination": f"queue://{queue}", **spec}), park=park, store=store
+    )
     quick = replace(made.delivery.outage, backoff=Backoff(steps=(timedelta(seconds=0.1),)))
     return PlainActivation(
         replace(made, delivery=replace(made.delivery, outage=quick)),

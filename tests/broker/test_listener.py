@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import stomp
@@ -15,6 +16,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.errors import CapabilityError
+from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.transports import connect
 from tests.broker.listening import activation, bodies, drained, send, until
 from tests.pace import at_most
@@ -22,6 +24,10 @@ from tests.servers.broker import Broker
 from tests.servers.proxy import TcpProxy
 
 BEAT = timedelta(seconds=1)
+
+
+def fail_always(_: Delivery) -> None:
+    raise ValueError("no stock")
 
 
 @pytest.mark.parametrize("mode", ["serial", "cc", "sync"])
@@ -247,3 +253,35 @@ def test_a_group_of_another_client_keeps_its_order(broker: Broker, queue_name: s
         max_messages=31, run_for=timedelta(seconds=20)
     )
     assert done == list(range(31))
+
+
+@pytest.mark.parametrize(
+    ("missing", "counted"),
+    [(None, 0), ("property:order", 1), ("property:other", 0), ("digest", 1)],
+    ids=["nothing", "property", "no_such_property", "digest"],
+)
+def test_attempts_at_messages_without_an_id_outlive_a_process_where_something_stands_for_it(
+    rabbitmq: Broker, queue_name: str, missing: str | None, counted: int
+) -> None:
+    """J131: RabbitMQ gives a message no id, and its sender may set none."""
+    settings = rabbitmq.settings()
+    other = stomp.Connection12(list(settings.hosts), vhost=settings.virtual_host or "/")
+    other.connect(settings.username, settings.password, wait=True)
+    other.send(f"/queue/{queue_name}", "x", headers={"persistent": "true", "order": "1"})
+    other.disconnect()
+    store = MemoryStore()
+    spec: dict[str, Any] = {"use_store": True, "redelivery_handling": "100:50"}
+    if missing is not None:
+        spec["missing_message_id"] = missing
+    first = activation(settings, queue_name, fail_always, store=store, **spec)
+    first.start()
+    until(lambda: first.counts.rolled_back >= 4)
+    first.stop()
+    assert len(store.attempts.page()) == counted
+    attempts: list[int] = []
+    second = activation(
+        settings, queue_name, lambda each: attempts.append(each.context.attempt), store=store, **spec
+    )
+    second.run(max_messages=1)
+    assert [each > 2 for each in attempts] == [counted > 0]  # without, the broker's flag makes it 2
+    assert store.attempts.page() == []

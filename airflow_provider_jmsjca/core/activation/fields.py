@@ -126,6 +126,7 @@ class ActivationFields(BaseModel):
     container_managed_events: ContainerManagedEvents = _default("container_managed_events")
     duplicate_event_elimination: bool = _default("duplicate_event_elimination")
     use_store: bool = _default("use_store")
+    missing_message_id: str | None = _default("missing_message_id")
     archive_destination: str | None = _default("archive_destination")
     error_destination: str | None = _default("error_destination")
     unsubscribed_destination: str | None = _default("unsubscribed_destination")

@@ -64,6 +64,7 @@ def check(spec: ActivationFields) -> Iterator[Fault]:
     yield from _destinations(spec)
     yield from _subscription(spec)
     yield from _concurrency(spec)
+    yield from _identity(spec)
     yield from _selector(spec)
     yield from _redelivery(spec)
     yield from _outages(spec)
@@ -156,6 +157,17 @@ def _distributed(spec: ActivationFields) -> Iterator[Fault]:
             "distributed_destination_connection subscription_name",
             "distributed_destination_connection: got every_member, expected local_only for a distributed "
             "subscription_name: its messages pass through a queue of one broker",
+        )
+
+
+def _identity(spec: ActivationFields) -> Iterator[Fault]:
+    given = spec.missing_message_id
+    kind, colon, name = (given or "digest").partition(":")
+    if (kind, bool(colon), bool(name.strip())) not in {("digest", False, False), ("property", True, True)}:
+        yield _fault(
+            "missing_message_id",
+            f"missing_message_id: got {given!r}, expected digest, or property:name with the name of a "
+            "message property that its sender sets, different for each message",
         )
 
 

@@ -350,7 +350,11 @@ class Deliveries:
         """Take a message in hand."""
         if event.message_id is None and not self._warned_of_missing_id:
             self._warned_of_missing_id = True
-            self._log(LogLevel.WARNING, "a message without id came: such are counted only while in hand")
+            self._log(
+                LogLevel.WARNING,
+                "a message without id came: such are counted only while in hand "
+                "(missing_message_id says what stands for it)",
+            )
         message = self._sightings.receive(event)
         if event.left:
             self._sightings.doubt([message])

@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypedDict, Unpack
@@ -676,11 +676,30 @@ def lasting_digest(message: JmsMessage, destination: Destination) -> str | None:
         message: As received.
         destination: Where it was received.
     """
-    if message.message_id is None:
-        return None
+    return None if message.message_id is None else _digest(str(destination), message)
+
+
+def with_id_of(message: JmsMessage, missing_message_id: str) -> JmsMessage:
+    """Return a message with an id that is the same at each delivery, in place of one that it lacks.
+
+    Args:
+        message: As received.
+        missing_message_id: The option: `digest` makes the id of all that the message holds, so that equal
+            messages have the same; `property:name` of a property, and a message without it gets none.
+    """
+    if message.message_id is not None:
+        return message
+    kind, _, name = missing_message_id.partition(":")
+    if kind == "digest":
+        return replace(message, message_id=f"digest={_digest('', message)}")
+    value = message.properties.get(name)
+    return message if value is None or value == "" else replace(message, message_id=f"{name}={value}")
+
+
+def _digest(destination: str, message: JmsMessage) -> str:
     content: dict[str, Any] = to_json(message)
     del content["redelivered"], content["delivery_count"]
     properties = content["properties"]
     content["properties"] = {name: properties[name] for name in properties if name not in _OF_A_DELIVERY}
-    text = json.dumps([str(destination), content], sort_keys=True)
+    text = json.dumps([destination, content], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

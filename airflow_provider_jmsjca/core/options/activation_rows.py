@@ -319,6 +319,16 @@ ACTIVATION = (
         acts=_ENGINE,
     ),
     Option(
+        name="missing_message_id",
+        value_type=OptionType.TEXT,
+        levels="A",
+        meaning="What identifies a message without an id: property:name, of its sender; or digest, of all "
+        "that it holds: equal messages then count as one.",
+        shown_default="nothing: attempts at it aren't stored",
+        source="ours",
+        acts=_ENGINE,
+    ),
+    Option(
         name="confirm",
         value_type=OptionType.BOOLEAN,
         levels="A",

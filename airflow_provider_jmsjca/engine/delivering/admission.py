@@ -20,7 +20,7 @@ from airflow_provider_jmsjca.core.delivery.events import MessageArrived
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.message.message import Identity, identity_of
+from airflow_provider_jmsjca.core.message.message import Identity, identity_of, with_id_of
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.statistics import Tally
@@ -447,6 +447,7 @@ class ArrivalReader:
         self._first = settings.delivery.destination
         self._in_progress = settings.in_progress
         self._parks = settings.delivery.park
+        self._missing_id = None if settings.spec is None else settings.spec.missing_message_id
         # What was received under another name than the activation's is parked with its origin beside it.
         self._balanced = settings.balanced or settings.delivery.park
         self.takes_left = (
@@ -500,6 +501,8 @@ class ArrivalReader:
                 found, parked = self._own(message)
                 if found is not message or parked is not None:
                     return None
+            if self._missing_id is not None:
+                message = with_id_of(message, self._missing_id)
         except Exception:  # noqa: BLE001 - `read` is asked next, and says what is wrong with it
             return None
         return message
@@ -518,6 +521,8 @@ class ArrivalReader:
             message, parked = received.message, None
             if message.properties:
                 message, parked = self._own(message, staged=staged)
+            if self._missing_id is not None:
+                message = with_id_of(message, self._missing_id)
             subscribes = self._subscribes if ask else None
             unsubscribed = subscribes is not None and not subscribes(message)
         except PoisonMessageError as error:

@@ -17,6 +17,7 @@ from airflow_provider_jmsjca.core.message import (
     PropertyType,
     unchecked_message,
 )
+from airflow_provider_jmsjca.core.message.message import with_id_of
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 
@@ -220,3 +221,21 @@ def test_a_message_made_unchecked_is_like_any_other() -> None:
     with pytest.raises(FrozenInstanceError):
         message.priority = 5  # type: ignore[misc]  # that's what is tested
     assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301 - our own
+
+
+def test_what_stands_for_a_missing_id_is_the_same_at_each_delivery() -> None:
+    message = JmsMessage.text("x", {"order": 7})
+    again = replace(
+        message, redelivered=True, delivery_count=2, properties={"order": 7, "JMSXDeliveryCount": 2}
+    )
+    digest = with_id_of(message, "digest").message_id
+    assert digest is not None
+    assert digest.startswith("digest=")
+    assert with_id_of(again, "digest").message_id == digest
+    assert with_id_of(JmsMessage.text("x", {"order": 8}), "digest").message_id != digest
+    assert with_id_of(JmsMessage.bytes(b"x", {"order": 7}), "digest").message_id != digest
+    assert with_id_of(again, "property:order").message_id == "order=7"
+    assert with_id_of(JmsMessage.text("x", {"order": ""}), "property:order").message_id is None
+    assert with_id_of(message, "property:other").message_id is None
+    known = replace(message, message_id="ID:1")
+    assert with_id_of(known, "digest") is known

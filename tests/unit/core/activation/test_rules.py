@@ -93,6 +93,12 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
             {**QUEUE, "dead_letter_destination": ["discard", "d"]},
             "dead_letter_destination: got discard beside destinations",
         ),
+        (
+            {**QUEUE, "missing_message_id": "body"},
+            "missing_message_id: got 'body', expected digest, or property:name with the name of a message",
+        ),
+        ({**QUEUE, "missing_message_id": "property: "}, "missing_message_id: got 'property:', expected"),
+        ({**QUEUE, "missing_message_id": "digest:body"}, "missing_message_id: got 'digest:body', expected"),
         # P6
         (
             {**QUEUE, "max_attempts": 3},
