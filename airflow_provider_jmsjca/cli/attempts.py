@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from airflow.cli.simple_table import AirflowConsole
-from rich.markup import escape
 
-from airflow_provider_jmsjca.cli.commands import MARKED_UP, one_line_errors
+from airflow_provider_jmsjca.cli.commands import cells, one_line_errors
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.store import installed_store
 from airflow_provider_jmsjca.store.base import AttemptSelection, MessageAttempts, Store, listed_name
@@ -124,4 +123,4 @@ def _moment(moment: datetime) -> str:
 
 
 def _shown(row: dict[str, str], output: str) -> dict[str, str]:
-    return {name: escape(text) if output in MARKED_UP else text for name, text in row.items()}
+    return cells(row, output)

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
 
 from airflow.cli.simple_table import AirflowConsole
 from rich.markup import escape
@@ -26,12 +25,28 @@ from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
 from airflow_provider_jmsjca.transports import check_scheme
 from airflow_provider_jmsjca.transports.settings import check_url
 
-# Tables are printed as rich's markup, in which [jmsjca] would be a style and vanish.
-MARKED_UP: Final = ("table",)
-
 _PROPERTIES = ".properties"
 
 Command = Callable[[argparse.Namespace], None]
+
+
+def cells(row: Mapping[str, str], output: str) -> dict[str, str]:
+    """Return a row as it is printed: in a table, and in plain text, no character steers the terminal.
+
+    Args:
+        row: Texts by the names of their columns; producers and brokers may have written them.
+        output: The format: `table`, `plain`, `json` or `yaml`.
+    """
+    if output not in {"table", "plain"}:
+        return dict(row)
+    shown = {
+        name: "".join(
+            each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
+        )
+        for name, text in row.items()
+    }
+    # Tables are printed as rich's markup, in which [jmsjca] would be a style and vanish.
+    return {name: escape(text) for name, text in shown.items()} if output == "table" else shown
 
 
 def one_line_errors(command: Command) -> Command:
@@ -64,10 +79,7 @@ def explain_command(args: argparse.Namespace) -> None:
     AirflowConsole().print_as(
         data=explain(resolved, only_set=args.only_set),
         output=args.output,
-        mapper=lambda row: {
-            name: escape(text) if args.output in MARKED_UP else text
-            for name, text in dataclasses.asdict(row).items()
-        },
+        mapper=lambda row: cells(dataclasses.asdict(row), args.output),
     )
     if resolved.url is not None:
         check_url(resolved.url)

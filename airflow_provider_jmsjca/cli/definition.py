@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
+
 from airflow.cli.cli_config import (
     ARG_OUTPUT,
     ARG_VERBOSE,
@@ -66,9 +69,24 @@ def _store_commands() -> GroupCommand:
     )
 
 
+def _whole(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
+    """Return what reads a whole number that a database can hold."""
+
+    def read(text: str) -> int:
+        # Of more digits Python itself refuses to make a number.
+        number = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(most)) else -1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(
+                f"got {text[:40]!r}, expected a whole number from {least} to {most}"
+            )
+        return number
+
+    return read
+
+
 def _limbo_commands() -> GroupCommand:
     chosen = (
-        Arg(("numbers",), nargs="*", type=int, metavar="NUMBER", help="messages with these numbers"),
+        Arg(("numbers",), nargs="*", type=_whole(1), metavar="NUMBER", help="messages with these numbers"),
         Arg(("--state",), choices=("waiting", "failed"), help="messages in this state"),
         Arg(("--activation",), help="messages of this activation"),
         Arg(("--conn-id",), help="messages to be sent over this Airflow connection"),
@@ -90,8 +108,8 @@ def _limbo_commands() -> GroupCommand:
                 func=lazy_load_command(f"{_LIMBO}.list_command"),
                 args=(
                     *chosen,
-                    Arg(("--limit",), type=int, default=100, help="no more than so many"),
-                    Arg(("--after",), type=int, default=0, help="those with higher numbers than this"),
+                    Arg(("--limit",), type=_whole(1), default=100, help="no more than so many"),
+                    Arg(("--after",), type=_whole(0), default=0, help="those with higher numbers than this"),
                     ARG_OUTPUT,
                     ARG_VERBOSE,
                 ),
@@ -100,7 +118,7 @@ def _limbo_commands() -> GroupCommand:
                 name="show",
                 help="Show a message with its content",
                 func=lazy_load_command(f"{_LIMBO}.show_command"),
-                args=(Arg(("number",), type=int, metavar="NUMBER", help="its number"), ARG_VERBOSE),
+                args=(Arg(("number",), type=_whole(1), metavar="NUMBER", help="its number"), ARG_VERBOSE),
             ),
             *(
                 ActionCommand(
@@ -116,13 +134,15 @@ def _limbo_commands() -> GroupCommand:
 
 
 _OF_ACTIVATION = Arg(("--activation",), help="messages of this activation, as it is listed")
-_LIMIT = Arg(("--limit",), type=int, default=100, help="no more than so many")
-_SKIP = Arg(("--after",), type=int, default=0, help="leave out so many")
+_LIMIT = Arg(("--limit",), type=_whole(1), default=100, help="no more than so many")
+_SKIP = Arg(("--after",), type=_whole(0), default=0, help="leave out so many")
 _ONE_MESSAGE = (
     Arg(("activation",), help="the activation, as it is listed"),
     Arg(("message",), help="the id of the message, as it is listed"),
 )
-_AT_LEAST = Arg(("--at-least",), type=int, default=1, metavar="NUMBER", help="with so many attempts")
+_AT_LEAST = Arg(
+    ("--at-least",), type=_whole(1, 2**31 - 1), default=1, metavar="NUMBER", help="with so many attempts"
+)
 _ALL = Arg(("--all",), action="store_true", help="all messages; without a filter it has to be said")
 _MESSAGE = Arg(("--message",), help="the message with this id, as it is listed")
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from airflow.cli.simple_table import AirflowConsole
-from rich.markup import escape
 
-from airflow_provider_jmsjca.cli.commands import MARKED_UP, one_line_errors
+from airflow_provider_jmsjca.cli.commands import cells, one_line_errors
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.limbo import EVERY, StoreUpkeep
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
 from airflow_provider_jmsjca.hooks.jms import JmsHook
@@ -100,8 +100,16 @@ def _selection(args: argparse.Namespace) -> LimboSelection:
         state=None if args.state is None else LimboState(args.state),
         activation=args.activation,
         jms_conn_id=args.conn_id,
-        destination=args.destination,
+        destination=None if args.destination is None else _destination(args.destination),
     )
+
+
+def _destination(text: str) -> str:
+    """Return how limbo writes a destination; the name of a queue will do."""
+    try:
+        return str(Destination.parse(text))
+    except ConfigurationError:  # a message for one that can't be read is there too
+        return text
 
 
 def _change(
@@ -129,4 +137,4 @@ def _row(message: LimboMessage, output: str) -> dict[str, str]:
         "tries": str(message.tries),
         "exception": ": ".join(filter(None, (message.exception_class, message.exception_message))),
     }
-    return {name: escape(text) if output in MARKED_UP else text for name, text in texts.items()}
+    return cells(texts, output)

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from airflow.cli.simple_table import AirflowConsole
-from rich.markup import escape
 
-from airflow_provider_jmsjca.cli.commands import MARKED_UP, one_line_errors
+from airflow_provider_jmsjca.cli.commands import cells, one_line_errors
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.spark.rejects import reject_reasons
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
@@ -127,7 +126,5 @@ def _print(args: argparse.Namespace, rows: Iterable[Mapping[str, str]]) -> None:
     AirflowConsole().print_as(
         data=list(rows),
         output=args.output,
-        mapper=lambda row: {
-            name: escape(text) if args.output in MARKED_UP else text for name, text in row.items()
-        },
+        mapper=lambda row: cells(row, args.output),
     )

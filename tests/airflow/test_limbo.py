@@ -16,6 +16,7 @@ import pytest
 from airflow.cli import cli_parser
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.hooks.jms import JmsHook
@@ -23,6 +24,7 @@ from airflow_provider_jmsjca.hooks.store import installed_store
 from airflow_provider_jmsjca.notifications.jms import JmsNotifier
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
+from airflow_provider_jmsjca.store.base import LimboEntry
 from tests.servers.broker import Broker
 
 CONN_ID = "jms_limbo"
@@ -242,3 +244,58 @@ def test_the_property_delivery_date_is_heard_where_it_is_allowed_p18_p21(
     assert second.due_at < first.due_at
     with pytest.raises(AirflowFailException, match=r"messages\[0\]: property DELIVERY_DATE holds 'soon'"):
         publish(queue, messages="x", properties={"DELIVERY_DATE": "soon"})
+
+
+def test_what_a_message_says_doesnt_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A broker's refusal may hold what a producer wrote."""
+    hostile = Failure(class_names=("a.Broken",), message="\x1b[2J[red]no\nroom")
+    now = datetime.now(UTC)
+    with contextlib.closing(installed_store()) as store:
+        store.limbo.put(
+            [
+                LimboEntry(
+                    jms_conn_id=CONN_ID,
+                    destination="queue://o",
+                    message=JmsMessage.text("x"),
+                    due_at=now,
+                    failure=hostile,
+                )
+            ],
+            now,
+        )
+    for output in ("table", "plain"):
+        run("limbo", "list", "--output", output)
+        shown = capsys.readouterr().out
+        assert "\x1b" not in shown
+        assert "[red]no" in shown
+    (kept,) = listed(capsys)
+    assert kept["exception"] == "a.Broken: \x1b[2J[red]no\nroom"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("limbo", "list", "--limit", "0"),
+        ("limbo", "list", "--after", "-1"),
+        ("limbo", "show", str(2**63)),
+        ("limbo", "purge", "9" * 5_000),
+        ("attempts", "list", "--at-least", str(2**31)),
+        ("indoubt", "list", "--limit", "-1"),
+    ],
+    ids=lambda each: " ".join(each)[:40],
+)
+def test_numbers_that_no_store_has_are_refused(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(*arguments)
+    assert ended.value.code == 2
+    assert "expected a whole number from" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_name_of_a_queue_will_do_as_a_filter(capsys: pytest.CaptureFixture[str]) -> None:
+    publish("queue://limbo.named", messages="x", delay=60)
+    assert len(listed(capsys, "--destination", "limbo.named")) == 1
+    assert listed(capsys, "--destination", "topic://limbo.named") == []
+    run("limbo", "purge", "--destination", "limbo.named")
+    assert listed(capsys) == []
