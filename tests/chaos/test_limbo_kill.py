@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,11 +21,14 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.limbo import LimboSender
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.store.base import LimboEntry, Store
+from airflow_provider_jmsjca.store.sql.store import open_store
 from airflow_provider_jmsjca.transports import connect
 from tests.chaos.conftest import Report
 from tests.contract.store.conftest import new_store, url_of
+from tests.pace import at_most
 from tests.servers.broker import Broker
 
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"
@@ -34,17 +38,17 @@ AT_ONCE = 100
 """What a sender leases at once, and so what one kill can send twice."""
 
 
-def start(url: str, broker: Broker) -> subprocess.Popen[str]:
+def start(url: str, broker: Broker, module: str = "limbo_sender", **besides: object) -> subprocess.Popen[str]:
     host, port = broker.address()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.chaos.limbo_sender"],
+        [sys.executable, "-m", f"tests.chaos.{module}"],
         stdin=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
     )
     assert process.stdin is not None
     login = {"username": broker.username, "password": broker.password}
-    json.dump({"store": url, "host": host, "port": port, "lease": LEASE, **login}, process.stdin)
+    json.dump({"store": url, "host": host, "port": port, "lease": LEASE, **login, **besides}, process.stdin)
     process.stdin.close()
     return process
 
@@ -109,3 +113,34 @@ def test_killed_senders_lose_nothing_and_send_nothing_early(
     assert set(times) == set(range(MESSAGES))
     assert early == []
     assert twice <= KILLS * AT_ONCE
+
+
+@pytest.mark.parametrize("sent_meanwhile", [True, False])
+def test_what_a_killed_listener_has_parked_is_sent_once(
+    rabbitmq: Broker, queue_name: str, tmp_path: Path, *, sent_meanwhile: bool
+) -> None:
+    """P18: it is killed between parking and acknowledging, and the next one handles the message again."""
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    store = open_store(url)
+    sender = LimboSender(store.limbo, lambda _: JmsConnection(connect(rabbitmq.settings())))
+    with JmsConnection(connect(rabbitmq.settings())) as connection, connection.session() as session:
+        session.send(Destination.queue(queue_name), JmsMessage.text("x"))
+
+    def send_all() -> int:
+        sent, deadline = 0, time.monotonic() + at_most(30)
+        while store.limbo.page(limit=1):
+            assert time.monotonic() < deadline, "messages stay in limbo"
+            sent += sender.send_due().sent
+        return sent
+
+    dead = start(url, rabbitmq, "limbo_parking", queue=queue_name, dies=True)
+    assert dead.wait(at_most(60)) == -signal.SIGKILL
+    sent = send_all() if sent_meanwhile else 0
+    assert start(url, rabbitmq, "limbo_parking", queue=queue_name, dies=False).wait(at_most(90)) == 0
+    assert sent + send_all() == 2
+    with JmsConnection(connect(rabbitmq.settings())) as connection, connection.session() as session:
+        later = Destination.queue(f"{queue_name}.later")
+        found = [session.receive(later, timeout=10 if number < 2 else 0) for number in range(3)]
+        assert [None if each is None else each.body for each in found] == ["x 0", "x 1", None]
+        assert session.receive(Destination.queue(queue_name), timeout=0) is None
+    store.close()
