@@ -366,7 +366,8 @@ class InForce:
         """
         spec, units = self.spec, self.spec.endpoint_pool_max_size
         receivers = units if spec.concurrency_mode is ConcurrencyMode.SYNC else 1
-        spec = spec.replace(hold_until_ack=None)  # a delivery that is held hasn't ended
+        if spec.hold_until_ack:
+            spec = spec.replace(hold_until_ack=None)  # a delivery that is held hasn't ended
         if spec.batch_size > 1:
             # The messages of a batch are under way one by one: what makes an event of them comes later.
             under_way = units * spec.batch_size

@@ -182,8 +182,11 @@ class MessageProducer(_Producer):
         name = f"events{self._where} for {self._who()}"
         if in_force.spec.use_store and self._store is None:
             self._store = await in_thread(installed_store, undo=SqlStore.close)
-        settings = in_force.listener((await options.settings(in_force))[1], name, self._store)
-        self._stream = stream = DeliveryStream(settings, connection, once=self._once)
+        connects = (await options.settings(in_force))[1]
+        self._stream = stream = DeliveryStream(
+            in_force.listener(connects, name, self._store), connection, once=self._once
+        )
+        del connects  # a thousand of them count
         self._holder = Holder(options.hold_timeout, self._where)
         sweep_sometimes()
         if in_force.batch_size > 1:

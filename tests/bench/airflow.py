@@ -39,12 +39,18 @@ _MANY = """
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Asset, AssetWatcher
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+from tests.bench.null_trigger import IdleTrigger
 
 given = {arguments!r}
+
+def trigger(number):
+    if given["event"] is None:
+        return IdleTrigger(number)
+    queue = f"queue://{{given['queues']}}.{{number}}"
+    return JmsActivationTrigger(jms_conn_id="jms_test", destination=queue, event=given["event"])
+
 assets = [
-    Asset(f"asset-{{number}}", watchers=[AssetWatcher(name="watcher", trigger=JmsActivationTrigger(
-        jms_conn_id="jms_test", destination=f"queue://{{given['queues']}}.{{number}}", event=given["event"]
-    ))])
+    Asset(f"asset-{{number}}", watchers=[AssetWatcher(name="watcher", trigger=trigger(number))])
     for number in range(given["activations"])
 ]
 with DAG("on_arrival", schedule=assets, catchup=False):
@@ -103,8 +109,9 @@ class Home(TriggererProcess):
 
 def report(broker: Broker) -> bool:
     """Print all figures with their goals; return whether all are met."""
+    floor = _floor(broker)
     met = [
-        *(_said(goal) for event in ("message", "ready") for goal in _many(broker, event)),
+        *(_said(goal) for event in ("message", "ready") for goal in _many(broker, event, floor)),
         *(_said(goal) for goal in _beside(broker)),
     ]
     print(f"  {sum(met)} of {len(met)} goals met", flush=True)
@@ -118,7 +125,34 @@ def _said(goal: tuple[str, float, float, str]) -> bool:
     return met
 
 
-def _many(broker: Broker, event: str) -> Iterator[tuple[str, float, float, str]]:
+def _floor(broker: Broker) -> dict[str, float]:
+    """Print and return what a thousand triggers cost that do nothing: Airflow's own share."""
+    home = Home(broker, {"event": None, "activations": ACTIVATIONS}, _MANY)
+    home.environment["JMSJCA_COLLECTS"] = "1"
+    home.prepare(None, triggers=ACTIVATIONS)
+    home.start()
+    try:
+        home.until(lambda: home.report().get("triggers") == ACTIVATIONS, _STUCK_SECONDS, "its triggers")
+        time.sleep(5)
+        found = home.report()
+    finally:
+        home.stop()
+        home.discard()
+    floor = {
+        "blocked": found["elapsed"] * 1000,
+        "collection": found["own_collection"] * 1000,
+        "each": (found["resident"] - found["resident_at_first"]) / ACTIVATIONS / _KIB,
+    }
+    print(
+        f"  {ACTIVATIONS:,} triggers that do nothing: loop blocked for {floor['blocked']:.0f} ms at most, "
+        f"{floor['each']:.0f} KiB each; one collection of the triggerer's own garbage, before any trigger: "
+        f"{floor['collection']:.0f} ms",
+        flush=True,
+    )
+    return floor
+
+
+def _many(broker: Broker, event: str, floor: dict[str, float]) -> Iterator[tuple[str, float, float, str]]:
     """Yield what a thousand activations cost."""
     name = f"{ACTIVATIONS:,} activations, event={event!r}"
     queues = f"bench.{uuid.uuid4().hex}"
@@ -141,11 +175,20 @@ def _many(broker: Broker, event: str) -> Iterator[tuple[str, float, float, str]]
         links = [each for each in runner.net_connections() if each.raddr and each.raddr.port == address]
         each = (found["resident"] - found["resident_at_first"]) / ACTIVATIONS / _KIB
         yield f"{name}: processor while idle", spent / _IDLE_SECONDS * 100, 2, "%"
-        own = f"ms (of its own work {found['blocked'] * 1000:.0f} ms)"
+        own = (
+            f"ms (of its own work {found['blocked'] * 1000:.0f} ms, a collection of garbage "
+            f"{found['collected'] * 1000:.0f} ms; triggers that do nothing {floor['blocked']:.0f} ms, a "
+            f"collection of Airflow's own {floor['collection']:.0f} ms)"
+        )
         yield f"{name}: loop blocked at most", found["elapsed"] * 1000, 100, own
         yield f"{name}: connections", len(links), 2, ""
         yield f"{name}: threads", runner.num_threads(), 10, ""
-        yield f"{name}: memory of each, Airflow's own included", each, 64, "KiB"
+        yield (
+            f"{name}: memory of each, Airflow's own included",
+            each,
+            64,
+            f"KiB (triggers that do nothing {floor['each']:.0f} KiB)",
+        )
     finally:
         home.stop()
         home.discard()

@@ -44,6 +44,27 @@ class NullTrigger(BaseEventTrigger):
             await asyncio.sleep(_LOOKS_EVERY)
 
 
+class IdleTrigger(BaseEventTrigger):
+    """Waits for ever: what Airflow itself takes for a trigger.
+
+    Args:
+        number: Which one, so that they differ.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's own is untyped
+        self.number = number
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", {"number": self.number}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield nothing."""
+        await asyncio.Event().wait()
+        yield TriggerEvent(None)
+
+
 def _payload(body: str) -> dict[str, Any]:
     """Return what an event of ours carries, with this body."""
     return {

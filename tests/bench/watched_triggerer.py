@@ -9,6 +9,7 @@ The time that passed may be longer, where others want the processor too.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -78,11 +79,29 @@ def _counter() -> Callable[[], int]:
     return count
 
 
+def _collector() -> Callable[[], float]:
+    """Return what says how long the longest garbage collection took: it blocks the loop like work in it."""
+    began = longest = 0.0
+
+    def note(phase: str, _: dict[str, int]) -> None:
+        nonlocal began, longest
+        now = time.perf_counter()
+        if phase == "start":
+            began = now
+        else:
+            longest = max(longest, now - began)
+
+    gc.callbacks.append(note)
+    return lambda: longest
+
+
 async def _watch(file: Path, runner: Any, count: Callable[[], int]) -> None:
     process = psutil.Process()
     blocked = worked = written = 0.0
     last, last_worked = time.perf_counter(), time.thread_time()
     at_first: int | None = None
+    whole = 0.0
+    collecting = _collector()
     while True:
         await asyncio.sleep(_TICK)
         now = time.perf_counter()
@@ -91,12 +110,19 @@ async def _watch(file: Path, runner: Any, count: Callable[[], int]) -> None:
         worked, last_worked = max(worked, so_far - last_worked), so_far
         if at_first is None and runner.triggers:
             at_first = process.memory_info().rss
+            began = time.perf_counter()
+            if os.environ.get("JMSJCA_COLLECTS"):
+                gc.collect()
+            whole = time.perf_counter() - began
+            last, last_worked = time.perf_counter(), time.thread_time()
         if now - written < _WRITTEN_EVERY:
             continue
         report = {
             "pid": os.getpid(),
             "blocked": min(blocked, worked),
             "elapsed": blocked,
+            "collected": collecting(),
+            "own_collection": whole,
             "triggers": len(runner.triggers),
             "consuming": count(),
             "threads": threading.active_count(),
