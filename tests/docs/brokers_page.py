@@ -54,7 +54,7 @@ MEANINGS = {
     "stable_message_id": (
         "A message keeps its id",
         "`message_id` stays the same when a message comes again, whoever sent it",
-        "only messages sent by this package keep theirs",
+        "those of this package keep theirs; `missing_message_id` stands for others",
     ),
     "selector": ("Message selectors", "The broker filters by message selector", "a selector is refused"),
     "browse": (
@@ -72,7 +72,11 @@ MEANINGS = {
         "A topic keeps messages for a named subscriber that is away",
         "a durable subscription is refused",
     ),
-    "delayed_delivery": ("Delayed delivery", "A message can be sent for later", "a delay is refused"),
+    "delayed_delivery": (
+        "Delayed delivery",
+        "A message can be sent for later",
+        "limbo keeps it, for tasks and with `use_store`; else a delay is refused",
+    ),
     "typed_properties": (
         "Typed properties",
         "Properties keep their types",
