@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDia
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.generic import GenericDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.rabbitmq import RabbitMqDialect
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import UnitKind
 
 GENERIC: Final = GenericDialect()
 _known: Final[dict[str, Dialect]] = {
@@ -28,6 +29,12 @@ _known: Final[dict[str, Dialect]] = {
 }
 BY_SERVER: Final[Mapping[str, Dialect]] = MappingProxyType(_known)
 _OURS: Final = frozenset(_known)
+_KEPT_BY: Final = {
+    "selector": ("subscribe",),
+    "delivery_count": ("delivery_count",),
+    "stable_message_id": ("lasting",),
+    "durable_subscription": ("subscribe", "delete_durable"),
+}
 _SERVER: Final = re.compile(r"(?P<name>[^/\s]*)(?:/(?P<version>\S*))?")
 
 
@@ -41,7 +48,8 @@ def register(server: str, dialect: Dialect) -> None:
     Raises:
         ConfigurationError: That server has a dialect of this package, or the name can't stand in the header.
             Or the dialect is none, or doesn't read the names of destinations as it writes them. Or it reads
-            the id, the count or the end of a message from a header that a sender may set.
+            the id, the count or the end of a message from a header that a sender may set. Or it claims a
+            capability without what that needs.
     """
     given: object = dialect  # whatever a caller without types gives
     if not isinstance(given, Dialect):
@@ -69,7 +77,22 @@ def register(server: str, dialect: Dialect) -> None:
             "set as a property, and which is sent on with a message: add it to hidden and to taken"
             for header in forgeable
         )
+    if lacking := list(_lacking(dialect)):
+        raise ConfigurationError(
+            f"server {server!r}: {type(dialect).__name__} claims {each}" for each in lacking
+        )
     _known[server] = dialect
+
+
+def _lacking(dialect: Dialect) -> Iterator[str]:
+    """Yield what a dialect claims that only an override could keep."""
+    own, claimed = type(dialect), dialect.capabilities.table()
+    for capability, methods in _KEPT_BY.items():
+        same = [name for name in methods if getattr(own, name) is getattr(GenericDialect, name)]
+        if claimed[capability] and same:
+            yield f"{capability}, and doesn't override {' and '.join(f'{name}()' for name in same)}"
+    if claimed["atomic_commit"] and dialect.unit_kind is not UnitKind.TRANSACTION:
+        yield "atomic_commit, and its unit_kind isn't UnitKind.TRANSACTION"
 
 
 def _asked(dialect: Dialect) -> set[str]:

@@ -7,6 +7,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
+from airflow_provider_jmsjca.transports.base import Capabilities
 from airflow_provider_jmsjca.transports.stomp import dialects
 from airflow_provider_jmsjca.transports.stomp.dialects import recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.activemq import ActiveMqDialect
@@ -160,3 +161,22 @@ def test_a_dialect_that_can_not_be_registered(given: Any, said: str, monkeypatch
     with pytest.raises(ConfigurationError) as caught:
         dialects.register("Toy", given)
     assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("capability", "words"),
+    [
+        ("selector", r"claims selector, and doesn't override subscribe\(\)"),
+        ("delivery_count", r"claims delivery_count, and doesn't override delivery_count\(\)"),
+        ("stable_message_id", r"claims stable_message_id, and doesn't override lasting\(\)"),
+        ("durable_subscription", r"doesn't override subscribe\(\) and delete_durable\(\)"),
+        ("atomic_commit", r"claims atomic_commit, and its unit_kind isn't UnitKind\.TRANSACTION"),
+    ],
+)
+def test_a_claim_without_what_it_needs_is_refused(capability: str, words: str) -> None:
+    class Boasting(GenericDialect):
+        capabilities = Capabilities(**{capability: True})
+
+    with pytest.raises(ConfigurationError, match=words):
+        dialects.register("Boasting", Boasting())
+    assert "Boasting" not in dialects.BY_SERVER
