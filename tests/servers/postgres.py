@@ -8,6 +8,7 @@ import pwd
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -19,8 +20,7 @@ from tests.servers.errors import ServerError, ServerUnavailableError
 from tests.servers.ports import HOST
 from tests.servers.server import Server
 
-# What a client sends first when it would like TLS; the server answers one letter, S or N.
-_TLS_QUESTION = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
+_PROTOCOL = 3 << 16
 
 
 class Postgres(Server):
@@ -111,8 +111,10 @@ class Postgres(Server):
     def _answers(self) -> bool:
         try:
             with socket.create_connection((HOST, self.ports["postgres"]), timeout=5) as connection:
-                connection.sendall(_TLS_QUESTION)
-                return connection.recv(1) in (b"S", b"N")
+                # It asks for the password once it takes connections, and answers with an error before.
+                who = b"user\0%b\0database\0postgres\0\0" % USER.encode()
+                connection.sendall(struct.pack(">ii", 8 + len(who), _PROTOCOL) + who)
+                return connection.recv(1) == b"R"
         except OSError:
             return False
 
