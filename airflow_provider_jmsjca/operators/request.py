@@ -19,7 +19,6 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination, finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.quantities import seconds_faults
-from airflow_provider_jmsjca.hooks.settings import settings_for
 from airflow_provider_jmsjca.hooks.spool import spool_path, task_key
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.operators.sending import Sending, send
@@ -67,6 +66,8 @@ class JmsRequestOperator(JmsSensor):
         message_type: As for `JmsPublishOperator`. Templated.
         priority: As for `JmsPublishOperator`. Templated.
         time_to_live: As for `JmsPublishOperator`. Templated.
+        deduplicate: Have the broker drop the request if a retry sends it again, where it can (Artemis). A
+            request that the service lost isn't repeated then either.
         deferrable: Wait in the triggerer and hold no worker.
         **kwargs: Of `JmsSensor`: `poke_interval`, `soft_fail`, `dead_letter_destination` for answers that
             can't be decoded, `max_body_bytes`, `spool_path`; and those of every operator.
@@ -112,6 +113,7 @@ class JmsRequestOperator(JmsSensor):
         message_type: str | None = None,
         priority: int | str | None = None,
         time_to_live: float | str | None = None,
+        deduplicate: bool = False,
         **kwargs: Any,
     ) -> None:
         for name in ("peek", "message_selector", "predicate", "fail_on", "max_messages", "timeout"):
@@ -138,8 +140,9 @@ class JmsRequestOperator(JmsSensor):
         self.message_type = message_type
         self.priority = priority
         self.time_to_live = time_to_live
+        self.deduplicate = deduplicate
         self._number = 0
-        self._correlation = ""
+        self._own = self._correlation = ""
         self._selects = False
 
     def execute(self, context: Context) -> Any:
@@ -175,7 +178,7 @@ class JmsRequestOperator(JmsSensor):
                     "Sent request %r to %s on %s; its answer is to come to %s",
                     self._correlation, self.destination, connection.broker, self.reply_to,
                 )  # fmt: skip
-            note_output(hook, settings_for(self.jms_conn_id, options), outgoing[0].destination)
+            self._note_request()
         return self._in_time(lambda: super(JmsRequestOperator, self).execute(context))
 
     def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:
@@ -208,7 +211,8 @@ class JmsRequestOperator(JmsSensor):
                 break
         key = task_key(context)
         own = f"{key.dag_id}/{key.run_id}/{key.task_id}/{key.map_index}"
-        self._correlation = self.correlation_id or (f"{own}/{self._number}" if self._number else own)
+        self._own = f"{own}/{self._number}" if self._number else own
+        self._correlation = self.correlation_id or self._own
 
     def _outgoing(self) -> list[Outgoing]:
         return Sending(
@@ -220,7 +224,11 @@ class JmsRequestOperator(JmsSensor):
             reply_to=self.reply_to,
             priority=self.priority,
             time_to_live=self.time_to_live,
-        ).outgoing()
+        ).outgoing(self._own if self.deduplicate else None)
+
+    def _note_request(self) -> None:
+        hook = JmsHook(self.jms_conn_id)
+        note_output(hook, hook.settings(), find_destination(self.destination))
 
     def _folder(self, context: Context) -> Place:
         return spool_path(self.spool_path) / self._key(context).batch_id()
@@ -262,6 +270,8 @@ class JmsRequestOperator(JmsSensor):
                 f"request {self._correlation!r} failed: {response.error} (the answer is kept in "
                 f"{manifest.uri}; the task, once cleared, sends a new request)"
             )
+        # Whoever brings the answer may be another process than that which sent the request.
+        self._note_request()
         (content,) = super()._value(manifest, messages, spool)["messages"]
         return {
             "event": "answer",

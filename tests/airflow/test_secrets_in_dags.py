@@ -18,6 +18,7 @@ from airflow_provider_jmsjca.notifications.jms import JmsNotifier
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
+from airflow_provider_jmsjca.operators.request import JmsRequestOperator
 from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 
@@ -147,8 +148,12 @@ def test_a_template_that_becomes_a_secret_is_refused_before_it_is_stored() -> No
             "dead_letter_destination",
         ),
         (lambda name: JmsSensor(task_id="t", destination=name), "destination"),
+        (
+            lambda name: JmsRequestOperator(task_id="t", destination="a", message="a", reply_to=name),
+            "reply_to",
+        ),
     ],
-    ids=["publish", "publish, reply_to", "collect", "spark", "sensor"],
+    ids=["publish", "publish, reply_to", "collect", "spark", "sensor", "request, reply_to"],
 )
 def test_nor_does_a_template_bring_one_into_a_destination(make: Callable[[str], Any], field: str) -> None:
     operator = make("{{ params.name }}")
@@ -208,6 +213,7 @@ DESTINATION_OF: dict[str, tuple[Any, dict[str, Any]]] = {
     "collect": (JmsCollectOperator, {"max_messages": 1}),
     "submit": (JmsToSparkSubmitOperator, {"max_messages": 1}),
     "sensor": (JmsSensor, {}),
+    "request": (JmsRequestOperator, {"message": "x", "reply_to": "answers"}),
 }
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,21 +19,25 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
     TaskDeferred,
 )
+from airflow.sdk.lineage import HookLineageCollector
 from airflow.utils.state import TaskInstanceState
 
+from airflow_provider_jmsjca.assets import jms
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.operators.request import JmsRequestOperator
+from airflow_provider_jmsjca.spool.known_ids import Horizon
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from airflow_provider_jmsjca.spool.upkeep import prune
 from airflow_provider_jmsjca.transports.base import Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
+from tests.airflow.answering import service
 from tests.airflow.task_runs import run_task
 from tests.servers.broker import Broker as RealBroker
 
-Answer = Callable[[JmsMessage], JmsMessage | None]
 Make = Callable[..., JmsRequestOperator]
 # Operators load half of Airflow, whose dependencies warn about each other.
 pytestmark = [
@@ -46,40 +49,6 @@ pytestmark = [
 def attempt(number: int = 1, run: str = "monday") -> Any:
     instance = SimpleNamespace(dag_id="dag", run_id=run, task_id="ask", map_index=-1, try_number=number)
     return {"ti": instance, "task_instance": instance}
-
-
-def copied(request: JmsMessage) -> JmsMessage:
-    return JmsMessage.text(f"answer to {request.body}")
-
-
-@contextlib.contextmanager
-def service(
-    answer: Answer = copied, *, conn_id: str = "jms_test", queue: str = "ask"
-) -> Iterator[list[JmsMessage]]:
-    """Answer requests meanwhile; yields those that came."""
-    asked: list[JmsMessage] = []
-    over = threading.Event()
-
-    def serve() -> None:
-        with JmsHook(conn_id).get_conn() as connection, connection.session() as session:
-            while not over.is_set():
-                request = session.receive(f"queue://{queue}", timeout=0.1)
-                if request is None:
-                    continue
-                asked.append(request)
-                reply = answer(request)
-                if reply is not None:
-                    assert request.reply_to is not None
-                    reply = replace(reply, correlation_id=reply.correlation_id or request.correlation_id)
-                    session.send_all([Outgoing(destination=request.reply_to, message=reply)])
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield asked
-    finally:
-        over.set()
-        thread.join()
 
 
 def put(server_queue: str, *messages: JmsMessage, conn_id: str = "jms_test") -> None:
@@ -203,6 +172,29 @@ def test_a_retry_without_an_answer_asks_again_with_the_same_id(server: Broker, r
     assert [each.correlation_id for each in server.messages("ask")] == ["dag/monday/ask/-1"] * 2
 
 
+@pytest.mark.parametrize("own", [None, "mine"])
+def test_a_repeated_request_is_dropped_by_the_broker_where_asked(
+    server: Broker, request_: Make, own: str | None
+) -> None:
+    for run, number in (("monday", 1), ("monday", 2), ("tuesday", 1)):
+        with pytest.raises(AirflowException, match="no answer"):
+            request_(response_timeout=0.3, deduplicate=True, correlation_id=own).execute(attempt(number, run))
+    assert [each.correlation_id for each in server.messages("ask")] == [
+        own or "dag/monday/ask/-1",
+        own or "dag/tuesday/ask/-1",
+    ]
+
+
+def test_a_cleared_task_whose_answer_was_pruned_asks_anew(request_: Make, tmp_path: Path) -> None:
+    everything = Horizon(count=0, age=timedelta(0))
+    with service() as asked:
+        first = request_().execute(attempt())
+        prune(tmp_path / "spool", older_than=timedelta(0), collected=True, horizon=everything)
+        second = request_().execute(attempt(2))
+    assert (first["correlation_id"], second["correlation_id"]) == ("dag/monday/ask/-1", "dag/monday/ask/-1/1")
+    assert len(asked) == 2
+
+
 def test_an_attempt_that_dies_after_the_answer_is_sealed_leaves_it_to_the_next(
     server: Broker, request_: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +208,37 @@ def test_an_attempt_that_dies_after_the_answer_is_sealed_leaves_it_to_the_next(
         assert body(request_().execute(attempt())) == "answer to how much?"
     assert len(asked) == 1
     assert server.depth("answers") == 0
+
+
+# -- lineage ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[list[str], list[str]]]:
+    """What was noted since the last call, inputs and outputs: a task that was deferred is another process."""
+    collector = HookLineageCollector()  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(jms, "get_hook_lineage_collector", lambda: collector)
+
+    def since() -> tuple[list[str], list[str]]:
+        nonlocal collector
+        found, collector = collector.collected_assets, HookLineageCollector()  # type: ignore[no-untyped-call]
+        return [each.asset.uri for each in found.inputs], [each.asset.uri for each in found.outputs]
+
+    return since
+
+
+def test_each_process_that_brings_an_answer_notes_both_queues(
+    server: Broker, request_: Make, noted: Callable[[], tuple[list[str], list[str]]]
+) -> None:
+    both = [f"jms://{server.name}/queue/answers"], [f"jms://{server.name}/queue/ask"]
+    with pytest.raises(TaskDeferred) as deferred:
+        request_(deferrable=True).execute(attempt())
+    assert noted() == ([], both[1])
+    with service():
+        request_(deferrable=True).resume(attempt(), fire(deferred.value))
+    assert noted() == both
+    request_().execute(attempt(2))
+    assert noted() == both
 
 
 # -- failure ------------------------------------------------------------------------------------------------
