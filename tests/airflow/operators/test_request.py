@@ -329,16 +329,8 @@ def test_arguments_of_a_sensor_that_mean_nothing_here_are_refused(request_: Make
 # -- real brokers -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("product", ["activemq", "artemis", "rabbitmq"])
-@pytest.mark.parametrize("deferrable", [False, True])
-def test_real_brokers_bring_each_task_its_answer(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    product: str,
-    deferrable: bool,
-) -> None:
-    broker: RealBroker = request.getfixturevalue(product)
+def real_connection(broker: RealBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Airflow connection `jms_real` leads to a broker."""
     host, port = broker.address()
     fields = {
         "conn_type": "jms",
@@ -348,6 +340,18 @@ def test_real_brokers_bring_each_task_its_answer(
         "password": broker.password,
     }
     monkeypatch.setenv("AIRFLOW_CONN_JMS_REAL", json.dumps(fields))
+
+
+@pytest.mark.parametrize("product", ["activemq", "artemis", "rabbitmq"])
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_real_brokers_bring_each_task_its_answer(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    product: str,
+    deferrable: bool,
+) -> None:
+    real_connection(request.getfixturevalue(product), monkeypatch)
     ask, answers = uuid.uuid4().hex, uuid.uuid4().hex
 
     def make() -> JmsRequestOperator:
@@ -380,3 +384,27 @@ def test_real_brokers_bring_each_task_its_answer(
         assert left is not None
         assert left.body == "somebody else's"
         assert session.receive(f"queue://{answers}", timeout=0.3) is None
+
+
+@pytest.mark.parametrize("product", ["activemq", "artemis", "rabbitmq"])
+def test_real_brokers_drop_a_repeated_request_or_refuse_to(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, product: str
+) -> None:
+    real_connection(request.getfixturevalue(product), monkeypatch)
+    ask, answers = uuid.uuid4().hex, uuid.uuid4().hex
+
+    def run(number: int) -> None:
+        JmsRequestOperator(
+            task_id="ask", jms_conn_id="jms_real", destination=f"queue://{ask}", reply_to=f"queue://{answers}",
+            message="how much?", response_timeout=0.3, poke_interval=0.1, deduplicate=True,
+            spool_path=str(tmp_path / "spool"),
+        ).execute(attempt(number, run=ask))  # fmt: skip
+
+    words = "no answer" if product == "artemis" else "deduplicate=True needs the capability"
+    for number in (1, 2):
+        with pytest.raises(AirflowException, match=words):
+            run(number)
+    with JmsHook("jms_real").get_conn() as connection, connection.session() as session:
+        if product == "artemis":
+            assert session.receive(f"queue://{ask}", timeout=30) is not None
+        assert session.receive(f"queue://{ask}", timeout=0.3) is None
