@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from airflow.cli.simple_table import AirflowConsole
 
-from airflow_provider_jmsjca.cli.commands import cells, one_line_errors
+from airflow_provider_jmsjca.cli.commands import cells, check_choice, one_line_errors, print_page
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.store import installed_store
 from airflow_provider_jmsjca.store.base import AttemptSelection, MessageAttempts, Store, listed_name
@@ -24,7 +24,7 @@ def list_command(args: argparse.Namespace) -> None:
     """Print the messages whose attempts are counted, those with most attempts first."""
     with contextlib.closing(installed_store()) as store:
         found = store.attempts.page(
-            args.activation, at_least=args.at_least, limit=args.limit, after=args.after
+            args.activation, at_least=args.at_least, limit=args.limit + 1, after=args.after
         )
     _print(args, [(each, {}) for each in found])
 
@@ -48,7 +48,7 @@ def show_command(args: argparse.Namespace) -> None:
         }
         for each in entries
     ]
-    AirflowConsole().print_as(data=rows, output=args.output, mapper=lambda row: _shown(row, args.output))
+    AirflowConsole().print_as(data=rows, output=args.output, mapper=lambda row: cells(row, args.output))
 
 
 @one_line_errors
@@ -57,7 +57,7 @@ def reset_command(args: argparse.Namespace) -> None:
     chosen = AttemptSelection(
         activation=_name(args.activation), message=_name(args.message), at_least=args.at_least
     )
-    _refuse_unsaid(args, said=chosen != AttemptSelection())
+    _check_choice(args, chosen=chosen != AttemptSelection())
     with contextlib.closing(installed_store()) as store:
         count = store.attempts.reset(chosen)
     sys.stdout.write(f"{count} messages are counted anew\n")
@@ -69,13 +69,13 @@ def in_doubt_list_command(args: argparse.Namespace) -> None:
     with contextlib.closing(installed_store()) as store:
         found = _unsettled(store, args.activation)
     chosen = [each for each in found if args.state in {None, each[1]["state"]}]
-    _print(args, chosen[args.after : args.after + args.limit])
+    _print(args, chosen[args.after : args.after + args.limit + 1])
 
 
 @one_line_errors
 def in_doubt_reset_command(args: argparse.Namespace) -> None:
     """Let messages in doubt be delivered again as any others; what is in hand is left alone."""
-    _refuse_unsaid(args, said=args.activation is not None or args.message is not None)
+    _check_choice(args, chosen=args.activation is not None or args.message is not None)
     with contextlib.closing(installed_store()) as store:
         everywhere = store.attempts.open_at()
         dead = everywhere - store.owners.living(everywhere, datetime.now(UTC))
@@ -93,9 +93,9 @@ def _unsettled(store: Store, activation: str | None) -> list[tuple[MessageAttemp
     return [(each, {"state": _IN_HAND if each.where in living else _IN_DOUBT}) for each in found]
 
 
-def _refuse_unsaid(args: argparse.Namespace, *, said: bool) -> None:
-    if not (said or args.all):
-        raise ConfigurationError("which messages? give a filter such as --activation, or --all")
+def _check_choice(args: argparse.Namespace, *, chosen: bool) -> None:
+    ids = [] if args.message is None else [f"--message {args.message}"]
+    check_choice(args, chosen=chosen, ids=ids, ways="a filter such as --activation")
 
 
 def _name(given: str | None) -> str | None:
@@ -115,12 +115,8 @@ def _print(args: argparse.Namespace, found: Sequence[tuple[MessageAttempts, dict
         }
         for each, more in found
     ]
-    AirflowConsole().print_as(data=rows, output=args.output, mapper=lambda row: _shown(row, args.output))
+    print_page(args, rows)
 
 
 def _moment(moment: datetime) -> str:
     return moment.isoformat(timespec="seconds")
-
-
-def _shown(row: dict[str, str], output: str) -> dict[str, str]:
-    return cells(row, output)

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from airflow.cli.simple_table import AirflowConsole
@@ -47,6 +47,45 @@ def cells(row: Mapping[str, str], output: str) -> dict[str, str]:
     }
     # Tables are printed as rich's markup, in which [jmsjca] would be a style and vanish.
     return {name: escape(text) for name, text in shown.items()} if output == "table" else shown
+
+
+def print_page(args: argparse.Namespace, rows: Sequence[Mapping[str, str]], *, number: str = "") -> None:
+    """Print a page of a list, and say on standard error if it goes on, and how to see the rest.
+
+    Args:
+        args: `limit` is the length of a page, `after` where this one begins.
+        rows: The page, and a row more if there is one.
+        number: The column that `--after` is about; without, it says how many rows are left out.
+    """
+    page = rows[: args.limit]
+    AirflowConsole().print_as(data=page, output=args.output, mapper=lambda row: cells(row, args.output))
+    if len(rows) > args.limit:
+        after = page[-1][number] if number else args.after + args.limit
+        sys.stderr.write(
+            f"note: there are more than these {args.limit}; add --after {after} for the next, or a higher "
+            "--limit\n"
+        )
+
+
+def check_choice(args: argparse.Namespace, *, chosen: bool, ids: Collection[object], ways: str) -> None:
+    """Refuse a change of messages that nobody has chosen, or that are chosen in two ways.
+
+    Args:
+        args: `all` says that all are meant.
+        chosen: Ids or a filter are given.
+        ids: The ids that are given.
+        ways: How messages can be chosen.
+
+    Raises:
+        ConfigurationError: Says what to give.
+    """
+    if args.all and ids:
+        raise ConfigurationError(
+            f"--all and {', '.join(map(str, ids))} are both given; expected one of them, so that no more "
+            "messages change than are meant"
+        )
+    if not (chosen or args.all):
+        raise ConfigurationError(f"which messages? give {ways}, or --all")
 
 
 def one_line_errors(command: Command) -> Command:

@@ -84,6 +84,10 @@ def _whole(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
     return read
 
 
+_LIMIT = Arg(("--limit",), type=_whole(1, 2**31 - 1), default=100, help="no more than so many")
+_ALL = Arg(("--all",), action="store_true", help="all messages; said without a filter, never with ids")
+
+
 def _limbo_commands() -> GroupCommand:
     chosen = (
         Arg(("numbers",), nargs="*", type=_whole(1), metavar="NUMBER", help="messages with these numbers"),
@@ -92,7 +96,6 @@ def _limbo_commands() -> GroupCommand:
         Arg(("--conn-id",), help="messages to be sent over this Airflow connection"),
         Arg(("--destination",), help="messages to be sent there, as queue://orders"),
     )
-    every = Arg(("--all",), action="store_true", help="all messages; without a filter it has to be said")
     changes = {
         "revive": "Let failed messages be sent again, with all their tries",
         "release": "Let waiting messages be sent now",
@@ -108,7 +111,7 @@ def _limbo_commands() -> GroupCommand:
                 func=lazy_load_command(f"{_LIMBO}.list_command"),
                 args=(
                     *chosen,
-                    Arg(("--limit",), type=_whole(1), default=100, help="no more than so many"),
+                    _LIMIT,
                     Arg(("--after",), type=_whole(0), default=0, help="those with higher numbers than this"),
                     ARG_OUTPUT,
                     ARG_VERBOSE,
@@ -125,7 +128,7 @@ def _limbo_commands() -> GroupCommand:
                     name=name,
                     help=said,
                     func=lazy_load_command(f"{_LIMBO}.{name}_command"),
-                    args=(*chosen, every, ARG_VERBOSE),
+                    args=(*chosen, _ALL, ARG_VERBOSE),
                 )
                 for name, said in changes.items()
             ),
@@ -134,7 +137,6 @@ def _limbo_commands() -> GroupCommand:
 
 
 _OF_ACTIVATION = Arg(("--activation",), help="messages of this activation, as it is listed")
-_LIMIT = Arg(("--limit",), type=_whole(1), default=100, help="no more than so many")
 _SKIP = Arg(("--after",), type=_whole(0), default=0, help="leave out so many")
 _ONE_MESSAGE = (
     Arg(("activation",), help="the activation, as it is listed"),
@@ -143,7 +145,6 @@ _ONE_MESSAGE = (
 _AT_LEAST = Arg(
     ("--at-least",), type=_whole(1, 2**31 - 1), default=1, metavar="NUMBER", help="with so many attempts"
 )
-_ALL = Arg(("--all",), action="store_true", help="all messages; without a filter it has to be said")
 _MESSAGE = Arg(("--message",), help="the message with this id, as it is listed")
 
 

@@ -12,9 +12,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from airflow.cli.simple_table import AirflowConsole
-
-from airflow_provider_jmsjca.cli.commands import cells, one_line_errors
+from airflow_provider_jmsjca.cli.commands import check_choice, one_line_errors, print_page
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.limbo import EVERY, StoreUpkeep
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
@@ -32,8 +30,8 @@ from airflow_provider_jmsjca.store.base import (
 def list_command(args: argparse.Namespace) -> None:
     """Print messages in limbo, one a line."""
     with contextlib.closing(installed_store()) as store:
-        found = store.limbo.page(_selection(args), limit=args.limit, after=args.after)
-    AirflowConsole().print_as(data=found, output=args.output, mapper=lambda each: _row(each, args.output))
+        found = store.limbo.page(_selection(args), limit=args.limit + 1, after=args.after)
+    print_page(args, [_row(each) for each in found], number="number")
 
 
 @one_line_errors
@@ -46,7 +44,7 @@ def show_command(args: argparse.Namespace) -> None:
         raise ConfigurationError(f"no message {args.number} is in limbo; see airflow jms limbo list")
     if isinstance(message, ConfigurationError):
         raise message
-    shown = {**_row(found[0], "json"), "message": message.to_json()}
+    shown = {**_row(found[0]), "message": message.to_json()}
     sys.stdout.write(json.dumps(shown, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -116,17 +114,19 @@ def _change(
     args: argparse.Namespace, done: str, change: Callable[[Limbo, LimboSelection, datetime], int]
 ) -> None:
     chosen = _selection(args)
-    if chosen == LimboSelection() and not args.all:
-        raise ConfigurationError(
-            "which messages? give their numbers, a filter such as --destination, or --all"
-        )
+    check_choice(
+        args,
+        chosen=chosen != LimboSelection(),
+        ids=args.numbers,
+        ways="their numbers, a filter such as --destination",
+    )
     with contextlib.closing(installed_store()) as store:
         count = change(store.limbo, chosen, datetime.now(UTC))
     sys.stdout.write(f"{count} messages {done}\n")
 
 
-def _row(message: LimboMessage, output: str) -> dict[str, str]:
-    texts = {
+def _row(message: LimboMessage) -> dict[str, str]:
+    return {
         "number": str(message.number),
         "state": str(message.state),
         "destination": message.destination,
@@ -137,4 +137,3 @@ def _row(message: LimboMessage, output: str) -> dict[str, str]:
         "tries": str(message.tries),
         "exception": ": ".join(filter(None, (message.exception_class, message.exception_message))),
     }
-    return cells(texts, output)

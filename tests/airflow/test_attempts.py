@@ -93,3 +93,36 @@ def test_what_is_in_doubt_is_listed_and_reset_and_what_is_in_hand_left_alone_i9(
     with pytest.raises(SystemExit):
         run("indoubt", "reset")
     assert "which messages?" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    ("arguments", "after"),
+    [
+        (("attempts", "list", "--limit", "2"), 2),
+        (("attempts", "list", "--limit", "1", "--after", "1"), 2),
+        (("attempts", "list", "--limit", "3"), None),
+        (("indoubt", "list", "--limit", "1"), 1),
+        (("indoubt", "list", "--limit", "1", "--after", "1"), None),
+        (("indoubt", "list", "--limit", "1", "--state", "in doubt"), None),
+    ],
+)
+def test_a_list_says_that_it_goes_on(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], after: int | None
+) -> None:
+    run(*arguments, "--output", "json")
+    shown = capsys.readouterr()
+    assert len(json.loads(shown.out)) <= int(arguments[3])
+    assert (f"add --after {after} for the next" in shown.err) if after else ("more" not in shown.err)
+
+
+@pytest.mark.parametrize("group", ["attempts", "indoubt"])
+def test_all_and_an_id_are_not_both_meant(
+    store: SqlStore, capsys: pytest.CaptureFixture[str], group: str
+) -> None:
+    with pytest.raises(SystemExit):
+        run(group, "reset", "--all", "--message", "m1")
+    assert "--all and --message m1 are both given; expected one of them" in capsys.readouterr().err
+    assert len(store.attempts.page("orders")) == 2
+    run(group, "reset", "--all", "--activation", "orders")
+    assert "messages are" in capsys.readouterr().out

@@ -133,6 +133,34 @@ def test_messages_are_listed_shown_released_revived_and_purged_p17(
     assert "no message 99 is in limbo" in capsys.readouterr().err
 
 
+def test_a_list_says_that_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    queue = "queue://limbo.pages"
+    publish(queue, messages=["a", "b", "c"], delay=3600)
+    pages = {(): "1", ("--after", "1"): "2", ("--after", "2"): None}
+    capsys.readouterr()
+    for arguments, after in pages.items():
+        run("limbo", "list", "--limit", "1", "--output", "json", *arguments)
+        shown = capsys.readouterr()
+        assert len(json.loads(shown.out)) == 1
+        more = f"note: there are more than these 1; add --after {after} for the next, or a higher --limit\n"
+        assert (more in shown.err) if after else ("more" not in shown.err)
+    run("limbo", "list", "--limit", "3")
+    assert "more" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["revive", "release", "purge"])
+def test_all_and_numbers_are_not_both_meant(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    publish("queue://limbo.either", messages=["a", "b"], delay=3600)
+    for arguments in (("--all", "1", "2"), ("1", "2", "--all")):
+        with pytest.raises(SystemExit):
+            run("limbo", command, *arguments)
+        assert "--all and 1, 2 are both given; expected one of them" in capsys.readouterr().err
+    assert len(listed(capsys)) == 2
+    run("limbo", command, "--all", "--state", "waiting")
+    said = {"revive": "0 messages revived", "release": "2 messages released", "purge": "2 messages purged"}
+    assert said[command] in capsys.readouterr().out
+
+
 def listen(spec: dict[str, Any], handler: Callable[[Delivery], object]) -> dict[str, Any]:
     operator = JmsListenOperator(
         task_id="listen", jms_conn_id=CONN_ID, spec=spec, on_message=handler, idle_for=1, defer_after=None
@@ -276,6 +304,7 @@ def test_what_a_message_says_doesnt_steer_the_terminal(capsys: pytest.CaptureFix
     "arguments",
     [
         ("limbo", "list", "--limit", "0"),
+        ("limbo", "list", "--limit", str(2**63 - 1)),
         ("limbo", "list", "--after", "-1"),
         ("limbo", "show", str(2**63)),
         ("limbo", "purge", "9" * 5_000),
