@@ -35,7 +35,7 @@ class Room:
         self._shares.append(share)
         return share
 
-    def admit(self, share: Share, *, unit: bool, message: bool = True) -> bool:
+    def admit(self, share: Share, *, unit: bool, message: bool) -> bool:
         """Count something of the share as under way, if there is room for it."""
         share.refused = not self._admit(share, unit=unit, message=message)
         return not share.refused
@@ -58,7 +58,7 @@ class Room:
         share.waiting -= not message
         return True
 
-    def report(self, share: Share, *, units: int, taken: int, settled: int, waiting: int = 0) -> bool:
+    def report(self, share: Share, *, units: int, taken: int, settled: int, waiting: int) -> bool:
         """Take what is under way now, and say whether that is less than was counted."""
         less = units < share.units or taken < share.taken
         share.units, share.taken, share.settled, share.waiting = units, taken, settled, waiting

@@ -153,11 +153,11 @@ class _SharedRoom(Room):
         with self._lock:
             return super().join(wake)
 
-    def admit(self, share: Share, *, unit: bool, message: bool = True) -> bool:
+    def admit(self, share: Share, *, unit: bool, message: bool) -> bool:
         with self._lock:
             return super().admit(share, unit=unit, message=message)
 
-    def report(self, share: Share, *, units: int, taken: int, settled: int, waiting: int = 0) -> bool:
+    def report(self, share: Share, *, units: int, taken: int, settled: int, waiting: int) -> bool:
         with self._lock:
             return super().report(share, units=units, taken=taken, settled=settled, waiting=waiting)
 

@@ -34,6 +34,70 @@ def test_who_has_lost_interest_lets_the_next_one_in() -> None:
     assert first.admit(unit=True)
 
 
+def test_who_has_lost_interest_wakes_the_next_in_line() -> None:
+    """One place is free and promised to the first in line, who then wants nothing."""
+    woken: list[str] = []
+    room = Room(1)
+    holder, first, second = (room.join(lambda name=name: woken.append(name)) for name in "abc")
+    holder.wants_nothing()
+    assert holder.admit(unit=True)
+    holder.wants_nothing()
+    assert not first.admit(unit=True)
+    assert not second.admit(unit=True)
+    assert woken == []
+    assert holder.report(units=0, taken=0, settled=1)
+    assert woken == ["b", "c"]
+    assert not second.admit(unit=True)
+    first.wants_nothing()
+    assert woken == ["b", "c", "c"]
+    assert second.admit(unit=True)
+
+
+def test_the_first_in_line_have_the_free_places_whoever_asks_first() -> None:
+    room = Room(2)
+    holder, first, second, third = (room.join(lambda: None) for _ in range(4))
+    assert [holder.admit(unit=True) for _ in range(2)] == [True, True]
+    assert not any(each.admit(unit=True) for each in (first, second, third))
+    holder.report(units=0, taken=0, settled=2)
+    assert [each.admit(unit=True) for each in (third, second, first)] == [False, True, True]
+
+
+def test_more_messages_of_a_unit_need_no_place() -> None:
+    room = Room(1)
+    share = room.join(lambda: None)
+    assert [share.admit(unit=True), share.admit(unit=False), share.admit(unit=True)] == [True, True, False]
+    assert (share.units, share.taken, share.waiting) == (1, 2, 0)
+
+
+def test_only_what_is_less_makes_room_and_wakes_those_refused_once() -> None:
+    """Fewer units or fewer messages; not the one that reports, nor one that was never refused."""
+    woken: list[str] = []
+    room = Room(1, limit=9)
+    busy, refused, idle = (room.join(lambda name=name: woken.append(name)) for name in "abc")
+    assert busy.admit(unit=True)
+    assert busy.admit(unit=False)
+    assert not busy.admit(unit=True)
+    assert not refused.admit(unit=True)
+    assert not busy.report(units=1, taken=2, settled=0)
+    assert not busy.report(units=1, taken=3, settled=4)
+    assert woken == []
+    assert busy.report(units=1, taken=1, settled=4)
+    assert woken == ["b"]
+    assert busy.report(units=0, taken=1, settled=4)
+    assert woken == ["b"]
+    assert idle.taken == 0
+
+
+def test_what_waits_is_counted_once_and_taken_up_to_the_limit() -> None:
+    """More may have come through the in-progress queue than there is room for."""
+    room = Room(9, limit=2)
+    share, other = room.join(lambda: None), room.join(lambda: None)
+    share.report(units=0, taken=3, settled=0, waiting=3)
+    assert not other.admit(unit=True)
+    assert [share.admit(unit=True, message=False) for _ in range(3)] == [True, True, False]
+    assert (share.units, share.taken, share.waiting) == (2, 3, 1)
+
+
 def test_the_limit_counts_what_is_settled_and_under_way() -> None:
     """Never more than the limit, all machines together; what is put back makes room again."""
     room = Room(10, limit=2)
