@@ -18,6 +18,7 @@ from airflow_provider_jmsjca.assets.jms import note_input
 from airflow_provider_jmsjca.core.activation import refuse_secrets
 from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.engine.collecting.batch_spec import (
     DEFAULT_SEGMENT_BYTES,
     DEFAULT_SEGMENT_MESSAGES,
@@ -30,7 +31,6 @@ from airflow_provider_jmsjca.engine.connecting.connector import RetryPolicy, ope
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.hooks.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.hooks.settings import settings_for, with_client_id

@@ -18,6 +18,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.destination_options import reference_text
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.core.redelivery import Move
 from airflow_provider_jmsjca.engine.activations.activation import activation_of
 from airflow_provider_jmsjca.engine.activations.base import FAILING_FOR, ActivationBase, run_report
@@ -27,7 +28,6 @@ from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.hooks.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.store import store_for
 from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timed_out

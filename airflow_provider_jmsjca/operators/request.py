@@ -13,12 +13,12 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow_provider_jmsjca.assets.jms import note_output
 from airflow_provider_jmsjca.core.activation import refuse_secrets
 from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
+from airflow_provider_jmsjca.core.quantities import seconds_faults
 from airflow_provider_jmsjca.engine.collecting.claim import ClaimSpec
 from airflow_provider_jmsjca.engine.delivering.delivery import Response, read_response
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination, finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.hooks.quantities import seconds_faults
 from airflow_provider_jmsjca.hooks.spool import spool_path, task_key
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.operators.sending import Sending, send

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow_provider_jmsjca.core.copies.delivery_date import time_left
+from airflow_provider_jmsjca.core.copies.delivery_date import chosen_delay, time_left
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
 from airflow_provider_jmsjca.core.message.checks import HIGHEST_PRIORITY
+from airflow_provider_jmsjca.core.quantities import number_of, seconds_faults
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
-from airflow_provider_jmsjca.hooks.quantities import number_of, seconds_faults
 from airflow_provider_jmsjca.hooks.store import installed_store
 from airflow_provider_jmsjca.store.base import LimboEntry
 from airflow_provider_jmsjca.transports.base import Outgoing
@@ -66,16 +66,12 @@ class Sending:
     def _arguments(self) -> tuple[dict[str, Any], timedelta | None]:
         """Return the headers to set on each message, and the delay."""
         faults: list[str] = []
-        delay, priority, lives = map(number_of, (self.delay, self.priority, self.time_to_live))
-        if delay is not None:
-            faults += seconds_faults("delay", delay, least=0, otherwise="None for no delay")
-        if self.deliver_at:
-            if delay is not None:
-                faults.append("delay and deliver_at are both given; expected one of them")
-            try:
-                delay = _seconds_until(self.deliver_at)
-            except ValueError as error:
-                faults.append(str(error))
+        priority, lives = map(number_of, (self.priority, self.time_to_live))
+        delay: timedelta | None = None
+        try:
+            delay = chosen_delay(self.delay, self.deliver_at, datetime.now(UTC))
+        except ConfigurationError as error:
+            faults.extend(error.faults)
         if lives is not None:
             faults += seconds_faults("time_to_live", lives, otherwise="None for messages that never expire")
         if priority is not None and not (type(priority) is int and 0 <= priority <= HIGHEST_PRIORITY):
@@ -100,7 +96,7 @@ class Sending:
             "expiration": None if lives is None else int((time.time() + lives) * 1000),
         }
         given = {name: value for name, value in changes.items() if value is not None}
-        return given, timedelta(seconds=delay) if delay else None
+        return given, delay
 
     def _read(self) -> Iterator[JmsMessage]:
         given = self.messages
@@ -146,25 +142,13 @@ def with_delivery_dates(outgoing: Sequence[Outgoing]) -> list[Outgoing]:
     now, faults, found = datetime.now(UTC), [], []
     for place, item in enumerate(outgoing):
         try:
-            found.append(replace(item, delay=item.delay or time_left(item.message, now)))
+            said = item.delay is not None
+            found.append(item if said else replace(item, delay=time_left(item.message, now)))
         except ConfigurationError as error:
             faults.append(f"messages[{place}]: {error}")
     if faults:
         raise ConfigurationError(faults)
     return found
-
-
-def _seconds_until(given: object) -> float:
-    try:
-        moment = given if isinstance(given, datetime) else datetime.fromisoformat(str(given))
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise ValueError(
-            f"deliver_at is {given!r}; expected a datetime with a time zone, or such a text: "
-            "'2026-05-04T12:00:00+00:00'"
-        )
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
 def send(

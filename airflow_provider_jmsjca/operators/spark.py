@@ -22,10 +22,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow_provider_jmsjca.assets.jms import note_output, note_table
 from airflow_provider_jmsjca.core.activation import refuse_secrets
 from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.hooks.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.hooks.spark_submit import (
     RM_ADDRESS,
     SparkApplication,

@@ -12,8 +12,8 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException
 
+from airflow_provider_jmsjca.core.quantities import seconds_faults
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.hooks.quantities import seconds_faults
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.spool.files import is_folder

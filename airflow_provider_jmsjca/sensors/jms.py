@@ -25,6 +25,7 @@ from airflow_provider_jmsjca.core.configuration.destination_options import refer
 from airflow_provider_jmsjca.core.delivery.steps import dead_letter_targets
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.core.redelivery.tracker import UNSEEN
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.engine.collecting.claim import LOOKED_PAST, Choice, ClaimSpec, claim, finish
@@ -43,7 +44,6 @@ from airflow_provider_jmsjca.errors import (
 )
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.hooks.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.hooks.spool import known_with, reference_retention, spool_path, task_key

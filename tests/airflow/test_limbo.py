@@ -266,6 +266,9 @@ def test_the_property_delivery_date_is_heard_where_it_is_allowed_p18_p21(
     assert publish(queue, **dated)["limbo"] == [1]
     assert publish(queue, messages="now") == {"destination": queue, "count": 1}
     assert publish(queue, **dated, delay=60)["limbo"] == [2]
+    past = datetime.now(UTC) - timedelta(minutes=5)
+    for at_once in ({"deliver_at": past}, {"delay": 0}):
+        assert "limbo" not in publish(queue, **dated, **at_once)
     with contextlib.closing(installed_store()) as store:
         first, second = store.limbo.page()
     assert abs(first.due_at.timestamp() * 1000 - int(due)) < 2

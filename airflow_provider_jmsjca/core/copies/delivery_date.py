@@ -1,4 +1,4 @@
-"""The message property with which Patch Bay delays a message. Source: P18."""
+"""When a message is due that is sent now: as its sender says, or its property. Source: P18."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.property_reader import java_integer
+from airflow_provider_jmsjca.core.quantities import LONGEST, number_of, seconds_faults
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 DELIVERY_DATE: Final = "DELIVERY_DATE"
@@ -14,6 +15,46 @@ DELIVERY_DATE: Final = "DELIVERY_DATE"
 
 _LONG = 64
 _SECOND = 1000
+
+
+def chosen_delay(
+    delay: float | str | None, deliver_at: datetime | str | None, now: datetime
+) -> timedelta | None:
+    """Return how long a message is to be held back, of the two ways to say it; `None` if neither is used.
+
+    Args:
+        delay: Seconds from now; `None` or empty text: not said.
+        deliver_at: A moment with a time zone, or such a text; `None` or empty text: not said. One that is
+            past holds nothing back.
+        now: The time.
+
+    Raises:
+        ConfigurationError: Names both if both are given, and whichever can't be used.
+    """
+    seconds = number_of(delay)
+    faults = (
+        [] if seconds is None else seconds_faults("delay", seconds, least=0, otherwise="None for no delay")
+    )
+    if not deliver_at:
+        if faults:
+            raise ConfigurationError(faults)
+        return None if seconds is None else timedelta(seconds=seconds)
+    if seconds is not None:
+        faults.append("delay and deliver_at are both given; expected one of them")
+    try:
+        moment = deliver_at if isinstance(deliver_at, datetime) else datetime.fromisoformat(str(deliver_at))
+    except ValueError:
+        moment = None
+    if moment is None or moment.utcoffset() is None:
+        faults.append(
+            f"deliver_at is {deliver_at!r}; expected a datetime with a time zone, or such a text: "
+            "'2026-05-04T12:00:00+00:00'"
+        )
+    elif moment - now > LONGEST:
+        faults.append(f"deliver_at is {deliver_at!r}; expected a moment in the next {LONGEST.days} days")
+    if faults or moment is None:
+        raise ConfigurationError(faults)
+    return max(timedelta(), moment - now)
 
 
 def time_left(message: JmsMessage, now: datetime) -> timedelta | None:

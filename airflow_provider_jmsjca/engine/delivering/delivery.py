@@ -11,11 +11,12 @@ import enum
 import logging
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_jmsjca.core.configuration.administered import LOOKUP, destination_named
 from airflow_provider_jmsjca.core.copies.dead_letter import redirect_of
+from airflow_provider_jmsjca.core.copies.delivery_date import chosen_delay
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import BodyKind, ItemValue, JmsMessage, PropertyValue
 from airflow_provider_jmsjca.core.message.property_reader import PropertyReader
@@ -570,6 +571,7 @@ class Delivery(DeliveredMessage):
         message: JmsMessage | DeliveredMessage,
         *,
         delay: float | None = None,
+        deliver_at: datetime | str | None = None,
         deduplication_id: str | None = None,
     ) -> None:
         """Send a message that belongs to this delivery.
@@ -581,19 +583,24 @@ class Delivery(DeliveredMessage):
         Args:
             destination: Where to, for example `queue://orders`; in a task also `lookup://orders`.
             message: What; a delivery, such as this one, is sent on as it was received.
-            delay: Seconds from now before it can be received; `None`: as its property `DELIVERY_DATE` says,
-                where the spec has `allow_message_delays`, otherwise none. Where the broker can't delay
-                (RabbitMQ) and the spec has `use_store`, it waits in limbo. It is there before this message is
-                acknowledged, and isn't sent twice because of a crash in between, if this message has an id.
+            delay: Seconds from now before it can be received. Where the broker can't delay (RabbitMQ) and
+                the spec has `use_store`, it waits in limbo. It is there before this message is acknowledged,
+                and isn't sent twice because of a crash in between, if this message has an id.
+            deliver_at: The moment before which it can't be received, in place of `delay`: a `datetime` with a
+                time zone, or ISO 8601 text. Without either, its property `DELIVERY_DATE` counts where the
+                spec has `allow_message_delays`.
             deduplication_id: A second message with this id is dropped by the broker. Deliveries by
                 themselves need none. Those in batches do on Artemis, or what they sent is there twice after
                 a crash. Make it of the message's own id, if what is sent depends on nothing else.
 
         Raises:
+            ConfigurationError: `delay` or `deliver_at` can't be used, or both are given.
             CapabilityError: The broker can't carry it, or can't delay and there is no limbo.
             ConnectionLostError: The connection is gone, and this delivery will come again.
             PermanentBrokerError: The broker refuses it.
         """
+        unsaid = delay is None and deliver_at is None
+        held_back = None if unsaid else chosen_delay(delay, deliver_at, datetime.now(UTC))
         self.engine.send(
             self,
             Outgoing(
@@ -601,7 +608,7 @@ class Delivery(DeliveredMessage):
                     destination if isinstance(destination, Destination) else self.engine.find(destination)
                 ),
                 message=redirect_of(message.message) if isinstance(message, DeliveredMessage) else message,
-                delay=None if delay is None else timedelta(seconds=delay),
+                delay=held_back,
                 deduplication_id=deduplication_id,
             ),
         )

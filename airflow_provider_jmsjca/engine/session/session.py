@@ -9,12 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from airflow_provider_jmsjca.core.configuration.administered import destination_named
 from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of
+from airflow_provider_jmsjca.core.copies.delivery_date import chosen_delay
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.prefetch import for_session
@@ -174,7 +175,7 @@ class JmsSession:
             deduplication_id: A second message with this id is dropped by the broker.
 
         Raises:
-            ConfigurationError: What is given is no message.
+            ConfigurationError: What is given is no message, or `delay` can't be used.
             CapabilityError: The broker can't do what is asked.
             PermanentBrokerError: The broker refused it.
             InDoubtError: The connection was lost; it may be there.
@@ -183,7 +184,7 @@ class JmsSession:
         outgoing = Outgoing(
             destination=self._destination(destination),
             message=message,
-            delay=None if delay is None else timedelta(seconds=delay),
+            delay=None if delay is None else chosen_delay(delay, None, datetime.now(UTC)),
             deduplication_id=deduplication_id,
         )
         if not (priority is None and persistent is None and time_to_live is None):

@@ -1,12 +1,14 @@
-"""The property with which Patch Bay delays a message. P18."""
+"""When a message is due: as its sender says, or by the property with which Patch Bay delays it. P18."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import math
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.copies.delivery_date import time_left
+from airflow_provider_jmsjca.core.copies.delivery_date import chosen_delay, time_left
 from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
 from airflow_provider_jmsjca.errors import ConfigurationError
 
@@ -35,3 +37,49 @@ def test_a_date_to_come_is_waited_for_p18(given: PropertyValue, left: timedelta 
 def test_what_is_no_date_is_refused(given: PropertyValue) -> None:
     with pytest.raises(ConfigurationError, match=r"DELIVERY_DATE holds .* or allow_message_delays off"):
         time_left(JmsMessage.text("x", {"DELIVERY_DATE": given}), NOW)
+
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("delay", "deliver_at", "left"),
+    [
+        (None, None, None),
+        ("", "", None),
+        (1.5, None, timedelta(seconds=1.5)),
+        ("60", "", timedelta(minutes=1)),
+        (0, None, timedelta()),
+        (None, NOW + HOUR, HOUR),
+        (None, datetime(2026, 5, 4, 15, tzinfo=timezone(2 * HOUR)), HOUR),
+        (None, "2026-05-04T13:00:00+00:00", HOUR),
+        (None, NOW - HOUR, timedelta()),
+    ],
+)
+def test_a_sender_says_how_long_or_until_when(
+    delay: float | str | None, deliver_at: datetime | str | None, left: timedelta | None
+) -> None:
+    assert chosen_delay(delay, deliver_at, NOW) == left
+
+
+@pytest.mark.parametrize(
+    ("delay", "deliver_at", "said"),
+    [
+        (-1, None, ["delay is -1; expected seconds of at least 0"]),
+        (math.nan, None, ["delay is nan; expected seconds"]),
+        (1e12, None, ["delay is 1000000000000.0; expected seconds"]),
+        ("soon", None, ["delay is 'soon'; expected seconds"]),
+        (None, "soon", ["deliver_at is 'soon'; expected a datetime with a time zone"]),
+        (None, datetime(2026, 5, 4), ["expected a datetime with a time zone"]),  # noqa: DTZ001 - it has none
+        (None, 5, ["deliver_at is 5; expected a datetime with a time zone"]),
+        (None, datetime.max.replace(tzinfo=UTC), ["expected a moment in the next 36500 days"]),
+        (1, NOW, ["delay and deliver_at are both given; expected one of them"]),
+        (-1, "soon", ["delay is -1", "both given", "deliver_at is 'soon'"]),
+    ],
+)
+def test_what_a_sender_cant_mean_is_refused(delay: Any, deliver_at: Any, said: list[str]) -> None:
+    with pytest.raises(ConfigurationError) as found:
+        chosen_delay(delay, deliver_at, NOW)
+    assert len(found.value.faults) == len(said)
+    for fault, part in zip(found.value.faults, said, strict=True):
+        assert part in fault

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, ClassVar
 
 import pytest
@@ -370,6 +370,34 @@ def test_outside_of_units_of_work_it_is_in_limbo_at_once(site: Site, store: Stor
     )
     activation.run(max_messages=1)
     assert seen == [2]
+
+
+def test_a_handler_names_the_moment_p18(site: Site, store: Store) -> None:
+    """P18: in limbo where the broker can't delay; a moment that is past holds nothing back."""
+    due, zone = datetime.now(UTC) + timedelta(hours=1), timezone(timedelta(hours=5))
+
+    def handle(delivery: Delivery) -> None:
+        delivery.send(LATER, JmsMessage.text("datetime"), deliver_at=due.astimezone(zone))
+        delivery.send(LATER, JmsMessage.text("text"), deliver_at=due.isoformat())
+        dated = JmsMessage.text("now", {"DELIVERY_DATE": str(int(due.timestamp() * 1000))})
+        delivery.send(LATER, dated, deliver_at=due - timedelta(hours=2))
+        for given, said in (
+            ({"deliver_at": due.replace(tzinfo=None)}, "expected a datetime with a time zone"),
+            ({"deliver_at": "tomorrow"}, "deliver_at is 'tomorrow'"),
+            ({"deliver_at": due, "delay": 1}, "delay and deliver_at are both given"),
+            ({"delay": -1}, "delay is -1; expected seconds of at least 0"),
+        ):
+            with pytest.raises(ConfigurationError, match=said):
+                delivery.send(LATER, JmsMessage.text("refused"), **given)  # type: ignore[arg-type]
+
+    site.send("a")
+    how: dict[str, Any] = {"store": store, "jms_conn_id": "b", "allow_message_delays": True}
+    activation = site.activation(handle, connect_with=lambda: NoDelay(site.broker), **how)
+    assert activation.run(max_messages=1).committed == 1
+    kept = store.limbo.page()
+    assert [(each.destination, each.state) for each in kept] == [("queue://later", "waiting")] * 2
+    assert all(abs(each.due_at - due) < timedelta(seconds=1) for each in kept)
+    assert site.bodies("later") == ["now"]
 
 
 def test_without_limbo_a_delay_is_refused_with_the_way_out(site: Site) -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from airflow_provider_jmsjca.hooks.quantities import count_faults, seconds_faults
+from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
 
 
 @pytest.mark.parametrize("value", [1, 0.001, 86_400.0])

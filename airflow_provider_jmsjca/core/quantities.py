@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
-_LONGEST = timedelta(days=36_500).total_seconds()
+LONGEST: Final = timedelta(days=36_500)
+"""The longest time that can be given."""
 
 
 def seconds_faults(name: str, value: object, *, least: float | None = None, otherwise: str = "") -> list[str]:
@@ -19,7 +20,7 @@ def seconds_faults(name: str, value: object, *, least: float | None = None, othe
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         above = value > 0 if least is None else value >= least
-        if above and value <= _LONGEST:
+        if above and value <= LONGEST.total_seconds():
             return []
     bound = "above 0" if least is None else f"of at least {least:g}"
     return [f"{name} is {value!r}; expected seconds {bound}{f', or {otherwise}' if otherwise else ''}"]
