@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
-
-from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # for tests.docs.site
 
 project = "airflow-provider-jmsjca"
 author = "The authors of airflow-provider-jmsjca"
@@ -24,6 +21,7 @@ extensions = [
     "sphinx.ext.extlinks",
     "sphinx.ext.graphviz",
     "sphinx_copybutton",
+    "tests.docs.site",
 ]
 exclude_patterns = ["_build"]
 nitpicky = False
@@ -47,19 +45,6 @@ extlinks = {
 
 graphviz_output_format = "svg"
 graphviz_dot = str(Path(sys.executable).with_name("graphviz-pure"))
-
-
-def leave_out_sources(
-    _app: Sphinx, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]
-) -> None:
-    """Leave out the paragraph that says for contributors where a behaviour comes from."""
-    text = re.sub(r"^Source: .*(?:\n.+)*", "", "\n".join(lines), flags=re.MULTILINE)
-    lines[:] = text.split("\n")
-
-
-def setup(app: Sphinx) -> None:
-    """Called by Sphinx."""
-    app.connect("autodoc-process-docstring", leave_out_sources, priority=400)  # before napoleon
 
 
 html_theme = "furo"

@@ -157,9 +157,9 @@ class AsyncJmsConnection:
     ) -> StreamDelivery | None:
         """Wait for a message. End the delivery with `returned`, or with `raised` where it failed.
 
-        The first call subscribes, and the subscription stays until the connection is closed: what is
-        published to a topic between two calls is there at the second. A delivery is ended before the next
-        one of the same destination and selector is asked for; `consume` has several under way.
+        The first call subscribes, and the subscription stays until the connection is closed. So what is
+        published to a topic between two calls is there at the second call. A delivery is ended before the
+        next one of the same destination and selector is asked for; `consume` has several under way.
 
         Args:
             destination: As for `send`.

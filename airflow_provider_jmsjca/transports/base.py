@@ -117,7 +117,7 @@ class ConnectionSettings:
 
     @property
     def url(self) -> str:
-        """Scheme and hosts as a URL: no credentials, no options."""
+        """Scheme and hosts as a URL, without credentials and options."""
         hosts = (
             (f"[{host}]" if ":" in host else host) + ("" if port is None else f":{port}")
             for host, port in self.hosts

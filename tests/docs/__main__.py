@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
             path.write_text(text, encoding="utf-8")
     for name in stale:
         print(f"{name}: stale, run python -m tests.docs" if check else f"{name}: written")  # its output
-    lacking = gaps(ROOT) + name_faults(ROOT) + prose_faults(ROOT) + text_faults()
+    lacking = gaps(ROOT) + name_faults(ROOT) + prose_faults(ROOT) + text_faults(ROOT)
     for gap in lacking:
         print(gap)
     return 1 if lacking or (check and stale) else 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields
 from html import escape
@@ -115,6 +116,8 @@ def render(results: Mapping[str, Any] | None = None) -> str:
             "Made by `python -m tests.docs` from the results of one set of tests that ran over",
             "every broker.",
             "What a broker can't do is refused as soon as a configuration needs it, by its name.",
+            "A test that needs what the tested set-up of a broker lacks, such as a forbidden queue,",
+            "isn't run.",
             "",
             "![What works on ActiveMQ Classic, Artemis, RabbitMQ and in memory](../pictures/brokers.svg)",
             "",
@@ -145,7 +148,6 @@ def render(results: Mapping[str, Any] | None = None) -> str:
                 [[f"`{key}`", given, lacking] for key, (_, given, lacking) in MEANINGS.items()],
             ),
             "",
-            *_left_out(results, names),
         ]
     )
 
@@ -202,23 +204,15 @@ def _version(result: Mapping[str, Any]) -> str:
 
 
 def _passed(result: Mapping[str, Any]) -> str:
-    outcomes = list(result["tests"].values())
-    return f"{outcomes.count('passed')} of {len(outcomes)}"
+    outcomes = Counter(result["tests"].values())
+    skipped = outcomes.pop("skipped", 0)
+    passed = f"{outcomes['passed']} of {outcomes.total()}"
+    return f"{passed}; {skipped} not run" if skipped else passed
 
 
 def _longest(result: Mapping[str, Any]) -> str:
     longest = result["capabilities"]["max_property_characters"]
     return "no limit known" if longest is None else f"{longest:,}"
-
-
-def _left_out(results: Mapping[str, Any], names: list[str]) -> list[str]:
-    lines = [
-        f"- {ORDER[name]}: `{test}` {outcome}"
-        for name in names
-        for test, outcome in sorted(results[name]["tests"].items())
-        if outcome != "passed"
-    ]
-    return ["## Not passed", "", *lines, ""] if lines else []
 
 
 def main() -> int:

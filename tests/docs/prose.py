@@ -29,15 +29,15 @@ MOST_WORDS = 25
 """Words in a sentence."""
 MOST_CELL_WORDS = 15
 """Words in a cell of a table."""
-LEFT_OUT = (
-    "architecture.md",  # contributors
+CONTRIBUTORS = (
+    "architecture.md",
     "contribute/",
     "reference/catalogue.md",
     "reference/contradictions.md",
-    "reference/conformance.md",  # generated
-    "reference/options.md",
-    "reference/brokers.md",
+    "reference/conformance.md",
 )
+GENERATED = ("reference/options.md", "reference/brokers.md")
+LEFT_OUT = CONTRIBUTORS + GENERATED
 PROSELINT = {
     "lexical_illusions",  # takes a link of the contents for a word said twice
     "misc.phrasal_adjectives",
@@ -45,15 +45,23 @@ PROSELINT = {
     "typography",  # straight quotes and three dots are what code has
 }
 """Checks of proselint that don't fit pages with code in them."""
-SOURCE_LINE = re.compile(r"^Source: .*(?:\n.+)*", re.MULTILINE)
-"""In a docstring: where a behaviour comes from, to the end of its paragraph."""
+_SOURCE = re.compile(r"^Source: .*(?:\n.+)*|(?<=[.:;]) Source: .*$", re.MULTILINE)
+"""In a docstring: where a behaviour comes from, in a paragraph or at the end of a line."""
+_OF_THE_API = re.compile(
+    r"^\.\. auto(?:class|function):: airflow_provider_jmsjca\.(\S+)\.(\w+)$", re.MULTILINE
+)
 _Documented: TypeAlias = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _SENTENCE = re.compile(r"(?<=[.!?:;])[\")\]]*\s+(?=[\"(\[]*[A-Z0-9`])")
 _FOUND = re.compile(r"\S+\.md:\d+:\d+: ")
 _WORD = re.compile(r"[\w.@/:$*-]*\w[\w'-]*")
 _ROLE = re.compile(r"\{\w+\}$")
-_NUMBER = re.compile(r"(?<![\w`/.-])(?:J|W|P|I|C)\d{1,3}(?![\w-])")
+NUMBER = re.compile(r"(?<![\w`/.-])(?:J|W|P|I|C)\d{1,3}(?![\w-])")
+
+
+def for_contributors(page: str) -> bool:
+    """Return whether a page, named by its path below `docs/`, is for contributors: it may cite numbers."""
+    return page.startswith(CONTRIBUTORS)
 
 
 def prose_faults(root: Path) -> list[str]:
@@ -92,7 +100,7 @@ def faults_in(page: str) -> Iterator[tuple[int, str]]:
         line = token.map[0] + 1 if token.map else line
         if token.type == "inline" and before != "heading_open":
             text = _spoken(token)
-            for found in _NUMBER.findall(text):
+            for found in NUMBER.findall(text):
                 yield line, f"cites {found}, a number of the catalogue"
             cell = before in {"td_open", "th_open"}
             most, what = (MOST_CELL_WORDS, "cell") if cell else (MOST_WORDS, "sentence")
@@ -102,10 +110,24 @@ def faults_in(page: str) -> Iterator[tuple[int, str]]:
         before = token.type
 
 
-def text_faults() -> list[str]:
+def without_sources(docstring: str) -> str:
+    """Return a docstring without what says for contributors where a behaviour comes from."""
+    return _SOURCE.sub("", docstring)
+
+
+def text_faults(root: Path) -> list[str]:
     """Return what is hard to read in the package's own texts: options, public docstrings, errors."""
     package = Path(airflow_provider_jmsjca.__file__).parent
-    return option_faults() + docstring_faults(package, PUBLIC) + error_faults(package)
+    return option_faults() + docstring_faults(package, documented(root)) + error_faults(package)
+
+
+def documented(root: Path) -> dict[str, tuple[str, ...]]:
+    """Return module -> names of all that is public or stands on the page of the API."""
+    page = (root / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    names = {module: {*public} for module, public in PUBLIC.items()}
+    for module, name in _OF_THE_API.findall(page):
+        names.setdefault(module, set()).add(name)
+    return {module: tuple(sorted(found)) for module, found in names.items()}
 
 
 def option_faults() -> list[str]:
@@ -131,7 +153,7 @@ def docstring_faults(package: Path, public: Mapping[str, tuple[str, ...]]) -> li
         f"{module}.py: {name}: {fault}"
         for module, names in public.items()
         for name, docstring in _docstrings(_file(package, module), names)
-        for _, fault in faults_in(SOURCE_LINE.sub("", docstring))
+        for _, fault in faults_in(without_sources(docstring))
     ]
 
 

@@ -530,7 +530,7 @@ class ActivationBase(ABC):
         """Stop, and wait for it: delays, back-off and attempts to connect end at once.
 
         A durable subscription is deleted if the settings say so, everything has ended in good order and the
-        connection is up; otherwise it stays, with what it holds (W33). A distributed one always stays.
+        connection is up. Otherwise it stays, with what it holds. A distributed one always stays.
 
         Running handlers may return and are committed. Whoever doesn't return in time is left alone: the
         connection is closed, which rolls its delivery back. In a handler this only asks for the stop, and

@@ -151,25 +151,27 @@ def extra_property(name: str) -> str | None:
 class DeliveredMessage(PropertyReader):
     """A received message as its handler sees it.
 
-    It reads like the `JmsMessage` inside (J175). The extra properties are read with `get_object` and
-    written with `set_property` under their names, or used as attributes. They don't follow the rules of JMS
-    (J177): they can be written though the message was received, they aren't in `properties`, and they aren't
-    converted: `get_string` reads those that are strings, every other getter refuses them.
+    It reads like the `JmsMessage` inside. The extra properties are read with `get_object` and written with
+    `set_property` under their names, or used as attributes. They don't follow the rules of JMS. They can be
+    written though the message was received, and they aren't in `properties`. They aren't converted either:
+    `get_string` reads those that are strings, and every other getter refuses them.
 
     What the handler wrote is the engine's to read; nothing happens here but in the `acknowledge` hook. Not
     for use by several threads at once.
 
     Attributes:
         message: The message inside.
-        redelivery_count: How often this activation saw it before; 0 is the first delivery (J170).
-        batch_index: How many messages of the batch came before; `None` outside batches (J191).
-        batch_size: Size of batches as configured; `None` outside batches (J191).
-        end_of_batch: Whether this is the message that ends a batch (J185, J186).
-        exception_class: Class of the exception that ended the last delivery, if any (J173).
+        redelivery_count: How often this activation saw it before; 0 is the first delivery.
+        batch_index: How many messages of the batch came before; `None` outside batches.
+        batch_size: Size of batches as configured; `None` outside batches.
+        end_of_batch: Whether this is the message that ends a batch.
+        exception_class: Class of the exception that ended the last delivery, if any.
         exception_message: Its text.
-        rollback_only: Whether the handler wants the delivery rolled back (J176).
-        stop_reason: Why the handler wants the activation stopped; `None` if it doesn't (J172).
-        user_rollback_data: What it wants to find again on the next delivery, by key (J169).
+        rollback_only: Whether the handler wants the delivery rolled back.
+        stop_reason: Why the handler wants the activation stopped; `None` if it doesn't.
+        user_rollback_data: What it wants to find again on the next delivery, by key.
+
+    Source: J169-J173, J175-J177, J185, J186, J191.
     """
 
     __slots__ = (
@@ -234,10 +236,12 @@ class DeliveredMessage(PropertyReader):
 
     @property
     def redelivery_handling(self) -> str:
-        """The redelivery handling in force for this message; setting it changes it for this one only (J171).
+        """The redelivery handling in force for this message; setting it changes it for this one only.
 
         Raises:
             ConfigurationError: On setting: the string is no redelivery handling.
+
+        Source: J171.
         """
         return self._redelivery_handling
 
@@ -252,19 +256,21 @@ class DeliveredMessage(PropertyReader):
         return True if self.end_of_batch else None
 
     def acknowledge(self) -> None:
-        """Say that processing has finished; with hold-until-ack this ends the delivery (J176).
+        """Say that processing has finished; with hold-until-ack this ends the delivery.
 
         Elsewhere the end of the handler does, and this does nothing.
+
+        Source: J176.
         """
         if self._acknowledge is not None:
             self._acknowledge(self)
 
     def set_rollback_only(self) -> None:
-        """Have the delivery rolled back when it ends (J176)."""
+        """Have the delivery rolled back when it ends. Source: J176."""
         self.rollback_only = True
 
     def stop_message_delivery(self, reason: str) -> None:
-        """Have the whole activation stopped; the reason is logged (J172)."""
+        """Have the whole activation stopped; the reason is logged. Source: J172."""
         self.stop_reason = reason
 
     def set_property(self, name: str, value: PropertyValue) -> None:
@@ -299,8 +305,8 @@ class DeliveredMessage(PropertyReader):
     def get_object(self, name: str) -> PropertyValue:
         """Return a property or an extra property as it is; `None` if it isn't there.
 
-        A moved message carries the count, exception and user data of its last activation as properties;
-        those are returned where this delivery has nothing of its own.
+        A moved message carries the count, exception and user data of its last activation as properties.
+        Those are returned where this delivery has nothing of its own.
 
         Source: J154, J162-J165, J170, J171, J173, J176, J186.
         """
@@ -333,27 +339,27 @@ class DeliveredMessage(PropertyReader):
 
     @property
     def body_kind(self) -> BodyKind:
-        """As the message's."""
+        """How the body is to be read."""
         return self.message.body_kind
 
     @property
     def body(self) -> Any:
-        """As the message's."""
+        """The body of the message."""
         return self.message.body
 
     @property
     def properties(self) -> Mapping[str, PropertyValue]:
-        """As the message's: without the extra properties (J177)."""
+        """Those of the message, without the extra properties. Source: J177."""
         return self.message.properties
 
     @property
     def property_types(self) -> Mapping[str, PropertyType]:
-        """As the message's."""
+        """The JMS types of properties, where they are known."""
         return self.message.property_types
 
     @property
     def item_types(self) -> Mapping[Any, ItemType]:
-        """As the message's."""
+        """The types of the items in a map or stream body."""
         return self.message.item_types
 
     def __getattr__(self, name: str) -> Any:
@@ -421,7 +427,7 @@ class DeliveryContext:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether an earlier attempt may have been committed: what it sent may be there."""
+        """Whether an earlier attempt may have been committed, so that what it sent may be there."""
         return self._delivery.in_doubt
 
     @property
@@ -547,7 +553,7 @@ class Delivery(DeliveredMessage):
 
     @property
     def context(self) -> DeliveryContext:
-        """The circumstances: principal, attempt, destination, rollback."""
+        """Principal, attempt, destination and rollback of this delivery."""
         return DeliveryContext(self)
 
     @property

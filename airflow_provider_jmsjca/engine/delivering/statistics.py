@@ -60,7 +60,7 @@ class Statistics:
 
     Attributes:
         counts: What became of messages.
-        active: Handlers running now (J117, `A-EP`).
+        active: Handlers running now (`A-EP`).
         highest_active: The most that ever ran at once (`H-EP`).
         threads: Threads in the pool now (`EP`).
         in_hand: Messages received and not settled.
@@ -68,11 +68,14 @@ class Statistics:
         since_commit: Moves and deletions since the last commit (`BCSLDC`).
         since_move: Commits since the last move or deletion (`DCSLBC`).
         redelivered_messages: Messages delivered more than once (`RM`).
-        refused: Why nothing is consumed, or not everything: what a broker says of each destination that it
-            refuses, or of itself; why there is no connection; why the store can't be used. Empty while all
-            is well. What an activation has stopped for stays.
-        samples: Seconds from the start to the deliveries of `SAMPLE_POINTS` (`t(s0)` ...).
+        refused: Why nothing is consumed, or not everything. A reason is the word of the broker on a
+            destination or on itself. Or it says why there is no connection, or why the store can't be used.
+            Empty while all is well. What an activation has stopped for stays.
+        samples: Seconds from the start to the 1st, 1,000th, 10,000th, 20,000th and 100,000th delivery. As
+            many as there were so far (`t(s0)` to `t(s4)`).
         batch_ends: Calls of the handler with an EndOfBatch message, which `counts` leave out.
+
+    Source: J117, J121.
     """
 
     counts: Counts
@@ -89,7 +92,17 @@ class Statistics:
     batch_ends: int = 0
 
     def as_map(self) -> dict[str, float]:
-        """Return the statistics under JMSJCA's keys. Source: J121."""
+        """Return the statistics under JMSJCA's keys, as its management bean shows them.
+
+        Returns:
+            `DC`: messages committed. `BC`: moved or deleted. `BCSLDC`: moved or deleted since the last
+            commit. `DCSLBC`: committed since the last move or deletion. `DA`: deliveries, each attempt
+            counts. `R`: redeliveries. `RM`: messages delivered more than once. `A-EP`: handlers running
+            now. `H-EP`: the most that ever ran at once. `EP`: threads in the pool. `D(s0)`, `t(s0)` and so
+            on: a number of deliveries, and the seconds from the start to that delivery.
+
+        Source: J121.
+        """
         counts = self.counts
         found: dict[str, float] = {
             "DC": counts.committed,

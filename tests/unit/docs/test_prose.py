@@ -26,7 +26,7 @@ def test_the_pages_for_users_are_easy_to_read() -> None:
 
 
 def test_options_docstrings_and_errors_are_easy_to_read() -> None:
-    assert text_faults() == []
+    assert text_faults(ROOT) == []
 
 
 @pytest.mark.parametrize("name", LEFT_OUT)

@@ -69,8 +69,8 @@ class StreamDelivery:
 
         Where there is a transaction timeout, one that comes too late is a rollback.
 
-        Guarantee: it isn't handed out again by this stream, nor by another that shares its `Once`, even if
-        the broker repeats it because the connection was lost.
+        Guarantee: this stream doesn't hand the message out again, even if the broker repeats it because the
+        connection was lost. Nor does another stream of the same `Once`.
         """
         self._end(HandlerReturned(call=self._ticket.decision.call))
 

@@ -9,7 +9,7 @@ class Recovery(enum.Enum):
     """How a consumer's unsettled messages go back."""
 
     RESUBSCRIBE = enum.auto()
-    """UNSUBSCRIBE and SUBSCRIBE again: the broker has them back after the first."""
+    """UNSUBSCRIBE and SUBSCRIBE again; the broker has them back after the first."""
     NEGATIVE_ACKNOWLEDGE = enum.auto()
     """NACK each."""
     HAND_BACK = enum.auto()
@@ -24,7 +24,7 @@ class UnitKind(enum.Enum):
     """What a unit of work is made of."""
 
     TRANSACTION = enum.auto()
-    """The broker's transaction: acknowledgements and sends take effect together."""
+    """The broker's transaction; acknowledgements and sends take effect together."""
     CONFIRM_THEN_ACKNOWLEDGE = enum.auto()
     """Confirmed sends first, then the acknowledgements."""
 
