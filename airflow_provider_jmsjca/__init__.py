@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         TlsSettings,
     )
     from airflow_provider_jmsjca.transports.capabilities import Capabilities
+    from airflow_provider_jmsjca.transports.settings import connection_settings
     from airflow_provider_jmsjca.transports.stomp.dialects import register
     from airflow_provider_jmsjca.transports.stomp.dialects.generic import GenericDialect
     from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
@@ -112,6 +113,7 @@ _MODULES: Final = {
     "transports": ("connect",),
     "transports.base": ("ConnectionSettings", "Outgoing", "Subscription", "TlsSettings"),
     "transports.capabilities": ("Capabilities",),
+    "transports.settings": ("connection_settings",),
     "transports.stomp.dialects": ("register",),
     "transports.stomp.dialects.generic": ("GenericDialect",),
     "transports.stomp.dialects.settlement": ("Cumulative", "Recovery", "UnitKind"),
@@ -167,6 +169,7 @@ __all__ = [
     "TransientStoreError",
     "UnitKind",
     "connect",
+    "connection_settings",
     "jms_listener_task",
     "jms_sensor_task",
     "open_store",

@@ -31,8 +31,15 @@ def connect(settings: ConnectionSettings) -> Connection:
     password that goes to another machine without TLS, the other a broker whose certificate isn't checked.
 
     Raises:
-        ConfigurationError: No transport knows the scheme; otherwise as `Transport.connect`.
+        ConfigurationError: These are no settings, or no transport knows their scheme; otherwise as
+            `Transport.connect`.
     """
+    given: object = settings  # whatever a caller without types gives
+    if not isinstance(given, ConnectionSettings):
+        raise ConfigurationError(
+            f"connect: expected ConnectionSettings, not {type(given).__name__}; connection_settings() makes "
+            "them of a URL"
+        )
     check_scheme(settings.scheme)
     _warn_once(settings)
     transport: Transport = import_module(_MODULES[settings.scheme]).TRANSPORT

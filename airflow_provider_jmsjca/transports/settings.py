@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from airflow_provider_jmsjca.core.options import Level
-from airflow_provider_jmsjca.core.precedence import Resolved
+from airflow_provider_jmsjca.core.precedence import Layer, Resolved, resolve
 from airflow_provider_jmsjca.core.url import ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import check_scheme
@@ -59,6 +59,20 @@ def to_connection_settings(resolved: Resolved) -> ConnectionSettings:
         max_frame_size=_typed(resolved, "max_frame_size", int, _DEFAULTS.max_frame_size),
         options=MappingProxyType({key: value for key, (value, _) in resolved.broker_options.items()}),
     )
+
+
+def connection_settings(url: str) -> ConnectionSettings:
+    """Return what `connect` takes, for the URL of a broker with its options in the query.
+
+    Args:
+        url: For example `stomp://app:secret@localhost:61613?heart_beat=5`. A user and a password may stand in
+            it, or in the query.
+
+    Raises:
+        ConfigurationError: It is no URL of a broker, no transport knows its scheme, or an option is wrong.
+    """
+    layer = Layer(level=Level.CONNECTION_FACTORY, source="connection", fields={"connection_url": url})
+    return to_connection_settings(resolve([layer]))
 
 
 def check_url(url: ConnectionUrl) -> None:

@@ -24,6 +24,7 @@ from airflow_provider_jmsjca.engine.connecting.pool import Usage
 from airflow_provider_jmsjca.engine.session.inbox import Inbox
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
+    ConnectionLostError,
     JmsError,
     PermanentBrokerError,
     PoisonMessageError,
@@ -387,10 +388,8 @@ class JmsSession:
                     self._connection.synchronize()
                 for inbox in self._inboxes.values():
                     inbox.close()
-        except TransientBrokerError:
-            # The connection broke meanwhile: that has handed everything back already.
-            if self._loss is None:
-                raise
+        except ConnectionLostError as error:
+            _log.debug("The connection broke while a session was closed, which hands all back: %s", error)
         finally:
             self._on_close(self)
 

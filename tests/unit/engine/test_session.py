@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.engine.session.inbox import Inbox
 from airflow_provider_jmsjca.engine.session.session import AcknowledgeMode, JmsSession
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
@@ -491,3 +492,19 @@ def test_of_many_messages_each_is_checked(server: Broker) -> None:
         pytest.raises(CapabilityError, match="delayed_delivery"),
     ):
         session.send_all([late])
+
+
+def test_what_went_wrong_in_a_session_is_not_hidden_by_the_loss_that_its_end_meets(
+    connection: JmsConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is lost while the session ends, before anybody was told of the loss."""
+    fill(connection, 1)
+
+    def lost(_: Inbox) -> None:
+        raise ConnectionLostError("the broker closed the connection")
+
+    monkeypatch.setattr(Inbox, "close", lost)
+    with pytest.raises(PermanentBrokerError, match="no such message"):  # noqa: PT012, SIM117
+        with connection.session(transacted=True) as session:
+            drain(session, 1)
+            raise PermanentBrokerError("no such message")

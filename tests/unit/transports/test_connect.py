@@ -95,3 +95,12 @@ def test_hosts_that_are_no_pairs_are_refused_by_name(hosts: Any, said: str) -> N
         ConnectionSettings(scheme="stomp", hosts=hosts)
     assert said in str(caught.value)
     assert "localhost:61613" not in str(caught.value), "it may hold a password"
+
+
+def test_a_url_in_place_of_settings_is_refused_with_the_way_out() -> None:
+    url: Any = "stomp://app:Tr0ub4dor@localhost:61613"
+    with pytest.raises(
+        ConfigurationError, match=r"not str; connection_settings\(\) makes them of a URL"
+    ) as caught:
+        connect(url)
+    assert "Tr0ub4dor" not in str(caught.value)

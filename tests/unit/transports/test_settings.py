@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_jmsjca.core.precedence import Layer, Level, resolve
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
-from airflow_provider_jmsjca.transports.settings import to_connection_settings
+from airflow_provider_jmsjca.transports.settings import connection_settings, to_connection_settings
 
 
 def factory(**fields: object) -> Layer:
@@ -68,3 +68,15 @@ def test_refuses(fields: dict[str, object], fault: str) -> None:
     """J3."""
     with pytest.raises(ConfigurationError, match=fault):
         to_connection_settings(resolve([factory(**fields)]))
+
+
+def test_settings_of_a_url() -> None:
+    assert connection_settings("stomp://app:s%40cret@localhost:61613?heart_beat=2") == ConnectionSettings(
+        scheme="stomp",
+        hosts=(("localhost", 61613),),
+        username="app",
+        password="s@cret",
+        heart_beat=timedelta(seconds=2),
+    )
+    with pytest.raises(ConfigurationError, match="no transport for scheme 'tcp'"):
+        connection_settings("tcp://localhost:61616")

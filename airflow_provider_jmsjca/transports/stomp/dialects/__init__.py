@@ -20,6 +20,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.generic import GenericDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.rabbitmq import RabbitMqDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import UnitKind
+from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
 
 GENERIC: Final = GenericDialect()
 _known: Final[dict[str, Dialect]] = {
@@ -34,7 +35,11 @@ _KEPT_BY: Final = {
     "delivery_count": ("delivery_count",),
     "stable_message_id": ("lasting",),
     "durable_subscription": ("subscribe", "delete_durable"),
+    "deduplicating_send": ("special_headers",),
 }
+_SAMPLE: Final = Frame(
+    b"MESSAGE", b"\nsubscription:s1\nmessage-id:m1\nack:a1\ndestination:/queue/orders", b"hello"
+)
 _SERVER: Final = re.compile(r"(?P<name>[^/\s]*)(?:/(?P<version>\S*))?")
 
 
@@ -49,7 +54,7 @@ def register(server: str, dialect: Dialect) -> None:
         ConfigurationError: That server has a dialect of this package, or the name can't stand in the header.
             Or the dialect is none, or doesn't read the names of destinations as it writes them. Or it reads
             the id, the count or the end of a message from a header that a sender may set. Or it claims a
-            capability without what that needs.
+            capability without what that needs, or its `acknowledgement` returns no bytes.
     """
     given: object = dialect  # whatever a caller without types gives
     if not isinstance(given, Dialect):
@@ -77,11 +82,28 @@ def register(server: str, dialect: Dialect) -> None:
             "set as a property, and which is sent on with a message: add it to hidden and to taken"
             for header in forgeable
         )
+    _check_acknowledgement(server, dialect)
     if lacking := list(_lacking(dialect)):
         raise ConfigurationError(
             f"server {server!r}: {type(dialect).__name__} claims {each}" for each in lacking
         )
     _known[server] = dialect
+
+
+def _check_acknowledgement(server: str, dialect: Dialect) -> None:
+    """Refuse a dialect that fails on a frame, or doesn't return what ACK can carry."""
+    try:
+        token: object = dialect.acknowledgement(_SAMPLE)
+    except Exception as error:
+        raise ConfigurationError(
+            f"server {server!r}: {type(dialect).__name__}.acknowledgement() raises {type(error).__name__}: "
+            f"{error}; expected the value as bytes, or None where the frame has none"
+        ) from error
+    if not (token is None or isinstance(token, bytes)):
+        raise ConfigurationError(
+            f"server {server!r}: {type(dialect).__name__}.acknowledgement() returns {type(token).__name__}; "
+            "expected bytes as they stand on the wire, such as frame.first(b'\\nmessage-id:'), or None"
+        )
 
 
 def _lacking(dialect: Dialect) -> Iterator[str]:
@@ -93,6 +115,8 @@ def _lacking(dialect: Dialect) -> Iterator[str]:
             yield f"{capability}, and doesn't override {' and '.join(f'{name}()' for name in same)}"
     if claimed["atomic_commit"] and dialect.unit_kind is not UnitKind.TRANSACTION:
         yield "atomic_commit, and its unit_kind isn't UnitKind.TRANSACTION"
+    if claimed["backlog"]:
+        yield "backlog, which only Artemis' own management can be asked for"
 
 
 def _asked(dialect: Dialect) -> set[str]:

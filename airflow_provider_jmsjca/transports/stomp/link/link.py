@@ -388,8 +388,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
             if was_up and not self.wire.in_reader:
                 receipts = self.replies.receipts()
                 self.wire.append(encode("DISCONNECT", [("receipt", receipts.ask())]))
-                self.wire.flush()
-                receipts.wait(self.reply_timeout)
+                self.wait(receipts)
         except (ConnectionLostError, PermanentBrokerError) as error:
             _log.log(
                 logging.WARNING if self._has_acknowledged else logging.DEBUG,

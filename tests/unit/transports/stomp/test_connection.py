@@ -445,6 +445,32 @@ def test_a_close_that_is_not_answered_matters_to_nobody_who_acknowledged_nothing
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
+def test_a_good_bye_is_heard_though_the_broker_closes_at_once(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before `close` looks for the receipt, the reader has met the end of the stream."""
+    connection = pair.up()
+    inbox: list[Received] = []
+    consumer, identifier = consume(pair, connection, inbox)
+    pair.peer.say(f"MESSAGE\nsubscription:{identifier}\nack:a1\n\nx\0".encode())
+    until(lambda: inbox)
+    consumer.acknowledge(inbox)
+    wire = connection.link.wire
+    flush = wire.flush
+
+    def answered_meanwhile() -> None:
+        flush()
+        assert pair.peer.hear()[0] == "ACK"
+        pair.peer.receipt(pair.peer.hear()[1])
+        pair.peer.close()
+        wire.join(5)
+        flush()
+
+    monkeypatch.setattr(wire, "flush", answered_meanwhile)
+    connection.close()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
 def test_an_interrupted_open_ends_the_connection(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

@@ -15,6 +15,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDia
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.generic import GenericDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.rabbitmq import RabbitMqDialect
+from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
 
 
 @pytest.mark.parametrize(
@@ -171,6 +172,8 @@ def test_a_dialect_that_can_not_be_registered(given: Any, said: str, monkeypatch
         ("stable_message_id", r"claims stable_message_id, and doesn't override lasting\(\)"),
         ("durable_subscription", r"doesn't override subscribe\(\) and delete_durable\(\)"),
         ("atomic_commit", r"claims atomic_commit, and its unit_kind isn't UnitKind\.TRANSACTION"),
+        ("deduplicating_send", r"claims deduplicating_send, and doesn't override special_headers\(\)"),
+        ("backlog", r"claims backlog, which only Artemis' own management can be asked for"),
     ],
 )
 def test_a_claim_without_what_it_needs_is_refused(capability: str, words: str) -> None:
@@ -180,3 +183,28 @@ def test_a_claim_without_what_it_needs_is_refused(capability: str, words: str) -
     with pytest.raises(ConfigurationError, match=words):
         dialects.register("Boasting", Boasting())
     assert "Boasting" not in dialects.BY_SERVER
+
+
+def test_an_acknowledgement_that_no_ack_can_carry_is_refused() -> None:
+    class Texts(GenericDialect):
+        def acknowledgement(self, frame: Frame) -> Any:
+            return frame.headers()["message-id"]
+
+    class Fails(GenericDialect):
+        def acknowledgement(self, frame: Any) -> bytes | None:
+            return bytes(frame.headers["message-id"])
+
+    with pytest.raises(ConfigurationError, match=r"Texts\.acknowledgement\(\) returns str; expected bytes"):
+        dialects.register("Texts", Texts())
+    with pytest.raises(ConfigurationError, match=r"Fails\.acknowledgement\(\) raises TypeError: .*None"):
+        dialects.register("Fails", Fails())
+    assert not {"Texts", "Fails"} & set(dialects.BY_SERVER)
+
+
+def test_an_acknowledgement_of_one_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    class ByMessageId(GenericDialect):
+        def acknowledgement(self, frame: Frame) -> bytes | None:
+            return frame.first(b"\nmessage-id:")
+
+    monkeypatch.setattr(dialects, "_known", {})
+    dialects.register("Toy", ByMessageId())
