@@ -298,15 +298,6 @@ def _is_instant(milliseconds: int | None) -> bool:
     return milliseconds is None or _FIRST_MILLISECOND <= milliseconds <= _LAST_MILLISECOND
 
 
-def size_of(message: JmsMessage) -> int:
-    """Return about how much of memory a message takes: the length of body and properties, names included."""
-    body = message.body
-    size = len(body) if isinstance(body, (str, bytes)) else len(raw_body(message))
-    for name, value in message.properties.items():
-        size += len(name) + (len(value) if isinstance(value, str) else 8)
-    return size
-
-
 def raw_body(message: JmsMessage) -> bytes:
     """Return what the column `body` holds of a message, also of one that the schema can't hold."""
     try:

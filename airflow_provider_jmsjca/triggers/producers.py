@@ -16,9 +16,10 @@ from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome, SharedSt
 from airflow_provider_jmsjca.core.backoff import Backoff, pause
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.message import size_of
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_thread
-from airflow_provider_jmsjca.engine.delivering.admission import Once
+from airflow_provider_jmsjca.engine.delivering.admission import MOST_BYTES, Once
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
 from airflow_provider_jmsjca.engine.watching.readiness import QueueWatch
 from airflow_provider_jmsjca.errors import (
@@ -44,6 +45,8 @@ Parse = Callable[[], ActivationOptions]
 
 MOST_BATCH_BYTES = 1_048_576
 """A batch ends when bodies and properties in its event would exceed this."""
+_MOST_HELD = MOST_BYTES // 2
+"""A batch ends when its messages, bodies that its event only refers to included, take so much of memory."""
 
 # After a fault that only people can mend. Airflow would start a trigger that raises again every 2 seconds.
 MENDING = Backoff(steps=tuple(timedelta(seconds=step) for step in (5, 10, 30, 60)), jitter=0)
@@ -261,7 +264,7 @@ async def _batches(
     """
     clock = asyncio.get_running_loop().time
     held: list[StreamDelivery] = []
-    weighed, first, last = 0, 0.0, 0.0
+    weighed, size, first, last = 0, 0, 0.0, 0.0
     following: asyncio.Future[StreamDelivery] | None = None
     try:
         while True:
@@ -278,10 +281,11 @@ async def _batches(
                     held = []
                 last = clock()
                 if not held:
-                    weighed, first = 0, last
+                    weighed, size, first = 0, 0, last
                 held.append(delivery)
                 weighed += heavy
-                if len(held) < in_force.batch_size:
+                size += size_of(delivery.message)
+                if len(held) < in_force.batch_size and size < _MOST_HELD:
                     continue
             yield held
             held = []

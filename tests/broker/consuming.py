@@ -1,4 +1,4 @@
-"""A process that takes large messages in one of three ways, and says how much memory it had at most."""
+"""A process that takes large messages in one of several ways, and says how much memory it had at most."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Subscription
@@ -33,7 +36,9 @@ def main() -> None:
     ways: dict[str, Callable[[ConnectionSettings, str, int], int]] = {
         "collector": _collect,
         "listener": _listen,
+        "listener of several": functools.partial(_listen, beside=True),
         "stream": _stream,
+        "stream that is late": functools.partial(_stream, late=True),
     }
     count = ways[asked["way"]](settings, asked["queue"], asked["count"])
     peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
@@ -61,26 +66,46 @@ def _collect(settings: ConnectionSettings, queue: str, count: int) -> int:
         return collect(opened, batch, spec, stop=threading.Event()).rows
 
 
-def _listen(settings: ConnectionSettings, queue: str, count: int) -> int:
+def _listen(settings: ConnectionSettings, queue: str, count: int, *, beside: bool = False) -> int:
     from airflow_provider_jmsjca.engine.activations.plain import PlainActivation  # noqa: PLC0415
 
     def handle(delivery: Delivery) -> None:
         assert delivery.body is not None
 
-    rules = listener_settings(ActivationSpec(destination=f"queue://{queue}"))
+    queues = [f"queue://{queue}", *([f"queue://{queue}.beside"] if beside else ())]
+    rules = listener_settings(ActivationSpec(destination=queues))
     connected = functools.partial(connect, settings)
     return PlainActivation(rules, connected, handle).run(max_messages=count, run_for=_LIMIT).committed
 
 
-def _stream(settings: ConnectionSettings, queue: str, count: int) -> int:
-    from tests.broker.test_stream import streaming  # noqa: PLC0415
+def _stream(settings: ConnectionSettings, queue: str, count: int, *, late: bool = False) -> int:
+    """Take messages from a stream; `late` ends none before no more come, as a busy Airflow may."""
+    rules = listener_settings(
+        ActivationSpec(
+            destination=f"queue://{queue}",
+            concurrency_mode="cc",
+            endpoint_pool_max_size=count if late else 10,
+            transaction_timeout=0,
+        )
+    )
 
     async def work() -> int:
-        async with streaming(settings, queue) as stream:
-            for _ in range(count):
-                delivery = await asyncio.wait_for(anext(stream), _LIMIT.total_seconds())
-                assert delivery.message.body is not None
-                delivery.returned()
+        held: list[StreamDelivery] = []
+        with ConnectionPool() as pool:
+            async with DeliveryStream(rules, AsyncConnection(settings, pool=pool)) as stream:
+                for _ in range(count):
+                    try:
+                        delivery = await asyncio.wait_for(anext(stream), 1 if held else 60)
+                    except TimeoutError:
+                        while held:
+                            held.pop().returned()
+                        delivery = await asyncio.wait_for(anext(stream), 60)
+                    assert delivery.message.body is not None
+                    held.append(delivery)
+                    if not late:
+                        held.pop().returned()
+                while held:
+                    held.pop().returned()
         return count
 
     return asyncio.run(work())

@@ -696,6 +696,27 @@ def with_id_of(message: JmsMessage, missing_message_id: str) -> JmsMessage:
     return message if value is None or value == "" else replace(message, message_id=f"{name}={value}")
 
 
+def size_of(message: JmsMessage) -> int:
+    """Return about how many bytes of memory a message takes: body, properties, headers that senders write."""
+    reply_to = message.reply_to
+    texts = (message.correlation_id, message.type, None if reply_to is None else reply_to.name)
+    return _size(message.body) + _size(message.properties) + sum(len(text) for text in texts if text)
+
+
+def _size(value: Any) -> int:
+    match value:
+        case None:
+            return 0
+        case str() | bytes():
+            return len(value)
+        case Mapping():
+            return sum(len(str(name)) + _size(each) for name, each in value.items())
+        case Sequence():
+            return sum(_size(each) for each in value)
+        case _:
+            return 8
+
+
 def _digest(destination: str, message: JmsMessage) -> str:
     content: dict[str, Any] = to_json(message)
     del content["redelivered"], content["delivery_count"]

@@ -33,6 +33,7 @@ from typing import Protocol
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.message import size_of
 from airflow_provider_jmsjca.core.prefetch import for_batch
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, CollectResult, EndReason
 from airflow_provider_jmsjca.errors import (
@@ -43,7 +44,7 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
 )
 from airflow_provider_jmsjca.spool.known_ids import message_key
-from airflow_provider_jmsjca.spool.rows import Row, row_identity, size_of
+from airflow_provider_jmsjca.spool.rows import Row, row_identity
 from airflow_provider_jmsjca.spool.spool import SealedElsewhereError, SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, Received, Subscription, UnitOfWork
 

@@ -20,7 +20,7 @@ from airflow_provider_jmsjca.core.delivery.events import MessageArrived
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.message.message import Identity, identity_of, with_id_of
+from airflow_provider_jmsjca.core.message.message import Identity, identity_of, size_of, with_id_of
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.statistics import Tally
@@ -32,6 +32,11 @@ _log = logging.getLogger("airflow_provider_jmsjca.listener")
 REMEMBERED = 32_768
 """How many handled or settled messages are known: as many acknowledgements as a busy queue of RabbitMQ keeps
 from the disk (its `queue_index_max_journal_entries`). The adapter itself knew one."""
+
+
+MOST_BYTES = 8 * 1024 * 1024
+"""Where messages are in hand that nobody works on yet, no more are taken in once these have so many bytes."""
+_LARGE = 16 * 1024
 
 
 class Duplicates:
@@ -397,9 +402,10 @@ class Intake:
         origins: The destinations of messages that came by way of the in-progress queue, by delivery number.
         held: Received and known to the machine, by delivery number; the message is `None` if nothing of it
             can be decoded.
+        bytes: How much of memory the large ones of those take; the number of messages bounds the others.
     """
 
-    __slots__ = ("arrivals", "held", "link", "noticed", "open", "origins", "ready")
+    __slots__ = ("_large", "arrivals", "bytes", "held", "link", "noticed", "open", "origins", "ready")
 
     def __init__(self, link: Bearer) -> None:
         self.link = link
@@ -409,6 +415,26 @@ class Intake:
         self.arrivals: deque[Received] = deque()
         self.held: dict[int, tuple[Received, JmsMessage | None]] = {}
         self.origins: dict[int, Destination] = {}
+        self.bytes = 0
+        self._large: dict[int, int] = {}
+
+    def hold(self, number: int, received: Received, message: JmsMessage | None) -> None:
+        """Hold a message that the machine is told of, and count what it takes of memory."""
+        self.held[number] = received, message
+        if message is not None and (size := size_of(message)) >= _LARGE:
+            self._large[number] = size
+            self.bytes += size
+
+    def let_go(self, number: int) -> tuple[Received, JmsMessage | None]:
+        """Return a message that is held no longer."""
+        if self._large:
+            self.uncount(number)
+        self.origins.pop(number, None)
+        return self.held.pop(number)
+
+    def uncount(self, number: int) -> None:
+        """Count a message no longer: it stays for as long as the connection does, and others must go on."""
+        self.bytes -= self._large.pop(number, 0)
 
     @classmethod
     def shut(cls, link: Bearer) -> Self:
@@ -576,9 +602,10 @@ class Admission:
         tally: Told of what has come again.
         workers: Called for what may be taken in now and could not be when it came.
         intake: The first, closed one.
-        takes_all: Tell the machine of every message as it comes, for one that has a choice to make or keeps
-            the limit itself.
+        takes_all: Tell the machine of messages as they come, for one that has a choice to make or keeps the
+            limit itself. Beyond `MOST_BYTES` only `at_least` messages are taken in hand.
         limit: No more messages than this are taken in hand; `None`: no limit.
+        at_least: How many messages are taken in hand however large they are.
 
     Attributes:
         intake: What the current consumers have received.
@@ -597,6 +624,7 @@ class Admission:
         *,
         takes_all: bool,
         limit: int | None = None,
+        at_least: float = 0,
     ) -> None:
         self._name = settings.name
         self._machine = machine
@@ -606,6 +634,7 @@ class Admission:
         self.intake = intake
         self.takes_all = takes_all
         self._limit = limit
+        self._at_least = at_least
         self.numbers = itertools.count(1)
         self._sources = settings.delivery.sources
         self.settled = SettledLately(len(self._sources))
@@ -640,13 +669,17 @@ class Admission:
         if intake is not self.intake or not intake.open or not intake.arrivals:
             return False
         if self.takes_all:
-            return intake.ready
+            return intake.ready and self.has_room(intake)
         return self._limit is None or self._tally.settled + self._machine.in_hand < self._limit
 
+    def has_room(self, intake: Intake) -> bool:
+        """Say whether memory has room for one message more in hand, whatever its size."""
+        return intake.bytes < MOST_BYTES or len(intake.held) < self._at_least
+
     def take_all(self) -> list[MessageArrived]:
-        """Take everything in that has come, so that the machine can choose among the destinations."""
+        """Take in what has come, as far as there is room, so that the machine can choose what is next."""
         intake, taken = self.intake, []
-        while intake.open and intake.ready and intake.arrivals:
+        while self.may_take(intake):
             if (event := self.take()) is not None:
                 taken.append(event)
         return taken
@@ -674,7 +707,7 @@ class Admission:
             return None
         if duplicates is not None and duplicates.has_to_wait(intake, event.message_id, received):
             return None
-        intake.held[event.delivery] = received, message
+        intake.hold(event.delivery, received, message)
         if origin is not None:
             intake.origins[event.delivery] = origin
         return event
@@ -687,6 +720,6 @@ class Admission:
                 self._workers.arrived(intake)
 
     def admit_more(self) -> None:
-        """A message went without being settled: the limit has room again."""
-        if self._limit is not None and self.intake.arrivals:
+        """A message went without being settled: the limit, or memory, has room again."""
+        if (self.takes_all or self._limit is not None) and self.intake.arrivals:
             self._workers.arrived(self.intake)

@@ -420,9 +420,7 @@ class Settler:
             origin = intake.origin(number)
             if self._ledger is not None and decision.__class__ not in _COME_BACK:
                 self._ledger.settled(self._names(intake, (number,)))
-            received, message = intake.held.pop(number)
-            if intake.origins:
-                intake.origins.pop(number, None)
+            received, message = intake.let_go(number)
             if message is None:
                 continue
             if decision.__class__ not in _COME_BACK:

@@ -132,6 +132,17 @@ def test_a_batch_ends_when_it_is_heavy(publish: Publish) -> None:
     run(work())
 
 
+def test_a_batch_ends_when_what_it_refers_to_is_heavy(publish: Publish) -> None:
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = running.watch(batch_size=100, batch_timeout=LONG, payload="reference")
+            publish(*(str(number) * 1024 * 1024 for number in range(9)))
+            await until(lambda: len(watcher.events) == 1)
+            assert [each[0] for each in batches(watcher)[0]] == [*"0123"]
+
+    run(work())
+
+
 def test_of_a_batch_a_message_too_large_is_refused_alone(server: Broker, publish: Publish) -> None:
     async def work() -> None:
         async with triggerer() as running:

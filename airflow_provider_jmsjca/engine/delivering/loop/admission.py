@@ -23,6 +23,9 @@ _MESSAGES_PER_TURN = 64
 class LoopAdmission(Admission):
     """The same as for a listener; besides, what has its outcome already isn't taken in (`Once`).
 
+    Whoever ends deliveries may be given many at once, and be slow. So what is in hand on a connection, until
+    it is settled, is bounded by `MOST_BYTES` and one message. What comes beyond waits with the transport.
+
     Args:
         settings: How to consume.
         machine: Asked how much is in hand.
@@ -70,6 +73,10 @@ class LoopAdmission(Admission):
         super().begin_anew(intake)
         self._once.begin(intake, unsettled)
 
+    def may_take(self, intake: Intake) -> bool:
+        """Say whether something has come that may be taken in, and memory has room for it."""
+        return super().may_take(intake) and self.has_room(intake)
+
     def key(self, received: Received) -> Identity | None:
         """Return what tells a message from others."""
         return self.settled.identity(received)
@@ -77,7 +84,7 @@ class LoopAdmission(Admission):
     def leave(self, number: int) -> tuple[str | None, Destination]:
         """Let go of a message that stays; return its id and where it stays."""
         origin = self.intake.origin(number)
-        received, _ = self.intake.held.pop(number)
+        received, _ = self.intake.let_go(number)
         self._once.leave(self.key(received))
         message = received.readable
         return None if message is None else message.message_id, origin

@@ -327,6 +327,12 @@ class LoopDriver(Driver):
         if error is None and intake is self.admission.intake:
             settled = decision.acknowledge if isinstance(decision, CommitUnit) else (decision.delivery,)
             self.handed_out.settled(settled)
+        self._take_more()
+
+    def _take_more(self) -> None:
+        """A message is in hand no longer: there may be room for others."""
+        if (intake := self.admission.intake).arrivals:
+            self.arrived(intake)
 
     def _leave(self, number: int) -> None:
         message_id, origin = self.admission.leave(number)
@@ -338,6 +344,7 @@ class LoopDriver(Driver):
             self._once.left,
             self.settings.subscription.prefetch or "the broker's",
         )
+        self._take_more()
 
     def _settle_again(self) -> None:
         settled = self.admission.settled

@@ -352,6 +352,8 @@ class Dispatcher(Driver):
             # once, any other when a thread has time for it.
             takes_all=share is not None,
             limit=None if share is not None else limit,
+            # What its units of work need at once. A copy in progress comes behind what was sent before it.
+            at_least=math.inf if delivery.in_progress else delivery.concurrency * delivery.batch_size,
         )
         self._settled = self.admission.settled
         self._caller = Caller(self, handler, on_stop=on_stop, stop_within=stop_within)
@@ -493,7 +495,7 @@ class Dispatcher(Driver):
         if kind is RollBackUnit:
             return []
         if kind is Leave:
-            return self._leave(work[0].link)
+            return self._leave(work[0], work[1].delivery)  # type: ignore[union-attr]  # a Leave
         todo = self._caller.perform(work)
         if not todo and self.ledger is not None and self._has_nothing_to_do(work[0]):
             self.ledger.flush()
@@ -503,14 +505,16 @@ class Dispatcher(Driver):
         with self.lock:
             return self.machine.in_hand == 0 and not intake.arrivals
 
-    def _leave(self, link: Bearer) -> list[Work]:
+    def _leave(self, intake: Intake, number: int) -> list[Work]:
         """Go on without a message that stays, over another connection if this one can't go on without it.
 
         Its consumers may have promised the broker what a message that stays would break: order, or a prefetch
         of one.
         """
         todo: list[Work] = []
+        link = intake.link
         with self.lock:
+            intake.uncount(number)
             if any(each.in_order or each.one_of_several for each in self._receives.subscriptions):
                 first, *further = (
                     replace(each, in_order=False, one_of_several=False)

@@ -1,0 +1,217 @@
+"""How much memory large messages take that are in hand: bounded by bytes, and nothing stands still for it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.message import size_of
+from airflow_provider_jmsjca.engine.delivering.admission import MOST_BYTES
+from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
+from airflow_provider_jmsjca.errors import PoisonMessageError
+from airflow_provider_jmsjca.transports.base import Subscription
+from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
+from tests.unit.engine import listening, streaming
+from tests.unit.engine.streaming import nothing_comes, one, run, settings, take, until
+
+MEBIBYTE = 1024 * 1024
+AT_ONCE = MOST_BYTES // MEBIBYTE
+BOTH = ["queue://A", "queue://B"]
+A, B = (Destination.queue(name) for name in "AB")
+
+
+@pytest.fixture
+def site() -> streaming.Site:
+    return streaming.Site()
+
+
+@pytest.fixture
+def place() -> Any:
+    site = listening.Site()
+    yield site
+    site.close()
+
+
+def large(number: int, size: int = MEBIBYTE) -> str:
+    return f"{number:03}".ljust(size, "x")
+
+
+def numbers(deliveries: list[StreamDelivery]) -> list[int]:
+    return [int(str(delivery.message.body)[:3]) for delivery in deliveries]
+
+
+def test_what_a_message_takes() -> None:
+    message = JmsMessage.map(
+        {"name": "abc", "count": 7, "data": b"1234"},
+        {"region": "eu", "number": 5},
+        correlation_id="c" * 10,
+        type="t" * 20,
+        reply_to=Destination.queue("r" * 30),
+    )
+    assert size_of(message) == (4 + 3 + 5 + 8 + 4 + 4) + (6 + 2 + 6 + 8) + 60
+    assert size_of(JmsMessage.empty()) == 0
+    assert size_of(JmsMessage.stream(["ab", None, 1.5])) == 10
+
+
+@pytest.mark.parametrize("further", [(), (B,)], ids=["one", "several"])
+def test_a_stream_hands_out_no_more_bytes_before_others_are_settled(
+    site: streaming.Site, further: tuple[Destination, ...]
+) -> None:
+    rules = settings(concurrency=100, further=further)
+    rules = replace(rules, further=tuple(Subscription(destination=each) for each in further))
+
+    async def work() -> None:
+        site.send(*(large(number) for number in range(2 * AT_ONCE)))
+        async with site.streaming(rules) as stream:
+            found = await take(stream, AT_ONCE)
+            assert await nothing_comes(stream)
+            found[3].returned()
+            found += await take(stream, 1)
+            assert await nothing_comes(stream)
+            for delivery in found:
+                delivery.returned()
+            found += await take(stream, AT_ONCE - 1)
+            assert numbers(found) == list(range(2 * AT_ONCE))
+            for delivery in found:
+                delivery.returned()
+            await until(lambda: site.broker.depth("orders") == 0)
+
+    run(work())
+
+
+def test_small_messages_are_bounded_by_their_number_alone(site: streaming.Site) -> None:
+    async def work() -> None:
+        site.send(*(large(number, 10_000) for number in range(100)))
+        async with site.streaming(settings(concurrency=100)) as stream:
+            assert len(await take(stream, 100)) == 100
+
+    run(work())
+
+
+def test_a_message_larger_than_the_bound_is_delivered_alone(site: streaming.Site) -> None:
+    async def work() -> None:
+        site.send(large(0, MOST_BYTES + 1), "001", large(2, MOST_BYTES + 1))
+        async with site.streaming(settings(concurrency=100)) as stream:
+            first = await one(stream)
+            assert await nothing_comes(stream)
+            first.returned()
+            assert numbers([first, *await take(stream, 2)]) == [0, 1, 2]
+
+    run(work())
+
+
+def test_what_stays_or_is_moved_holds_up_nobody(site: streaming.Site) -> None:
+    async def work() -> None:
+        site.send(*(large(number) for number in range(AT_ONCE)), "999")
+        async with site.streaming(settings("1:60000", keep_poison=True, concurrency=100)) as stream:
+            for delivery in await take(stream, AT_ONCE):
+                delivery.raised(PoisonMessageError("nobody can use it"))
+            assert numbers([await one(stream)]) == [999]
+
+    run(work())
+
+
+def test_what_comes_over_another_connection_is_counted_anew(site: streaming.Site) -> None:
+    async def work() -> None:
+        site.send(*(large(number) for number in range(AT_ONCE + 2)))
+        async with site.streaming(settings(concurrency=100)) as stream:
+            before = await take(stream, AT_ONCE)
+            site.broker.restart()
+            await streaming.until_noticed(stream)
+            for delivery in before[1:]:
+                delivery.returned()
+            before[0].raised(ValueError("no stock"))
+            assert sorted(numbers(await take(stream, 3))) == [0, AT_ONCE, AT_ONCE + 1]
+
+    run(work())
+
+
+class Counting(MemoryConnection):
+    """Knows how many messages have been decoded."""
+
+    decoded = 0
+
+    def consume(self, subscription: Subscription, on_received: Any) -> Any:
+        def counted(received: Any) -> None:
+            decode = received._decode
+
+            def counting() -> JmsMessage:
+                self.decoded += 1
+                return decode()  # type: ignore[no-any-return]
+
+            received._decode = counting
+            on_received(received)
+
+        return super().consume(subscription, counted)
+
+
+def test_a_listener_on_several_destinations_reads_no_more_bytes_than_it_has_room_for(
+    place: listening.Site,
+) -> None:
+    for queue in (A, B):
+        place.send(*(large(number) for number in range(AT_ONCE)), to=queue)
+    connection = Counting(place.broker, place.settings)
+    begun, go_on = threading.Event(), threading.Event()
+    most: list[int] = []
+
+    def handle(_: Delivery) -> None:
+        begun.set()
+        assert go_on.wait(20)
+        most.append(connection.decoded - len(most))
+
+    activation = place.activation(handle, destination=BOTH, connect_with=lambda: connection)
+    activation.start()
+    assert begun.wait(20)
+    listening.until(lambda: connection.decoded >= AT_ONCE)
+    go_on.set()
+    listening.until(lambda: activation.counts.committed == 2 * AT_ONCE)
+    assert max(most) <= AT_ONCE + 1
+    assert connection.decoded == 2 * AT_ONCE
+
+
+@pytest.mark.parametrize("destination", [["queue://A"], BOTH])
+def test_a_message_in_progress_has_room_behind_those_that_came_before_it(
+    place: listening.Site, destination: list[str]
+) -> None:
+    place.send(*(large(number) for number in range(AT_ONCE + 4)), to=A)
+    counts = place.activation(
+        lambda _: None, destination=destination, in_progress_destination="queue://progress"
+    ).run(max_messages=AT_ONCE + 4, run_for=timedelta(seconds=20))
+    assert counts.committed == AT_ONCE + 4
+
+
+def test_a_batch_is_as_large_as_it_is_to_be(place: listening.Site) -> None:
+    count = AT_ONCE + 4
+    place.send(*(large(number) for number in range(count)), to=A)
+    place.activation(
+        lambda _: None,
+        destination=BOTH,
+        batch_size=count,
+        batch_idle_timeout=60,
+        concurrency_mode="cc",
+        endpoint_pool_max_size=1,
+    ).run(max_messages=count, run_for=timedelta(seconds=20))
+    assert place.got[-1] == "END"
+    assert place.got.count("END") == 1
+    assert len(place.got) == count + 1
+
+
+def test_what_stays_in_a_listener_on_several_destinations_holds_up_nobody(place: listening.Site) -> None:
+    place.send(*(large(number) for number in range(AT_ONCE + 1)), to=A)
+
+    def refuse(delivery: Delivery) -> None:
+        if len(str(delivery.body)) > 3:
+            raise PoisonMessageError("nobody can use it")
+
+    activation = place.activation(refuse, destination=BOTH, changes={"keep_poison": True})
+    activation.start()
+    listening.until(lambda: len(set(place.got)) == AT_ONCE + 1)
+    place.send("999", to=B)
+    listening.until(lambda: "999" in place.got)
