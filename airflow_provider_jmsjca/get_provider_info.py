@@ -114,7 +114,7 @@ def get_provider_info() -> dict[str, Any]:
                     "spool_path": {
                         "description": (
                             "Directory for collected batches, seen by the workers and by Spark; or a URI of "
-                            "an object store such as s3://aws_default@bucket/prefix. "
+                            "an object store such as s3://aws_default@bucket/prefix, or of HDFS. "
                             "Empty means `jms-spool` under AIRFLOW_HOME."
                         ),
                         "version_added": "0.1.0",

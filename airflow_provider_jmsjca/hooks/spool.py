@@ -33,9 +33,15 @@ _EXTRA: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "gs": {"keyfile_dict": "google_service_account_key", "key_path": "google_service_account"},
     "abfs": {"sas_token": "azure_storage_sas_token"},
+    "hdfs": {"use_ssl": "", "delegation_token": "webhdfs_delegation_token"},
 }
-_LOGIN: Final = {"s3": "aws_access_key_id", "gs": "", "abfs": "azure_storage_account_name"}
-_PASSWORD: Final = {"s3": "aws_secret_access_key", "gs": "", "abfs": "azure_storage_account_key"}
+_LOGIN: Final = {
+    "s3": "aws_access_key_id", "gs": "", "abfs": "azure_storage_account_name", "hdfs": "hadoop_user_name",
+}  # fmt: skip
+_PASSWORD: Final = {
+    "s3": "aws_secret_access_key", "gs": "", "abfs": "azure_storage_account_key", "hdfs": "",
+}  # fmt: skip
+_HDFS_PORT: Final = 9870
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
@@ -45,8 +51,8 @@ def spool_path(given: str | None = None) -> Place:
     Args:
         given: A path, a `file:///` URI, or one of an object store such as `s3://aws_default@bucket/prefix`,
             in which `aws_default` names the Airflow connection with the credentials; without one they are
-            those of the environment. `None` or nothing takes what `[jmsjca] spool_path` names, by default
-            `jms-spool` under AIRFLOW_HOME.
+            those of the environment. Or one of HDFS, `hdfs://webhdfs_default@namenode:8020/path`. `None` or
+            nothing takes what `[jmsjca] spool_path` names, by default `jms-spool` under AIRFLOW_HOME.
 
     Raises:
         ConfigurationError: A URI of another scheme; the connection is missing, or says what isn't supported.
@@ -63,8 +69,9 @@ def spool_path(given: str | None = None) -> Place:
     except SpoolError as error:
         raise ConfigurationError(
             f"spool_path is {text!r}; expected a path or file:///... URI on a POSIX file system that worker, "
-            "driver and executors see, such as NFS. Or s3://, gs:// or abfs:// and a bucket; other stores "
-            "and HDFS are not supported. In a URI '#', '?' and '%' are written as %23, %3F, %25"
+            "driver and executors see, such as NFS. Or s3://, gs:// or abfs:// and a bucket, or hdfs:// "
+            "and a name node; other stores are not supported. In a URI '#', '?' and '%' are written as %23, "
+            "%3F, %25"
         ) from error
 
 
@@ -72,7 +79,8 @@ def _object_path(text: str) -> ObjectPath:
     """Return a place in an object store, with the credentials of the connection that the URI names."""
     scheme, netloc, path, *_ = urlsplit(text)
     conn_id, _, bucket = netloc.rpartition("@")
-    if not conn_id or "." in bucket:  # abfs://container@account.dfs.core.windows.net
+    store = "s3" if scheme.startswith("s3") else "abfs" if scheme.startswith("abfs") else scheme
+    if not conn_id or (store == "abfs" and "." in bucket):  # abfs://container@account.dfs.core.windows.net
         return ObjectPath.parse(text)
     try:
         connection = BaseHook.get_connection(conn_id)
@@ -81,7 +89,6 @@ def _object_path(text: str) -> ObjectPath:
             f"spool_path is {text!r}: connection {conn_id!r} is not defined in Airflow; define it, or leave "
             f"{conn_id}@ out to use the credentials of the environment"
         ) from error
-    store = "s3" if scheme.startswith("s3") else "abfs" if scheme.startswith("abfs") else scheme
     options = _store_options(store, conn_id, connection)
     if store == "abfs":
         account = options["azure_storage_account_name"]
@@ -103,6 +110,12 @@ def _store_options(store: str, conn_id: str, connection: Connection) -> dict[str
             f"connection {conn_id!r}: a spool can't use {', '.join(unknown)} of its extra; expected only "
             f"{', '.join(known)}, or no connection: then the environment's credentials are used"
         )
+    if store == "hdfs" and (connection.password or connection.schema):
+        raise ConfigurationError(
+            f"connection {conn_id!r}: a spool can't use its password or schema; expected name nodes as its "
+            "host, their HTTP port, and the user as its login. Gateways such as HttpFS and Knox aren't "
+            "supported"
+        )
     said: dict[str, Any] = {_LOGIN[store]: connection.login, _PASSWORD[store]: connection.password}
     said |= {known[name]: value for name, value in extra.items()}
     options = {
@@ -110,6 +123,11 @@ def _store_options(store: str, conn_id: str, connection: Connection) -> dict[str
         for name, value in said.items()
         if name and value
     }
+    if store == "hdfs" and connection.host:
+        scheme = "https" if extra.get("use_ssl") else "http"
+        port = connection.port or _HDFS_PORT
+        hosts = (host.strip() for host in connection.host.split(","))
+        options["webhdfs_url"] = ",".join(f"{scheme}://{host}:{port}" for host in hosts)
     if store == "abfs" and "azure_storage_account_name" not in options:
         raise ConfigurationError(f"connection {conn_id!r}: expected the storage account's name as its login")
     return options

@@ -108,8 +108,8 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         idle_time: Seconds without a message after which the batch ends.
         segment_messages: Most messages in one file, 1 to 10,000; all of a file are acknowledged together.
         segment_bytes: A file is sealed once bodies and properties in it reach this size, in bytes.
-        spool_path: Directory of the batches, on storage that later tasks see: a path, a `file:///` URI, or
-            one of an object store such as `s3://aws_default@bucket/prefix`. `None` takes
+        spool_path: Directory of the batches, on storage that later tasks see. It is a path, a `file:///` URI,
+            or a URI of an object store or HDFS such as `s3://aws_default@bucket/prefix`. `None` takes
             `[jmsjca] spool_path`, which defaults to `jms-spool` under AIRFLOW_HOME. Templated.
         if_empty: `"skip"` or `"succeed"` when there was no message; nothing is left on disk then.
         adopt_after: Batches that earlier runs of this task left unfinished are finished by this run, once

@@ -59,6 +59,8 @@ READY_MADE = Path(__file__).parent.parent / "spark" / "jobs" / "messages_to_tabl
 # A process that is just being started when the task is killed is seen within this; then Airflow ends ours.
 _LATEST_SECONDS = 5
 _TICK_SECONDS = 0.02
+# What Spark calls the environment of a driver that runs on a cluster.
+_DRIVER_ENVIRONMENTS = ("yarn.appMasterEnv", "kubernetes.driverEnv")
 
 
 class JmsToSparkSubmitOperator(JmsCollectOperator):
@@ -367,7 +369,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self._hook = hook_class(
             conn_id=self.spark_conn_id,
             application_args=[*arguments, *self.application_args],
-            conf=_path_style(manifest) | self._properties,
+            conf=_store_properties(manifest) | self._properties,
             **{"name": f"jms {manifest.batch_id}", **self._with_credentials(manifest)},
             **self._submission,
         )
@@ -498,11 +500,19 @@ def _nowhere(_key: str, _value: object) -> None:
     """Take an XCom where no task runs."""
 
 
-def _path_style(manifest: Manifest) -> dict[str, str]:
-    """Return how Hadoop's S3 client names buckets where an endpoint is given: as ours does."""
-    if "AWS_ENDPOINT_URL" in {**os.environ, **store_environment(manifest.folder)}:
-        return {"spark.hadoop.fs.s3a.path.style.access": "true"}
-    return {}
+def _store_properties(manifest: Manifest) -> dict[str, str]:
+    """Return what Spark has to know of the store where the batch is, and what is no secret.
+
+    Hadoop's S3 client names buckets as ours does where an endpoint is given. A driver on a cluster gets the
+    addresses of HDFS in its environment.
+    """
+    environment = {**os.environ, **store_environment(manifest.folder)}
+    properties = {}
+    if "AWS_ENDPOINT_URL" in environment:
+        properties["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    if addresses := environment.get("WEBHDFS_URL"):
+        properties |= {f"spark.{kind}.WEBHDFS_URL": addresses for kind in _DRIVER_ENVIRONMENTS}
+    return properties
 
 
 def _summary(done: Done, reasons: Mapping[str, int]) -> str:

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_jmsjca.spool.files import ObjectPath, Place, is_folder, numbered
-from airflow_provider_jmsjca.spool.known_ids import SEGMENT_STEM, count_rows
+from airflow_provider_jmsjca.spool.files import ObjectPath, Place, is_folder, names_in, numbered
+from airflow_provider_jmsjca.spool.files.posix import TEMPORARY_PREFIX
+from airflow_provider_jmsjca.spool.known_ids import BATCH, SEGMENT_STEM, count_rows
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.rows import manifest_messages
 from tests.servers.broker import Broker
@@ -44,7 +45,7 @@ class CollectorProcess:
             max_messages: How many messages make the batch.
             segment_messages: Most messages in a segment.
             idle_seconds: How long nothing may come before the batch ends.
-            store: Where the spool is, if it is in a store of objects.
+            store: Where the spool is, if it is in S3.
         """
         self.folder = folder
         self._store = store
@@ -88,9 +89,12 @@ class CollectorProcess:
     @property
     def sealing(self) -> bool:
         """Whether a segment is being written; the batch's header and a fence, written alike, are smaller."""
-        if isinstance(self.folder, ObjectPath):
-            return bool(self._store is not None and self._store.in_hand)
-        for path in self.folder.glob(".tmp-*"):
+        if self._store is not None:
+            return bool(self._store.in_hand)
+        if isinstance(self.folder, ObjectPath):  # HDFS says no size before the file is complete
+            names = names_in(self.folder)
+            return BATCH in names and any(name.startswith(TEMPORARY_PREFIX) for name in names)
+        for path in self.folder.glob(f"{TEMPORARY_PREFIX}*"):
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_size > _LARGER_THAN_A_FENCE:
                     return True

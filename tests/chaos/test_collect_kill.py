@@ -3,7 +3,7 @@
 Before each kill the queue gets what makes one more segment, and not what the batch lacks: however fast the
 process is, it can't have finished before it is killed. `JMSJCA_CHAOS=full` sends 20,000 messages, otherwise
 3,000, or 1,500 where the spool is in a store of objects. There the store has the segment in hand when the
-process dies, and stores it after that.
+process dies, and stores it after that. In HDFS it is tried in full only.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.chaos.collecting import CollectorProcess, stored_numbers
 from tests.chaos.conftest import Report
 from tests.servers.broker import Broker
+from tests.servers.hadoop import Hdfs
 from tests.servers.s3 import BUCKET, S3
 
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"
 SIZES = {
     "posix": (20_000, 1_000, 9) if FULL else (3_000, 250, 5),
     "s3": (20_000, 1_000, 9) if FULL else (1_500, 250, 2),
-}
+} | ({"hdfs": (20_000, 1_000, 9)} if FULL else {})
 
 
 def send(broker: Broker, queue: Destination, numbers: Iterable[int]) -> None:
@@ -53,6 +54,9 @@ def test_killed_around_seal_and_acknowledgement_nothing_is_lost_or_stored_twice(
     if kind == "s3":
         store = request.getfixturevalue("s3")
         spool = ObjectPath.parse(f"s3://{BUCKET}/{uuid.uuid4().hex}/slow/spool", store.options())
+    elif kind == "hdfs":
+        hdfs: Hdfs = request.getfixturevalue("hdfs")
+        spool = ObjectPath.parse(f"{hdfs.url}/{uuid.uuid4().hex}/spool", hdfs.options())
     queue = f"chaos.{uuid.uuid4().hex[:8]}"
     source = Destination.queue(queue)
 

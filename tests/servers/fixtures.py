@@ -17,6 +17,7 @@ from tests.servers.broker import Broker, variable_of
 from tests.servers.catalogue import BROKERS, make_broker, named_by_environment
 from tests.servers.errors import ServerUnavailableError
 from tests.servers.folders import run_folder
+from tests.servers.hadoop import Hdfs
 from tests.servers.postgres import Postgres
 from tests.servers.s3 import S3
 from tests.servers.spark_cluster import SparkCluster
@@ -108,6 +109,16 @@ def rabbitmq(servers_folder: Path, pytestconfig: pytest.Config) -> Iterator[Brok
 def s3(servers_folder: Path) -> Iterator[S3]:
     """An S3 server, shared by the session: take a prefix of your own in its bucket."""
     server = S3(servers_folder / "s3")
+    server.start()
+    yield server
+    server.stop()
+    server.discard()
+
+
+@pytest.fixture(scope="session")
+def hdfs(servers_folder: Path) -> Iterator[Hdfs]:
+    """HDFS with one data node, shared by the session: take a folder of your own in it."""
+    server = Hdfs(servers_folder / "hdfs")
     server.start()
     yield server
     server.stop()

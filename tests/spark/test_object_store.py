@@ -1,4 +1,4 @@
-"""A batch in a store of objects: Spark reads it through `s3a://`, and writes there what is turned away."""
+"""A batch in S3 and in HDFS: Spark reads it there, and writes there what is turned away."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from airflow_provider_jmsjca.spark.job import Batch
 from airflow_provider_jmsjca.spark.rejects import rejected_messages
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from airflow_provider_jmsjca.spool.files import ObjectPath, names_in, remove
-from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.manifest import Manifest, path_for_spark, uri_to_path
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.spool.upkeep import State, describe, verify
+from tests.servers.hadoop import Hdfs
 from tests.servers.s3 import BUCKET, S3
 from tests.spark.conftest import ORDERS, flight
 
@@ -27,21 +28,30 @@ if TYPE_CHECKING:
 SCHEMA = "carrier STRING NOT NULL, dep_delay DOUBLE NOT NULL"
 
 
-@pytest.fixture
-def manifest(s3: S3, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Manifest:
-    """Three good messages and two bad ones, in two segments."""
-    for name, value in s3.options().items():
+@pytest.fixture(params=["s3", "hdfs"])
+def root(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder of the store, as the spool calls it, with what it takes to reach it in the environment."""
+    server: S3 | Hdfs = request.getfixturevalue(request.param)
+    for name, value in server.options().items():
         monkeypatch.setenv(name.upper(), value)
+    if isinstance(server, Hdfs):
+        return f"{server.url}/{uuid.uuid4().hex}"
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
     for name, value in (
-        ("endpoint", s3.endpoint),
+        ("endpoint", server.endpoint),
         ("endpoint.region", "us-east-1"),
         ("access.key", "any"),
         ("secret.key", "any"),
         ("path.style.access", "true"),
     ):
         hadoop.set(f"fs.s3a.{name}", value)
-    spool = ObjectPath.parse(f"s3://{BUCKET}/{uuid.uuid4().hex}/jms~spool [1]")
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def manifest(root: str) -> Manifest:
+    """Three good messages and two bad ones, in two segments."""
+    spool = ObjectPath.parse(f"{root}/jms~spool [1]")
     with SpoolBatch(spool, "d~~r~~t~~-1", source=str(ORDERS), activation="a") as batch:
         for messages in (
             [flight(0, "UA", 1.0), flight(1, "UA", "late"), flight(2, "AA", 2.0)],
@@ -59,11 +69,11 @@ def run(manifest: Manifest, fence: int, spark: SparkSession, table: str) -> None
 
 
 def test_a_batch_is_stored_once_and_its_rejects_come_back(
-    manifest: Manifest, spark: SparkSession, tmp_path: Path
+    root: str, manifest: Manifest, spark: SparkSession, tmp_path: Path
 ) -> None:
     tables = [str(tmp_path / "table")]
-    if os.environ.get("JMSJCA_CHAOS") == "full":
-        tables.append(f"s3a://{BUCKET}/{uuid.uuid4().hex}/table")
+    if os.environ.get("JMSJCA_CHAOS") == "full" or root.startswith("hdfs:"):
+        tables.append(path_for_spark(uri_to_path(f"{root}/table")))
     for table in tables:
         run(manifest, take_fence(manifest.folder), spark, table)
         done = Done.read(manifest.folder)

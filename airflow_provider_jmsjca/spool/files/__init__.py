@@ -1,7 +1,7 @@
 """The spool's files: created once, whole and durable, then read, listed and removed.
 
-A place is a path on a POSIX file system, or a name in an object store. Everything else in the spool goes
-through these functions. May import `errors`.
+A place is a path on a POSIX file system, or a name in an object store or in HDFS. Everything else in the
+spool goes through these functions. May import `errors`.
 """
 
 from __future__ import annotations
@@ -183,7 +183,9 @@ def make_folder(folder: Place) -> None:
     Raises:
         OSError: It can't be made or isn't ours, or there is something else, such as a symbolic link.
     """
-    if isinstance(folder, Path):
+    if isinstance(folder, ObjectPath):
+        objects.make_folder(folder)
+    else:
         posix.make_folder(folder)
 
 
@@ -232,7 +234,7 @@ def locked(place: Place, timeout: float) -> Iterator[None]:
 def add_mark(place: Place) -> None:
     """Create an empty file, durably, whose name nobody else uses."""
     if isinstance(place, ObjectPath):
-        objects.put(place, b"")
+        objects.put_new(place, b"")
     else:
         posix.add_mark(place)
 
@@ -245,7 +247,7 @@ def renew(place: Place, content: bytes) -> None:
         content: What it holds.
     """
     if isinstance(place, ObjectPath):
-        objects.put(place, content)
+        objects.renew(place, content)
     else:
         os.utime(place, follow_symlinks=False)
 
@@ -275,7 +277,9 @@ def remove_folders(folder: Place, prefix: str) -> None:
 
 def remove_temporary(folder: Place) -> None:
     """Remove what crashed writers left; only the one writer of a folder may call it."""
-    if isinstance(folder, Path):
+    if isinstance(folder, ObjectPath):
+        objects.remove_temporary(folder)
+    else:
         posix.remove_temporary(folder)
 
 

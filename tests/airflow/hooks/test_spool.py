@@ -51,8 +51,35 @@ def test_other_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
+def test_a_connection_to_hdfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(
+        monkeypatch, conn_type="webhdfs", host="nn1,nn2", login="jms", extra={"delegation_token": "geheim"}
+    )
+    spool = spool_path("hdfs://store@nn.example.com:8020/spool")
+    assert str(spool) == "hdfs://nn.example.com:8020/spool"
+    assert store_environment(spool) == {
+        "WEBHDFS_URL": "http://nn1:9870,http://nn2:9870",
+        "HADOOP_USER_NAME": "jms",
+        "WEBHDFS_DELEGATION_TOKEN": "geheim",
+    }
+    connect(monkeypatch, conn_type="webhdfs", host="nn1", port=9871, extra={"use_ssl": True})
+    assert store_environment(spool_path("hdfs://store@nn/spool")) == {"WEBHDFS_URL": "https://nn1:9871"}
+
+
+def test_a_bucket_s_name_may_have_dots(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, conn_type="aws", login="key", password="geheim")
+    spool = spool_path("s3://store@my.bucket/spool")
+    assert str(spool) == "s3://my.bucket/spool"
+    assert store_environment(spool)["AWS_ACCESS_KEY_ID"] == "key"
+
+
 def test_without_a_connection_the_environment_has_them() -> None:
-    for text in ("s3://bucket/spool", "gs://bucket/spool", "abfs://c@account.dfs.core.windows.net/spool"):
+    for text in (
+        "s3://bucket/spool",
+        "gs://bucket/spool",
+        "abfs://c@account.dfs.core.windows.net/spool",
+        "hdfs://nn:8020/spool",
+    ):
         assert str(spool_path(text)) == text
         assert store_environment(spool_path(text)) == {}
 
@@ -65,12 +92,15 @@ def test_what_a_connection_can_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
         ConfigurationError, match="connection 'store': a spool can't use role_arn of its extra"
     ):
         spool_path("s3://store@bucket/spool")
+    connect(monkeypatch, conn_type="webhdfs", host="gateway", login="jms", password="geheim")
+    with pytest.raises(ConfigurationError, match="Gateways such as HttpFS and Knox aren't supported"):
+        spool_path("hdfs://store@nn/spool")
     connect(monkeypatch, conn_type="wasb", password="key")
     with pytest.raises(ConfigurationError, match="expected the storage account's name as its login"):
         spool_path("abfs://store@container/spool")
 
 
-@pytest.mark.parametrize("text", ["hdfs://name/x", "s3://", "s3://bucket/a?b", "ftp://x/y"])
+@pytest.mark.parametrize("text", ["hdfs:///x", "s3://", "s3://bucket/a?b", "ftp://x/y"])
 def test_other_schemes_are_refused(text: str) -> None:
-    with pytest.raises(JmsError, match=r"spool_path is .*HDFS are not supported"):
+    with pytest.raises(JmsError, match=r"spool_path is .*other stores are not supported"):
         spool_path(text)

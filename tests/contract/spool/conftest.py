@@ -13,19 +13,21 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.spool.files import ObjectPath, Place
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from tests.servers.hadoop import Hdfs
 from tests.servers.s3 import BUCKET, S3
 
 ORDERS = Destination.queue("orders")
 OpenBatch = Callable[..., SpoolBatch]
 
 
-@pytest.fixture(params=["posix", "s3"])
+@pytest.fixture(params=["posix", "s3", "hdfs"])
 def spool(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """An empty spool."""
     if request.param == "posix":
         return tmp_path / "spool"
-    server: S3 = request.getfixturevalue("s3")
-    return ObjectPath.parse(f"s3://{BUCKET}/{uuid.uuid4().hex}/jms spool", server.options())
+    server: S3 | Hdfs = request.getfixturevalue(request.param)
+    root = server.url if isinstance(server, Hdfs) else f"s3://{BUCKET}"
+    return ObjectPath.parse(f"{root}/{uuid.uuid4().hex}/jms spool", server.options())
 
 
 @pytest.fixture
@@ -44,7 +46,8 @@ def rows(numbers: Iterable[int], size: int = 10) -> list[Row]:
 
 
 @pytest.fixture
-def s3_environment(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+def store_environment(spool: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Credentials in the environment, where no connection says any."""
-    for name, value in s3.options().items():
-        monkeypatch.setenv(name.upper(), value)
+    if isinstance(spool, ObjectPath):
+        for name, value in spool.bucket.options.items():
+            monkeypatch.setenv(name.upper(), value)

@@ -230,7 +230,7 @@ def test_a_part_that_one_who_died_began(open_batch: OpenBatch) -> None:
         again.verify()
 
 
-@pytest.mark.usefixtures("s3_environment")
+@pytest.mark.usefixtures("store_environment")
 def test_messages_of_events(spool: Place) -> None:
     place = ObjectPath.parse(str(spool)) if isinstance(spool, ObjectPath) else spool
     message = JmsMessage.text("x" * 100_000, message_id="ID:1")

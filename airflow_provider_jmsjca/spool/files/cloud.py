@@ -1,0 +1,226 @@
+"""S3, Google Cloud Storage and Azure: objects, each created once by a conditional put.
+
+Each object carries a mark of its writer. So a put whose answer was lost is told from one that came too late.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from io import BufferedIOBase, BytesIO
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.spool.files.client import (
+    CHUNK,
+    IN_MEMORY,
+    LONGEST_CONNECT,
+    LONGEST_PAUSE,
+    LONGEST_REQUEST,
+    PATIENCE,
+    FoundFile,
+    StoreError,
+)
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_WRITER: Final = "writer"
+_NANOSECONDS: Final = 1_000_000_000
+_MANY_TRIES: Final = 1_000
+_PUTS: Final = 3
+
+
+class Cloud:
+    """A client of one bucket or container.
+
+    Args:
+        root: Such as `s3://bucket`, without a slash at the end.
+        options: Credentials, endpoint, region, by the names that the environment's variables have, in lower
+            case. What isn't there is taken from the environment.
+
+    Raises:
+        ConfigurationError: obstore isn't installed, or the options don't fit.
+    """
+
+    def __init__(self, root: str, options: Mapping[str, str]) -> None:
+        try:
+            from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra
+            from obstore.store import from_url  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise ConfigurationError(
+                f"a spool at {root} needs obstore: pip install 'airflow-provider-jmsjca[s3]', on "
+                f"the workers and where Spark's driver runs ({error})"
+            ) from error
+        self._root = root
+        endpoint = options.get("aws_endpoint_url") or os.environ.get("AWS_ENDPOINT_URL", "")
+        try:
+            self.store: ObjectStore = from_url(
+                root,
+                config=cast("Any", dict(options)),
+                client_options={
+                    "allow_http": endpoint.startswith("http://"),
+                    "timeout": LONGEST_REQUEST,
+                    "connect_timeout": LONGEST_CONNECT,
+                },
+                retry_config={
+                    "max_retries": _MANY_TRIES,
+                    "retry_timeout": PATIENCE,
+                    "backoff": {"max_backoff": LONGEST_PAUSE},
+                },
+            )
+        except (BaseError, ValueError) as error:
+            raise ConfigurationError(f"a spool at {root}: {_said(error)}") from error
+
+    def create(self, key: str, content: bytes | mmap.mmap) -> bool:
+        """Create an object unless there is one, as `StoreClient.create`."""
+        import obstore  # noqa: PLC0415 - an extra
+        from obstore.exceptions import AlreadyExistsError, GenericError  # noqa: PLC0415 - an extra
+
+        mark = uuid.uuid4().hex
+        with self._answers(key):
+            for left in reversed(range(_PUTS)):
+                try:
+                    obstore.put(
+                        self.store,
+                        key,
+                        content,
+                        mode="create",
+                        use_multipart=False,
+                        attributes={_WRITER: mark},
+                    )
+                except AlreadyExistsError:
+                    return self._writer(key) == mark
+                except GenericError:
+                    found = self._writer(key)
+                    if found is not None:
+                        return found == mark
+                    if not left:
+                        raise
+                else:
+                    return True
+        raise AssertionError(key)  # the loop returns or raises
+
+    def _writer(self, key: str) -> str | None:
+        """Return the mark of who wrote an object; `None` if there is none."""
+        import obstore  # noqa: PLC0415 - an extra
+
+        try:
+            found = obstore.get(self.store, key, options={"head": True})
+        except FileNotFoundError:
+            return None
+        return found.attributes.get(_WRITER, "")
+
+    def renew(self, key: str, content: bytes) -> None:
+        """Write an object anew."""
+        import obstore  # noqa: PLC0415 - an extra
+
+        with self._answers(key):
+            obstore.put(self.store, key, content, use_multipart=False)
+
+    def fetch(self, key: str) -> BufferedIOBase:
+        """Fetch an object; a large one into a temporary file without a name."""
+        import obstore  # noqa: PLC0415 - an extra
+
+        with self._answers(key):
+            found = obstore.get(self.store, key)
+            size = found.meta["size"]
+            file = BytesIO() if size <= IN_MEMORY else tempfile.TemporaryFile()  # noqa: SIM115 - the caller's
+            try:
+                for chunk in found.stream(min_chunk_size=CHUNK):
+                    file.write(chunk)
+                got = file.tell()
+                file.seek(0)
+            except BaseException:
+                file.close()
+                raise
+        if got != size:
+            file.close()
+            raise StoreError(errno.EIO, f"expected {size} bytes, got {got}", self._named(key))
+        return cast("BufferedIOBase", file)
+
+    def status(self, key: str) -> FoundFile:
+        """Return size and age of an object."""
+        import obstore  # noqa: PLC0415 - an extra
+
+        with self._answers(key):
+            return _found(obstore.head(self.store, key))
+
+    def is_folder(self, key: str) -> bool:
+        """Tell whether there are objects below this name."""
+        import obstore  # noqa: PLC0415 - an extra
+
+        with self._answers(key):
+            return any(obstore.list(self.store, prefix=key or None, chunk_size=1))
+
+    def entries(self, key: str) -> list[FoundFile]:
+        """Return the objects right below a name, and the names between."""
+        import obstore  # noqa: PLC0415 - an extra
+
+        with self._answers(key):
+            found = obstore.list_with_delimiter(self.store, prefix=key or None)
+        folders = [FoundFile(each.strip("/"), 0, 0, is_folder=True) for each in found["common_prefixes"]]
+        return [*folders, *map(_found, found["objects"])]
+
+    def walk(self, key: str) -> list[FoundFile]:
+        """Return the objects below a name."""
+        import obstore  # noqa: PLC0415 - an extra
+
+        with self._answers(key):
+            return [_found(each) for chunk in obstore.list(self.store, prefix=key or None) for each in chunk]
+
+    def remove(self, key: str) -> None:
+        """Remove an object, if it is there."""
+        import obstore  # noqa: PLC0415 - an extra
+
+        with contextlib.suppress(FileNotFoundError), self._answers(key):
+            obstore.delete(self.store, key)
+
+    def make_folder(self, key: str) -> None:
+        """Do nothing: a folder is there with the first object in it."""
+
+    def remove_empty(self, key: str) -> None:
+        """Do nothing: a folder goes with the last object in it."""
+
+    def remove_temporary(self, key: str) -> None:
+        """Do nothing: half an object is never there."""
+
+    def _named(self, key: str) -> str:
+        return f"{self._root}/{key}"
+
+    @contextlib.contextmanager
+    def _answers(self, key: str) -> Iterator[None]:
+        """Raise what the store says as the error of the operating system that it is like."""
+        from obstore.exceptions import (  # noqa: PLC0415 - an extra
+            BaseError,
+            PermissionDeniedError,
+            UnauthenticatedError,
+        )
+
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                errno.ENOENT, "there is no such object or bucket", self._named(key)
+            ) from error
+        except (PermissionDeniedError, UnauthenticatedError) as error:
+            raise StoreError(errno.EACCES, _said(error), self._named(key)) from error
+        except BaseError as error:
+            raise StoreError(errno.EIO, _said(error), self._named(key)) from error
+
+
+def _found(given: Mapping[str, Any]) -> FoundFile:
+    modified: datetime = given["last_modified"]
+    nanoseconds = int(modified.timestamp()) * _NANOSECONDS + modified.microsecond * 1_000
+    return FoundFile(given["path"], given["size"], nanoseconds, is_folder=False)
+
+
+def _said(error: Exception) -> str:
+    first, *_ = str(error).splitlines() or [type(error).__name__]
+    return first

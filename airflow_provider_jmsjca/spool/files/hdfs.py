@@ -1,0 +1,347 @@
+"""HDFS, over the HTTP interface that its name nodes have (WebHDFS).
+
+A file is written under a temporary name beside its own and renamed, which HDFS refuses where the name is
+taken. A rename whose answer was lost is told from one that came too late by the number that HDFS gave the
+file. A crash leaves the temporary file, which the next writer of the folder removes.
+
+Source: WebHDFS REST API of Apache Hadoop 3.5.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import getpass
+import mmap
+import os
+import socket
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from io import BufferedIOBase, BytesIO
+from typing import Any, Final, TypeVar, cast
+from urllib.parse import quote, urlsplit
+
+import requests
+
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.spool.files.client import (
+    CHUNK,
+    IN_MEMORY,
+    LONGEST_CONNECT,
+    LONGEST_PAUSE,
+    LONGEST_REQUEST,
+    PATIENCE,
+    FoundFile,
+    StoreError,
+)
+from airflow_provider_jmsjca.spool.files.posix import TEMPORARY_PREFIX
+
+PORT: Final = 9870
+"""Where a name node listens for HTTP, unless it was told another port."""
+_TIMEOUTS: Final = (LONGEST_CONNECT.total_seconds(), LONGEST_REQUEST.total_seconds())
+_WRITES: Final = 3
+_FIRST_PAUSE_SECONDS: Final = 0.1
+_NANOSECONDS_OF_MILLISECOND: Final = 1_000_000
+_FILE_MODE: Final = "600"
+_FOLDER_MODE: Final = "700"
+_REDIRECTION, _UNAUTHORIZED, _SERVER_ERROR = 300, 401, 500
+# What passes: a name node that is starting or isn't the active one, data nodes that aren't there.
+_PASSING: Final = frozenset(
+    {"RetriableException", "SafeModeException", "StandbyException", "IOException", "ConnectException"}
+)
+_DENIED: Final = frozenset({"AccessControlException", "AuthorizationException", "SecurityException"})
+
+T = TypeVar("T")
+
+
+class _NotEmptyError(OSError):
+    """A folder has something in it."""
+
+
+class _PassingError(Exception):
+    """Nobody answered, or the one who did can't serve now.
+
+    Attributes:
+        data_node: Host of the data node that it was; empty for a name node.
+    """
+
+    def __init__(self, said: str, data_node: str = "") -> None:
+        super().__init__(said)
+        self.data_node = data_node
+
+
+class WebHdfs:
+    """A client of one HDFS.
+
+    Args:
+        root: Such as `hdfs://namenode:8020`, without a slash at the end.
+        options: By the names that variables of the environment have, in lower case; what isn't there is
+            taken from the environment. `webhdfs_url` has the addresses of the name nodes, with commas
+            between them; by default the host of `root`, port 9870. `hadoop_user_name` is the user, by
+            default Spark's or the system's. `webhdfs_delegation_token` takes the user's place.
+
+    Raises:
+        ConfigurationError: The address is none.
+    """
+
+    def __init__(self, root: str, options: Mapping[str, str]) -> None:
+        def option(name: str) -> str:
+            return options.get(name) or os.environ.get(name.upper(), "")
+
+        self._root = root
+        given = option("webhdfs_url") or f"http://{urlsplit(root).hostname}:{PORT}"
+        self._addresses = [address.strip().rstrip("/") for address in given.split(",")]
+        if not all(address.startswith(("http://", "https://")) for address in self._addresses):
+            raise ConfigurationError(
+                f"a spool at {root}: webhdfs_url is {given!r}; expected addresses of name nodes, such as "
+                f"http://namenode:{PORT}, with commas between them"
+            )
+        self._session = requests.Session()
+        self._session.trust_env = False  # a .netrc isn't meant for HDFS
+        self._session.verify = os.environ.get("REQUESTS_CA_BUNDLE") or True
+        if token := option("webhdfs_delegation_token"):
+            self._identity = {"delegation": token}
+        else:
+            user = option("hadoop_user_name") or os.environ.get("SPARK_USER") or getpass.getuser()
+            self._identity = {"user.name": user}
+
+    def create(self, key: str, content: bytes | mmap.mmap) -> bool:
+        """Create a file unless there is one, as `StoreClient.create`."""
+        folder = key.rpartition("/")[0]
+        for left in reversed(range(_WRITES)):
+            temporary = f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}".lstrip("/")
+            number = None
+            try:
+                number = self._write(temporary, content)
+                self._ask("PUT", "RENAME", temporary, destination=f"/{key}", renameoptions="NONE")
+            except FileNotFoundError:
+                # An earlier request of ours has renamed it, or the folder's next writer has removed it.
+                if number is not None and self._number(key) == number:
+                    return True
+                if not left:
+                    raise
+            except FileExistsError:
+                with contextlib.suppress(StoreError):
+                    self.remove(temporary)
+                return False
+            else:
+                return True
+        raise AssertionError(key)  # the loop returns or raises
+
+    def _write(self, key: str, content: bytes | mmap.mmap) -> int:
+        """Write a file that is ours alone, and return its number."""
+
+        def attempt(address: str, avoided: str) -> None:
+            place = self._data_node(
+                address, "PUT", "CREATE", key, avoided, overwrite="true", permission=_FILE_MODE
+            )
+            if isinstance(content, mmap.mmap):
+                content.seek(0)
+            self._transfer("PUT", place, key, _host(place), data=content).close()
+
+        self._patiently(key, attempt)
+        status = self._status(key)
+        if status["length"] != len(content):
+            raise StoreError(
+                errno.EIO, f"expected {len(content)} bytes, got {status['length']}", self._named(key)
+            )
+        return int(status["fileId"])
+
+    def _number(self, key: str) -> int | None:
+        with contextlib.suppress(FileNotFoundError):
+            return int(self._status(key)["fileId"])
+        return None
+
+    def renew(self, key: str, content: bytes) -> None:  # noqa: ARG002 - what is there stays
+        """Let the age of a file begin anew, by this machine's clock."""
+        self._ask("PUT", "SETTIMES", key, modificationtime=str(int(time.time() * 1_000)))
+
+    def fetch(self, key: str) -> BufferedIOBase:
+        """Fetch a file; a large one into a temporary file without a name."""
+
+        def attempt(address: str, avoided: str) -> BufferedIOBase:
+            place = self._data_node(address, "GET", "OPEN", key, avoided)
+            data_node = _host(place)
+            with self._transfer("GET", place, key, data_node, stream=True) as answer:
+                size = int(answer.headers.get("Content-Length", -1))
+                file = BytesIO() if 0 <= size <= IN_MEMORY else tempfile.TemporaryFile()  # noqa: SIM115 - the caller's
+                try:
+                    for chunk in answer.iter_content(CHUNK):
+                        file.write(chunk)
+                    got = file.tell()
+                    file.seek(0)
+                except requests.RequestException:
+                    file.close()
+                    raise _PassingError(f"{data_node} broke off", data_node) from None
+                except BaseException:
+                    file.close()
+                    raise
+            if got != size:
+                file.close()
+                raise _PassingError(f"{data_node} broke off", data_node)
+            return cast("BufferedIOBase", file)
+
+        return self._patiently(key, attempt)
+
+    def status(self, key: str) -> FoundFile:
+        """Return size and age of a file."""
+        found = self._found(key, self._status(key))
+        if found.is_folder:
+            raise FileNotFoundError(errno.ENOENT, "is a folder", self._named(key))
+        return found
+
+    def is_folder(self, key: str) -> bool:
+        """Tell whether there is a folder of this name."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._found(key, self._status(key)).is_folder
+        return False
+
+    def entries(self, key: str) -> list[FoundFile]:
+        """Return what is in a folder; nothing if it isn't there."""
+        try:
+            said = self._said(key, self._ask("GET", "LISTSTATUS", key), "FileStatuses", "FileStatus")
+        except FileNotFoundError:
+            return []
+        return [
+            self._found(f"{key}/{each['pathSuffix']}".lstrip("/"), each)
+            for each in said
+            if each["pathSuffix"]  # of a file it is the file itself
+        ]
+
+    def walk(self, key: str) -> list[FoundFile]:
+        """Return what is in a folder and in those below it; nothing if it isn't there."""
+        found = []
+        for each in self.entries(key):
+            found += [each, *(self.walk(each.key) if each.is_folder else ())]
+        return found
+
+    def remove(self, key: str) -> None:
+        """Remove a file, if it is there."""
+        self._ask("DELETE", "DELETE", key, recursive="false")
+
+    def make_folder(self, key: str) -> None:
+        """Create a folder that is its owner's alone; make an older one so."""
+        with contextlib.suppress(FileNotFoundError):
+            status = self._status(key)
+            if (status["type"], status["permission"]) == ("DIRECTORY", _FOLDER_MODE):
+                return
+        self._ask("PUT", "MKDIRS", key, permission=_FOLDER_MODE)
+        self._ask("PUT", "SETPERMISSION", key, permission=_FOLDER_MODE)
+
+    def remove_empty(self, key: str) -> None:
+        """Remove a folder, if it is there and has nothing in it."""
+        with contextlib.suppress(_NotEmptyError):
+            self._ask("DELETE", "DELETE", key, recursive="false")
+
+    def remove_temporary(self, key: str) -> None:
+        """Remove what crashed writers left; one that is at work writes its file again."""
+        for each in self.entries(key):
+            if each.key.rpartition("/")[2].startswith(TEMPORARY_PREFIX):
+                self.remove(each.key)
+
+    def _status(self, key: str) -> dict[str, Any]:
+        return cast("dict[str, Any]", self._said(key, self._ask("GET", "GETFILESTATUS", key), "FileStatus"))
+
+    def _said(self, key: str, answer: requests.Response, *names: str) -> Any:
+        try:
+            said = answer.json()
+            for name in names:
+                said = said[name]
+        except (ValueError, LookupError, TypeError) as error:
+            raise self._no_webhdfs(key, answer) from error
+        return said
+
+    def _found(self, key: str, status: Mapping[str, Any]) -> FoundFile:
+        modified = int(status["modificationTime"]) * _NANOSECONDS_OF_MILLISECOND
+        return FoundFile(key, int(status["length"]), modified, is_folder=status["type"] == "DIRECTORY")
+
+    def _ask(self, method: str, op: str, key: str, **parameters: str) -> requests.Response:
+        """Ask a name node, another one or again while none can serve."""
+        return self._patiently(
+            key, lambda address, _: self._name_node(address, method, op, key, **parameters)
+        )
+
+    def _patiently(self, key: str, attempt: Callable[[str, str], T]) -> T:
+        """Return what an attempt does, given a name node's address and a data node that isn't to be taken."""
+        deadline = time.monotonic() + PATIENCE.total_seconds()
+        pause, avoided = _FIRST_PAUSE_SECONDS, ""
+        while True:
+            address, *others = self._addresses
+            try:
+                return attempt(address, avoided)
+            except _PassingError as error:
+                avoided = error.data_node
+                if not avoided:
+                    self._addresses = [*others, address]
+                if time.monotonic() + pause > deadline:
+                    raise StoreError(errno.EIO, str(error), self._named(key)) from error
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE.total_seconds())
+
+    def _data_node(
+        self, address: str, method: str, op: str, key: str, avoided: str, **parameters: str
+    ) -> str:
+        """Return where a name node says that a file is written or read."""
+        if avoided:
+            with contextlib.suppress(OSError):  # then it isn't known here, and nobody is asked to avoid it
+                parameters["excludedatanodes"] = socket.gethostbyname(avoided)
+        answer = self._name_node(address, method, op, key, noredirect="true", **parameters)
+        return str(self._said(key, answer, "Location"))
+
+    def _name_node(
+        self, address: str, method: str, op: str, key: str, **parameters: str
+    ) -> requests.Response:
+        place = f"{address}/webhdfs/v1/{quote(key)}"
+        return self._transfer(method, place, key, "", params={"op": op, **parameters, **self._identity})
+
+    def _transfer(
+        self, method: str, place: str, key: str, data_node: str, **arguments: Any
+    ) -> requests.Response:
+        """Return the good answer of a name node, or of the data node that is named."""
+        try:
+            answer = self._session.request(
+                method, place, timeout=_TIMEOUTS, allow_redirects=False, **arguments
+            )
+        except (requests.ConnectionError, requests.Timeout):
+            raise _PassingError(f"{urlsplit(place).netloc} doesn't answer", data_node) from None
+        except requests.RequestException as error:  # its text has the token
+            raise StoreError(errno.EIO, type(error).__name__, self._named(key)) from None
+        if answer.status_code < _REDIRECTION:
+            return answer
+        with answer:
+            raise self._refusal(key, answer, data_node)
+
+    def _refusal(self, key: str, answer: requests.Response, data_node: str) -> Exception:
+        """Return what a node says as the error of the operating system that it is like."""
+        try:
+            told = answer.json()["RemoteException"]
+            name, text = str(told["exception"]), str(told["message"]).partition("\n")[0]
+        except (ValueError, LookupError, TypeError):
+            name, text = "", f"answers {answer.status_code}"
+        if name in _PASSING or answer.status_code >= _SERVER_ERROR:
+            return _PassingError(f"{urlsplit(answer.url).netloc}: {text}", data_node)
+        match name:
+            case "FileNotFoundException":
+                return FileNotFoundError(errno.ENOENT, "there is no such file", self._named(key))
+            case "FileAlreadyExistsException":
+                return FileExistsError(errno.EEXIST, "is there already", self._named(key))
+            case "PathIsNotEmptyDirectoryException":
+                return _NotEmptyError(errno.ENOTEMPTY, "isn't empty", self._named(key))
+            case "":
+                return self._no_webhdfs(key, answer)
+        denied = name in _DENIED or answer.status_code == _UNAUTHORIZED
+        return StoreError(errno.EACCES if denied else errno.EIO, text, self._named(key))
+
+    def _no_webhdfs(self, key: str, answer: requests.Response) -> StoreError:
+        parts = urlsplit(answer.url)
+        said = f"{parts.scheme}://{parts.netloc} answers {answer.status_code}, and not as WebHDFS does"
+        return StoreError(errno.EIO, said, self._named(key))
+
+    def _named(self, key: str) -> str:
+        return f"{self._root}/{key}"
+
+
+def _host(place: str) -> str:
+    return urlsplit(place).hostname or ""
