@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow.sdk.configuration import conf
@@ -71,6 +74,59 @@ def installed_store() -> SqlStore:
         TransientStoreError: It can't be used now.
     """
     return open_store(store_url(), cipher=_cipher())
+
+
+@dataclass(slots=True, eq=False)
+class _Share:
+    """A store that several use, and how many."""
+
+    opened: Future[SqlStore] = field(default_factory=Future)
+    users: int = 0
+
+
+_shares: dict[tuple[str, str, int], _Share] = {}
+_sharing = threading.Lock()
+
+
+def shared_store() -> SqlStore:
+    """Return the one store of this process and URL; who uses it no more calls `leave_shared_store`.
+
+    The first one opens it, and the others wait for that: a thousand triggers have one pool of connections.
+    To others they are one process, which lives as long as one of them.
+
+    Raises:
+        ConfigurationError: As of `installed_store`.
+        StoreSchemaError: As of `installed_store`.
+        TransientStoreError: As of `installed_store`.
+    """
+    url, cipher = store_url(), str(conf.get("core", "fernet_key", fallback=""))
+    key = (url if isinstance(url, str) else url.render_as_string(hide_password=False), cipher, os.getpid())
+    with _sharing:
+        share = _shares.setdefault(key, _Share())
+        share.users += 1
+        first = share.users == 1
+    if first:
+        try:
+            share.opened.set_result(installed_store())
+        except BaseException as error:
+            with _sharing:
+                del _shares[key]
+            share.opened.set_exception(error)
+            raise
+    return share.opened.result()
+
+
+def leave_shared_store(store: SqlStore) -> None:
+    """Use the store of `shared_store` no more; the last one closes it."""
+    with _sharing:
+        key = next(
+            each for each, share in _shares.items() if share.opened.done() and share.opened.result() is store
+        )
+        _shares[key].users -= 1
+        if _shares[key].users:
+            return
+        del _shares[key]
+    store.close()
 
 
 def _cipher() -> Cipher | None:

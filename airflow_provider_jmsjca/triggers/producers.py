@@ -30,7 +30,7 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
     TransientStoreError,
 )
-from airflow_provider_jmsjca.hooks.store import installed_store
+from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store
 from airflow_provider_jmsjca.store.sql.store import SqlStore
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions, InForce
@@ -184,7 +184,7 @@ class MessageProducer(_Producer):
     ) -> AsyncIterator[tuple[Handed, Handed]]:
         name = f"events{self._where} for {self._who()}"
         if in_force.spec.use_store and self._store is None:
-            self._store = await in_thread(installed_store, undo=SqlStore.close)
+            self._store = await in_thread(shared_store, undo=leave_shared_store)
         connects = (await options.settings(in_force))[1]
         self._stream = stream = DeliveryStream(
             in_force.listener(connects, name, self._store), connection, once=self._once
@@ -249,7 +249,7 @@ class MessageProducer(_Producer):
             await stream.aclose()
         store, self._store = self._store, None
         if store is not None:
-            leave_to_thread(store.close)
+            leave_to_thread(lambda: leave_shared_store(store))
 
 
 async def _batches(

@@ -19,7 +19,7 @@ from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import JmsError, TransientBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.hooks.store import installed_store, store_in_use
+from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store, store_in_use
 from airflow_provider_jmsjca.store.sql.store import SqlStore
 from airflow_provider_jmsjca.transports.members import in_limbo
 
@@ -74,7 +74,7 @@ async def _release() -> None:
             wait = EVERY
             try:
                 if upkeep is None and store_in_use():
-                    store = await in_thread(installed_store, undo=SqlStore.close)
+                    store = await in_thread(shared_store, undo=leave_shared_store)
                     upkeep = StoreUpkeep(store, functools.partial(_connect, loop))
                 if upkeep is not None:
                     await in_thread(upkeep.round, start=_CREW.submit)
@@ -93,7 +93,7 @@ async def _release() -> None:
         if store is not None:
             # After a round that is under way: to close is to give up its leases, and another process would
             # send the same messages again.
-            _CREW.leave(store.close)
+            _CREW.leave(functools.partial(leave_shared_store, store))
 
 
 def _connect(loop: asyncio.AbstractEventLoop, name: str) -> AbstractContextManager[JmsConnection]:

@@ -396,9 +396,8 @@ class DeliveryMachine:
         if not self._running or self._stop is not None:
             return
         if event.permanent:
-            self._stop_asked(
-                StopAsked(reason=f"the broker refuses: {event.failure.message}"), level=LogLevel.ERROR
-            )
+            why = event.failure.message if event.in_doubt else f"the broker refuses: {event.failure.message}"
+            self._stop_asked(StopAsked(reason=why), level=LogLevel.ERROR)
             return
         if self._connected:
             self._decide(CloseConnection())

@@ -41,6 +41,10 @@ _log = logging.getLogger("airflow_provider_jmsjca.listener")
 _MOST_SAID = 100
 
 
+class LeftInDoubtError(PermanentBrokerError):
+    """Messages are in doubt, and the activation is to fail then (I10); the broker refuses nothing."""
+
+
 @dataclass(slots=True)
 class InDoubt:
     """Whether a run has dealt with what an earlier one left in doubt (I9).
@@ -200,7 +204,7 @@ def _check_in_doubt(in_progress: InProgress, connection: Connection, name: str) 
         name: The activation's, for the log.
 
     Raises:
-        PermanentBrokerError: Something is there, and the activation is to fail then.
+        LeftInDoubtError: Something is there, and the activation is to fail then.
         CapabilityError: It is to be left there, and the broker can't leave it out.
     """
     match in_progress.events:
@@ -208,7 +212,7 @@ def _check_in_doubt(in_progress: InProgress, connection: Connection, name: str) 
             return
         case InDoubtEvents.FAIL_ON_STARTUP:
             if peek(connection, in_progress.destination, None):
-                raise PermanentBrokerError(
+                raise LeftInDoubtError(
                     f"{in_progress.destination} holds messages whose outcome is in doubt: an earlier run was "
                     "handling them. Examine them, and delete them or move them back"
                 )
@@ -223,7 +227,7 @@ def _check_stored(settings: ListenerSettings, left: Callable[[], list[MessageAtt
     """Deal, before anything is consumed, with what an earlier run was handling when it died.
 
     Raises:
-        PermanentBrokerError: There is something, and the activation is to fail then.
+        LeftInDoubtError: There is something, and the activation is to fail then.
         TransientStoreError: The store can't be used.
     """
     if settings.in_doubt not in {InDoubtEvents.FAIL_ON_STARTUP, InDoubtEvents.LOG_ERROR}:
@@ -239,7 +243,7 @@ def _check_stored(settings: ListenerSettings, left: Callable[[], list[MessageAtt
     if len(found) > _MOST_SAID:
         _log.error("%s: %d more messages are in doubt", settings.name, len(found) - _MOST_SAID)
     if found and settings.in_doubt is InDoubtEvents.FAIL_ON_STARTUP:
-        raise PermanentBrokerError(
+        raise LeftInDoubtError(
             f"{len(found)} messages of {found[0].activation!r} are in doubt: who was handling them has "
             "died. Examine them (airflow jms indoubt list), and let them be delivered again (airflow "
             "jms indoubt reset)"
@@ -308,6 +312,7 @@ def failed(error: JmsError, *, retry_permanent: bool, logged: bool = False) -> C
     return ConnectFailed(
         failure=Failure.of(error, with_trace=False),
         permanent=permanent and not retry_permanent,
+        in_doubt=isinstance(error, LeftInDoubtError),
         standby=isinstance(error, ClientIdInUseError),
         logged=logged,
     )

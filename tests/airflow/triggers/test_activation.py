@@ -102,10 +102,10 @@ class Triggerer:
         return watcher
 
 
-def send(server: Broker, text: str, **properties: Any) -> None:
+def send(server: Broker, text: str, queue: str = "orders", **properties: Any) -> None:
     connection = connect(ConnectionSettings(scheme="vm", hosts=((server.name, None),)))
     message = JmsMessage.text(text, properties=properties)
-    connection.send([Outgoing(destination=Destination.queue("orders"), message=message)])
+    connection.send([Outgoing(destination=Destination.queue(queue), message=message)])
     connection.close()
 
 

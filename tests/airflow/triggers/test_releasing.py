@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.hooks.store import installed_store
+from airflow_provider_jmsjca.errors import TransientStoreError
+from airflow_provider_jmsjca.hooks import store as hooks_store
+from airflow_provider_jmsjca.hooks.store import installed_store, shared_store
 from airflow_provider_jmsjca.store.base import LimboEntry
-from airflow_provider_jmsjca.store.sql.store import SqlStore
+from airflow_provider_jmsjca.store.sql.store import SqlStore, open_store
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers import releasing as module
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
@@ -91,6 +93,53 @@ def test_leases_are_held_until_the_round_that_sends_is_over(
     assert happened == ["sent", "closed"]
 
 
+@pytest.mark.usefixtures("store")
+def test_triggers_and_the_task_share_one_store_which_the_last_closes(
+    server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[SqlStore] = []
+    closed: list[SqlStore] = []
+    leave = SqlStore.close
+
+    def opens(url: Any, **more: Any) -> SqlStore:
+        opened.append(open_store(url, **more))
+        return opened[-1]
+
+    def closes(left: SqlStore) -> None:
+        closed.append(left)
+        leave(left)
+
+    monkeypatch.setattr(hooks_store, "open_store", opens)
+    monkeypatch.setattr(SqlStore, "close", closes)
+
+    async def work() -> None:
+        async with triggerer() as running:
+            for queue in ("orders", "prices", "trades"):
+                send(server, queue, queue=queue)
+                watcher = running.watch(destination=f"queue://{queue}", use_store=True)
+                await until(lambda watcher=watcher, queue=queue: watcher.bodies == [queue])
+            assert closed == []
+        await until(lambda: closed)
+
+    run(work())
+    assert len(opened) == 1
+    assert closed == opened
+    assert hooks_store._shares == {}
+
+
+@pytest.mark.usefixtures("store")
+def test_a_store_that_cannot_be_opened_is_opened_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: Any, **__: Any) -> SqlStore:
+        raise TransientStoreError("away")
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(hooks_store, "open_store", away)
+        for _ in range(2):
+            with pytest.raises(TransientStoreError):
+                shared_store()
+    hooks_store.leave_shared_store(shared_store())
+
+
 def test_a_store_that_nobody_uses_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AIRFLOW__JMSJCA__STORE_URL", raising=False)
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
@@ -120,9 +169,9 @@ def test_a_store_that_is_away_is_said_once_and_tried_again(
         tries.append(None)
         if len(tries) < 4:
             raise module.TransientBrokerError("no answer")
-        return store
+        return shared_store()
 
-    monkeypatch.setattr(module, "installed_store", away)
+    monkeypatch.setattr(module, "shared_store", away)
 
     async def work() -> None:
         with module.releasing():

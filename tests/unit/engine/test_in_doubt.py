@@ -89,6 +89,18 @@ def test_fail_on_startup_stops_at_once_until_somebody_has_looked_i10(site: Site,
     assert [count for body, count in site.attempts if body == "a"] == [1]
 
 
+def test_the_log_of_a_failed_start_blames_no_broker_i10(
+    site: Site, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.send("a")
+    die_with(site, store, "a")
+    activation = site.activation(nothing, **how(store, "fail_on_startup"))
+    activation.start()
+    until(lambda: not activation.running)
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"][1:]
+    assert "message delivery stops: 1 messages of 'orders' are in doubt" in said
+
+
 @every_mode
 @pytest.mark.parametrize("events", ["reprocess", "fail_on_startup"])
 def test_what_ends_in_good_order_leaves_nothing_in_doubt(
