@@ -1,9 +1,10 @@
 """Sends what is due in limbo, over whichever connection each message names.
 
 Guarantee: no message is sent before it is due, none is lost, and two processes never send the same one at
-once. A process killed between the broker's confirmation and the store's leaves messages that are sent once
-more when its lease is over; Artemis drops those by their ids. A process that stands still for longer than its
-lease may also send what another has sent since.
+once. A process killed between the broker's confirmation and the store's leaves messages that somebody takes
+over when its lease is over. Whether the broker has them is told by witnesses (`engine.witnesses`) where there
+are transactions and selectors. Artemis drops what it has. Elsewhere they are sent once more. A process that
+stands still for longer than its lease may also send what another has sent since.
 
 Source: P12-P18.
 """
@@ -12,11 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import socket
 import uuid
-from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,9 +24,11 @@ from typing import Final
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine import witnesses
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
+    InDoubtError,
     JmsError,
     PermanentBrokerError,
     TransientStoreError,
@@ -41,13 +42,15 @@ LEASE: Final = timedelta(seconds=60)
 EVERY: Final = timedelta(seconds=1)
 """How often to look for what is due."""
 
-_SWEEP_EVERY = timedelta(minutes=10)
+_SWEEP_EVERY: Final = timedelta(minutes=10)
 
 _AT_ONCE = 100
 _RETRY = timedelta(seconds=1)
 _RESTS = tuple(timedelta(seconds=each) for each in (1, 2, 5, 10))
 
 _NOTED_AT_ONCE = 50
+# ActiveMQ looks for those that a selector wants among the first 200 of a queue.
+_MOST_WITNESSES = 50
 _Group = list[tuple[LimboMessage, Outgoing]]
 _log = logging.getLogger(__name__)
 
@@ -84,66 +87,154 @@ class LimboSender:
         self._connect = connect
         self._lease = lease
         self._clock = clock
-        self._owner = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex}"
+        self._owner = uuid.uuid4().hex
         self._outages: dict[str, tuple[int, datetime]] = {}
         self._held: dict[str, tuple[JmsConnection, contextlib.ExitStack]] = {}
         # Sent, while the store could not be told.
         self._unnoted: list[int] = []
+        # By connection: how many witnesses lie there; until when there are none; those rid of old ones.
+        self._witnesses: Counter[str] = Counter()
+        self._without: dict[str, datetime] = {}
+        self._rid: set[str] = set()
+        # Messages that are leased may have been sent: the connection was lost meanwhile.
+        self._doubtful = False
+        # Refused with a witness, which may be to blame.
+        self._refused_with_witness: dict[int, JmsError] = {}
 
     def send_due(self) -> Released:
         """Send all that is due; what a connection that can't be used was to send is left for a later round.
 
         Raises:
             TransientStoreError: The store can't be used now. What was sent and could not be noted is noted
-                first by the next call; only another sender, once the lease is over, sends it again.
+                first by the next call. Another sender takes it over once the lease is over.
         """
         done = Released()
         try:
             self._note_sent([], done)
+            self._begin_anew()
+            self._take_over(done)
             self._send_all_due(done)
+            for name in list(self._held):
+                self._take_witnesses(name, least=1)
         finally:
             for name in list(self._held):
                 self._let_go(name)
         return done
 
+    def _begin_anew(self) -> None:
+        """Lease under another name: whoever takes over what was leased before has its witnesses alone."""
+        self._owner = uuid.uuid4().hex
+        self._witnesses.clear()
+        self._doubtful = False
+
+    def _take_over(self, done: Released) -> None:
+        """Find out what the broker has of messages whose sender was killed, and let the others be sent."""
+        now = self._clock()
+        found = self._limbo.take_over(now, until=now + self._lease, leave=self._resting(now))
+        for owner, messages in found.items():
+            for name, numbers in _by_connection(messages).items():
+                try:
+                    if self._leaves_witnesses(name):
+                        self._take(name, owner, done)
+                except TransientStoreError:
+                    raise
+                except JmsError as error:
+                    self._note_outage(name, error)
+                else:
+                    self._limbo.give_back(owner, [each.number for each in numbers])
+
+    def _take(self, name: str, owner: str, done: Released | None = None) -> None:
+        """Take witnesses; a broker that refuses them gets none from now on."""
+
+        def note(numbers: list[int]) -> None:
+            sent = self._limbo.sent(owner, numbers)
+            if done is not None:
+                done.sent += sent
+
+        try:
+            witnesses.take(self._hold(name), owner, note)
+            if name not in self._rid:
+                witnesses.drop_old(self._hold(name), self._clock())
+                self._rid.add(name)
+        except (PermanentBrokerError, ConfigurationError) as error:
+            self._let_go(name)
+            self._leave_none(name, error)
+
+    def _leave_none(self, name: str, error: JmsError) -> None:
+        self._without[name] = self._clock() + _SWEEP_EVERY
+        _log.warning(
+            "The connection %r may not use %s: a process that is killed may send messages of limbo twice: %s",
+            name,
+            witnesses.WITNESSES,
+            error,
+        )
+
+    def _leaves_witnesses(self, name: str) -> bool:
+        until = self._without.get(name)
+        return (until is None or until <= self._clock()) and witnesses.are_possible(self._hold(name))
+
+    def _take_witnesses(self, name: str, *, least: int) -> None:
+        """Take this sender's own witnesses if there are so many; one that can't is told later."""
+        if self._witnesses[name] < least:
+            return
+        try:
+            self._take(name, self._owner)
+        except TransientStoreError:
+            raise
+        except JmsError as error:
+            self._note_outage(name, error)
+        else:
+            self._witnesses[name] = 0
+
+    def _resting(self, now: datetime) -> set[str]:
+        return {name for name, (_, until) in self._outages.items() if until > now}
+
+    def _note_outage(self, name: str, error: JmsError) -> None:
+        self._let_go(name)
+        outages = self._outages.get(name, (0, None))[0]
+        rest = _RESTS[min(outages, len(_RESTS) - 1)]
+        self._outages[name] = outages + 1, self._clock() + rest
+        _log.warning(
+            "Messages in limbo wait for the connection %r, which is tried again in %d s: %s",
+            name,
+            rest.total_seconds(),
+            error,
+        )
+
     def _send_all_due(self, done: Released) -> None:
         while True:
             now = self._clock()
-            resting = {name for name, (_, until) in self._outages.items() if until > now}
             leased = self._limbo.lease(
-                now, owner=self._owner, until=now + self._lease, limit=_AT_ONCE, leave=resting
+                now, owner=self._owner, until=now + self._lease, limit=_AT_ONCE, leave=self._resting(now)
             )
             if not leased:
                 return
-            of_connection: defaultdict[str, list[LimboMessage]] = defaultdict(list)
-            for message in leased:
-                of_connection[message.jms_conn_id].append(message)
-            for name, messages in of_connection.items():
+            for name, messages in _by_connection(leased).items():
                 self._send_over(name, messages, done)
+            if self._doubtful:
+                self._begin_anew()
 
     def _send_over(self, name: str, messages: Sequence[LimboMessage], done: Released) -> None:
         readable = self._read(messages, done)
         left = deque([readable] if readable else [])
         try:
             while left:
-                if self._send_until_refused(self._hold(name), left, done):
+                if self._send_until_refused(name, left, done):
                     self._let_go(name)  # for a broker may end the one on which it refused something
         except TransientStoreError:
             raise
         except JmsError as error:
-            self._let_go(name)
-            outages = self._outages.get(name, (0, None))[0]
-            rest = _RESTS[min(outages, len(_RESTS) - 1)]
-            self._outages[name] = outages + 1, self._clock() + rest
-            _log.warning(
-                "Messages in limbo wait for the connection %r, which is tried again in %d s: %s",
-                name,
-                rest.total_seconds(),
-                error,
+            # Whoever takes them over when the lease is over sees by the witness whether they were sent.
+            doubtful = isinstance(error, InDoubtError) and self._witnesses[name] > 0
+            self._note_outage(name, error)
+            kept = {each.number for each, _ in left[0]} if doubtful else set()
+            self._limbo.give_back(
+                self._owner, [each.number for each, _ in readable if each.number not in kept]
             )
-            self._limbo.give_back(self._owner, [each.number for each, _ in readable])
+            self._doubtful |= doubtful
         else:
             self._outages.pop(name, None)
+            self._take_witnesses(name, least=_MOST_WITNESSES)
 
     def _hold(self, name: str) -> JmsConnection:
         """Return the connection of this call; open it, if there is none."""
@@ -180,7 +271,7 @@ class LimboSender:
                     self._failed(each, error, done, for_good=True)
         return found
 
-    def _send_until_refused(self, connection: JmsConnection, left: deque[_Group], done: Released) -> bool:
+    def _send_until_refused(self, name: str, left: deque[_Group], done: Released) -> bool:
         """Send groups and take them from the list; one that is refused is split, or its message has failed.
 
         Returns:
@@ -189,6 +280,7 @@ class LimboSender:
         Raises:
             JmsError: The connection can't be used now.
         """
+        connection, leaves_witnesses = self._hold(name), self._leaves_witnesses(name)
         if not (connection.capabilities.atomic_commit or connection.capabilities.deduplicating_send):
             # Of a group that is refused nobody knows what is there.
             groups = [[each] for group in left for each in group]
@@ -198,8 +290,21 @@ class LimboSender:
         try:
             while left:
                 group = left[0]
-                refusal = _refusal(connection, group)
+                number = group[0][0].number
+                blamed = self._refused_with_witness.pop(number, None)
+                with_witness = leaves_witnesses and blamed is None
+                if with_witness:
+                    self._witnesses[name] += 1
+                refusal = _refusal(connection, group, self._owner if with_witness else None)
+                if with_witness and refusal is not None:
+                    self._witnesses[name] -= 1
+                if refusal is not None and with_witness and len(group) == 1:
+                    self._refused_with_witness[number] = refusal
+                    return True
                 left.popleft()
+                if refusal is None and leaves_witnesses and blamed is not None:
+                    leaves_witnesses = False
+                    self._leave_none(name, blamed)
                 if refusal is None:
                     sent += [each.number for each, _ in group]
                     if len(sent) >= _NOTED_AT_ONCE:
@@ -285,14 +390,31 @@ class StoreUpkeep:
         return done
 
 
-def _refusal(connection: JmsConnection, group: _Group) -> JmsError | None:
-    """Send these; return why the broker refuses one of them, `None` if it has them all."""
-    if connection.capabilities.deduplicating_send:
-        for each, outgoing in group:
-            outgoing.deduplication_id = f"limbo/{each.put_at.timestamp():.3f}/{each.number}"
+def _by_connection(messages: Iterable[LimboMessage]) -> dict[str, list[LimboMessage]]:
+    found: defaultdict[str, list[LimboMessage]] = defaultdict(list)
+    for each in messages:
+        found[each.jms_conn_id].append(each)
+    return found
+
+
+def _refusal(connection: JmsConnection, group: _Group, owner: str | None) -> JmsError | None:
+    """Send these; return why the broker refuses one of them, `None` if it has them all.
+
+    Args:
+        connection: Where to.
+        group: What.
+        owner: Who leases them, for the witness; `None`: there is none.
+    """
+    for each, outgoing in group:
+        # The same at each try: whoever consumes may know it again.
+        outgoing.message_id = f"limbo/{each.put_at.timestamp():.3f}/{each.number}"
+        if connection.capabilities.deduplicating_send:
+            outgoing.deduplication_id = outgoing.message_id
     try:
         with connection.session(transacted=connection.capabilities.atomic_commit) as session:
             session.send_all(outgoing for _, outgoing in group)
+            if owner is not None:
+                session.send_all([witnesses.witness(owner, [each.number for each, _ in group])])
             if session.transacted:
                 session.commit()
     except (PermanentBrokerError, ConfigurationError) as error:

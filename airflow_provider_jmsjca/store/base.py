@@ -305,7 +305,8 @@ class Limbo(Protocol):
     """Messages that are due later, and those that could not be sent.
 
     Guarantee: a message is here from the return of `put` until `sent` has returned, whatever is killed in
-    between. It is leased to one process at a time; one that dies loses its lease when the time is up.
+    between. It is leased to one process at a time. When the lease of one that died has run out, another takes
+    the message over: it finds out whether the message was sent, and then drops it or gives it back.
 
     Source: P12-P19.
     """
@@ -323,14 +324,28 @@ class Limbo(Protocol):
     def lease(
         self, now: datetime, *, owner: str, until: datetime, limit: int, leave: Collection[str] = ()
     ) -> list[LimboMessage]:
-        """Lease messages that are due to an owner, those due first before the others.
+        """Lease messages that are due and that nobody leases, those due first before the others.
 
         Args:
             now: Messages due until then.
             owner: Who is going to send them; unique to a process.
-            until: When others may have them.
+            until: When others may take them over.
             limit: No more than this.
             leave: Connections whose messages are left where they are.
+        """
+
+    def take_over(
+        self, now: datetime, *, until: datetime, leave: Collection[str] = ()
+    ) -> dict[str, list[LimboMessage]]:
+        """Return messages whose lease has run out, by the owners that may have sent them.
+
+        They stay leased to these owners, and nobody else gets them before `until`: whoever calls this speaks
+        for the owners (`sent`, `give_back`).
+
+        Args:
+            now: Leases that have run out by then.
+            until: When the next may take them over.
+            leave: As of `lease`.
         """
 
     def sent(self, owner: str, numbers: Collection[int]) -> int:

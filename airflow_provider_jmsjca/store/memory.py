@@ -286,7 +286,7 @@ class MemoryLimbo:
                     before = [
                         each
                         for each, key in self._keys.items()
-                        if key == same and (not entry.once or self._free(self._known[each], now))
+                        if key == same and (not entry.once or each not in self._leases)
                     ]
                     if entry.again and before:
                         self._drop(max(before))
@@ -321,20 +321,35 @@ class MemoryLimbo:
     def lease(
         self, now: datetime, *, owner: str, until: datetime, limit: int, leave: Collection[str] = ()
     ) -> list[LimboMessage]:
-        """Lease messages that are due to an owner."""
+        """Lease messages that are due and that nobody leases."""
         with self._lock:
-            due = [
-                each
-                for each in self._known.values()
-                if each.state is LimboState.WAITING
-                and each.due_at <= _stored(now)
-                and each.jms_conn_id not in leave
-                and self._free(each, now)
-            ]
+            due = [each for each in self._due(now, leave) if each.number not in self._leases]
             due.sort(key=lambda each: (each.due_at, each.number))
             for each in due[:limit]:
                 self._leases[each.number] = stored_name(owner), _stored(until)
             return due[:limit]
+
+    def take_over(
+        self, now: datetime, *, until: datetime, leave: Collection[str] = ()
+    ) -> dict[str, list[LimboMessage]]:
+        """Return messages whose lease has run out, by the owners that may have sent them."""
+        found: defaultdict[str, list[LimboMessage]] = defaultdict(list)
+        with self._lock:
+            for each in self._due(now, leave):
+                if each.number in self._leases and self._free(each, now):
+                    owner, _ = self._leases[each.number]
+                    self._leases[each.number] = owner, _stored(until)
+                    found[owner].append(each)
+        return found
+
+    def _due(self, now: datetime, leave: Collection[str]) -> list[LimboMessage]:
+        return [
+            each
+            for each in self._known.values()
+            if each.state is LimboState.WAITING
+            and each.due_at <= _stored(now)
+            and each.jms_conn_id not in leave
+        ]
 
     def _free(self, message: LimboMessage, now: datetime) -> bool:
         lease = self._leases.get(message.number)

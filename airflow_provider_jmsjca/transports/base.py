@@ -174,6 +174,8 @@ class Outgoing:
     Attributes:
         delay: Not delivered before it has passed; needs `Capabilities.delayed_delivery`.
         deduplication_id: A second message with this id is dropped where `Capabilities.deduplicating_send`.
+        message_id: Its id, for a broker that gives none; no character needs an escape but a colon. `None`: a
+            new one.
 
     Raises:
         ConfigurationError: The message is none, but a string for example.
@@ -183,6 +185,7 @@ class Outgoing:
     message: JmsMessage
     delay: timedelta | None = None
     deduplication_id: str | None = None
+    message_id: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.message, JmsMessage):

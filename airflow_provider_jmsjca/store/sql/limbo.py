@@ -61,7 +61,7 @@ class SqlLimbo:
         with self._database.write(durable=True) as connection:
             for entry in entries:
                 if entry.key and entry.again:
-                    last = self._last_of(connection, entry, now)
+                    last = self._last_of(connection, entry)
                     if last is None and entry.once and _is_marked(connection, entry):
                         continue
                     _drop(connection, [] if last is None else [last])
@@ -75,13 +75,13 @@ class SqlLimbo:
         return numbers
 
     @staticmethod
-    def _last_of(connection: Connection, entry: LimboEntry, now: datetime) -> int | None:
-        """Return the last message with the key of an entry; not one that is being sent, and once."""
+    def _last_of(connection: Connection, entry: LimboEntry) -> int | None:
+        """Return the last message with the key of an entry; not one that may have been sent, and once."""
         same = and_(
             LIMBO.c.activation == stored_name(entry.activation), LIMBO.c.key == stored_name(entry.key)
         )
         if entry.once:
-            same = and_(same, _free(now))
+            same = and_(same, LIMBO.c.leased_until.is_(None))
         last = select(LIMBO.c.number).where(same).order_by(LIMBO.c.number.desc()).limit(1)
         return connection.execute(last.with_for_update()).scalar()
 
@@ -100,16 +100,10 @@ class SqlLimbo:
     def lease(
         self, now: datetime, *, owner: str, until: datetime, limit: int, leave: Collection[str] = ()
     ) -> list[LimboMessage]:
-        """Lease messages that are due to an owner."""
-        at = to_milliseconds(now)
+        """Lease messages that are due and that nobody leases."""
         due = (
             select(LIMBO)
-            .where(
-                LIMBO.c.state == LimboState.WAITING,
-                LIMBO.c.due_at <= at,
-                _free(now),
-                LIMBO.c.jms_conn_id.not_in(sorted(leave)),
-            )
+            .where(_due(now, leave), LIMBO.c.leased_until.is_(None))
             .order_by(LIMBO.c.due_at, LIMBO.c.number)
             .limit(limit)
             .with_for_update(skip_locked=True)  # SQLite has one writer at a time, and doesn't know this
@@ -126,6 +120,27 @@ class SqlLimbo:
                     .values(leased_by=stored_name(owner), leased_until=to_milliseconds(until))
                 )
         return [_message(row) for row in rows]
+
+    def take_over(
+        self, now: datetime, *, until: datetime, leave: Collection[str] = ()
+    ) -> dict[str, list[LimboMessage]]:
+        """Return messages whose lease has run out, by the owners that may have sent them."""
+        over = and_(_due(now, leave), LIMBO.c.leased_until <= to_milliseconds(now))
+        found: defaultdict[str, list[LimboMessage]] = defaultdict(list)
+        with self._database.read() as connection:
+            if connection.execute(select(LIMBO.c.number).where(over).limit(1)).first() is None:
+                return found
+        with self._database.write() as connection:
+            # All messages of an owner or none: who finds them locked waits, and finds them taken over.
+            query = select(LIMBO).where(over).order_by(LIMBO.c.number).with_for_update()
+            rows = connection.execute(query).all()
+            for some in chunks([row.number for row in rows]):
+                connection.execute(
+                    update(LIMBO).where(LIMBO.c.number.in_(some)).values(leased_until=to_milliseconds(until))
+                )
+        for row in rows:
+            found[row.leased_by].append(_message(row))
+        return found
 
     def sent(self, owner: str, numbers: Collection[int]) -> int:
         """Drop messages that the owner has sent and still leases."""
@@ -267,6 +282,14 @@ def _message(row: Row[Any]) -> LimboMessage:
         most_tries=row.most_tries,
         exception_class=row.exception_class,
         exception_message=row.exception_message,
+    )
+
+
+def _due(now: datetime, leave: Collection[str]) -> ColumnElement[bool]:
+    return and_(
+        LIMBO.c.state == LimboState.WAITING,
+        LIMBO.c.due_at <= to_milliseconds(now),
+        LIMBO.c.jms_conn_id.not_in(sorted(leave)),
     )
 
 

@@ -50,6 +50,12 @@ def lease(store: Store, at: int, owner: str = "one", *, limit: int = 10, leave: 
     return [each.number for each in leased]
 
 
+def take_over(store: Store, at: int, *, leave: Any = ()) -> dict[str, list[int]]:
+    now = NOON + at * SECOND
+    found = store.limbo.take_over(now, until=now + 60 * SECOND, leave=leave)
+    return {owner: [each.number for each in messages] for owner, messages in found.items()}
+
+
 @pytest.mark.parametrize("message", [HOSTILE, LONG], ids=["hostile", "long"])
 def test_a_message_is_kept_whole(store: Store, message: JmsMessage) -> None:
     """P20: in Patch Bay a property has 250 characters at most."""
@@ -67,16 +73,32 @@ def test_none_is_leased_before_it_is_due_and_the_first_due_comes_first_p18(store
     assert lease(store, 9) == [late]
 
 
-def test_a_lease_keeps_others_away_until_its_time_is_up(store: Store) -> None:
+def test_a_lease_keeps_others_away(store: Store) -> None:
     first, second = put(store, 0, 1)
     assert lease(store, 2, limit=1) == [first]
     assert lease(store, 2, "two") == [second]
-    assert lease(store, 61, "two") == []
-    assert lease(store, 62, "two") == [first, second]
-    assert store.limbo.sent("one", [first, second]) == 0
-    assert store.limbo.sent("two", [first, second, 99]) == 2
+    assert lease(store, 99, "three") == []
+    assert store.limbo.sent("one", [first, second, 99]) == 1
+    assert store.limbo.sent("two", [first, second]) == 1
     assert store.limbo.page() == []
     assert store.limbo.contents([first]) == {}
+
+
+def test_who_takes_over_when_a_lease_has_run_out_speaks_for_the_owner(store: Store) -> None:
+    first, second, late = put(store, 0, 1, 500)
+    (other,) = put(store, 0, jms_conn_id="other")
+    assert lease(store, 2, leave={"other"}) == [first, second]
+    assert lease(store, 3, "two") == [other]
+    assert take_over(store, 61) == {}
+    assert take_over(store, 62) == {"one": [first, second]}
+    assert take_over(store, 63, leave={"other"}) == {}
+    assert take_over(store, 63) == {"two": [other]}
+    assert lease(store, 121, "three") == [], "nobody has said what became of them"
+    assert take_over(store, 122) == {"one": [first, second]}, "whoever took them over was killed too"
+    assert store.limbo.sent("one", [first]) == 1
+    store.limbo.give_back("one", [first, second])
+    assert lease(store, 122, "three") == [second]
+    assert [each.number for each in store.limbo.page()] == [second, late, other]
 
 
 def test_a_number_is_never_given_twice(store: Store) -> None:
@@ -245,6 +267,8 @@ def test_an_entry_that_was_sent_or_is_being_sent_isnt_put_again(store: Store, *,
         store.limbo.sent("one", [first])
     assert once(store, again=True) == []
     assert len(store.limbo.page()) == (not noted)
+    later = replace(ORDER, activation="a", key="k", once=True, again=True)
+    assert store.limbo.put([later], NOON + 99 * SECOND) == [], "its lease has run out: it may have been sent"
 
 
 def test_what_is_settled_or_purged_may_come_again(store: Store) -> None:
@@ -288,6 +312,7 @@ def test_keys_are_remembered_for_the_activation_alone_and_not_for_ever(store: St
         lambda limbo: limbo.page(LimboSelection(activation="a")),
         lambda limbo: limbo.page(LimboSelection(activation="a", state=LimboState.FAILED)),
         lambda limbo: limbo.lease(NOON, owner="one", until=NOON, limit=10),
+        lambda limbo: limbo.take_over(NOON, until=NOON),
     ],
 )
 def test_sqlite_sorts_nothing_to_find_a_page_or_what_is_due(tmp_path: Path, look: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,10 +13,24 @@ import pytest
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.limbo import LimboSender
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.errors import ConnectionLostError, PermanentBrokerError, TransientStoreError
+from airflow_provider_jmsjca.engine.witnesses import WITNESSES, witness
+from airflow_provider_jmsjca.errors import (
+    ConnectionLostError,
+    InDoubtError,
+    PermanentBrokerError,
+    TransientStoreError,
+)
 from airflow_provider_jmsjca.store.base import LIMBO_TRIES, LimboEntry, LimboSelection, LimboState
 from airflow_provider_jmsjca.store.memory import MemoryLimbo
-from airflow_provider_jmsjca.transports.base import Capabilities, ConnectionState, Outgoing, UnitOfWork
+from airflow_provider_jmsjca.transports.base import (
+    Capabilities,
+    ConnectionState,
+    Consumer,
+    OnReceived,
+    Outgoing,
+    Subscription,
+    UnitOfWork,
+)
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.unit.engine.brokers import LesserConnection
 
@@ -217,3 +231,162 @@ def test_a_killed_sender_leaves_its_messages_until_its_lease_is_over(world: Worl
     assert world.sender.send_due().sent == 0
     world.later(60)
     assert world.sender.send_due().sent == 1
+
+
+# -- witnesses ---------------------------------------------------------------------------------------------
+
+
+class WitnessingConnection(LesserConnection):
+    """To a broker that has transactions and selectors, and drops no repeated message.
+
+    Args:
+        server: The broker.
+        refuses: Nobody may write there: "send"; or read: "consume".
+        outcome: What becomes of commits before the connection is lost in them; `None`: it isn't lost.
+    """
+
+    def __init__(self, server: Broker, *, refuses: str = "", outcome: str | None = None) -> None:
+        super().__init__(server)
+        self._capabilities = replace(self._capabilities, deduplicating_send=False)
+        self._refuses = refuses
+        self._outcome = outcome
+
+    def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
+        if self._refuses == "consume" and subscription.destination == WITNESSES:
+            raise PermanentBrokerError("nobody may read there")
+        return super().consume(subscription, on_received)
+
+    def unit(self) -> UnitOfWork:
+        return cast("UnitOfWork", WitnessingUnit(super().unit(), self._refuses, self._outcome))
+
+
+class WitnessingUnit:
+    def __init__(self, inner: UnitOfWork, refuses: str, outcome: str | None) -> None:
+        self._inner = inner
+        self._refuses = refuses
+        self._outcome = outcome
+
+    def send(self, outgoing: Outgoing) -> None:
+        if self._refuses == "send" and outgoing.destination == WITNESSES:
+            raise PermanentBrokerError("nobody may write there")
+        self._inner.send(checked(outgoing))
+
+    def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
+        if self._outcome is None:
+            self._inner.commit(meanwhile)
+            return
+        if self._outcome == "committed":
+            self._inner.commit(meanwhile)
+        else:
+            self._inner.rollback()
+        raise InDoubtError("nobody knows")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def witnesses(world: World) -> int:
+    return world.server.depth(WITNESSES.name)
+
+
+class Killed(BaseException):
+    """The end of a process: nothing catches it."""
+
+
+class Dying(MemoryLimbo):
+    """Whoever tells it what was sent is killed before."""
+
+    def sent(self, owner: str, numbers: Collection[int]) -> int:
+        raise Killed(owner, numbers)
+
+
+def test_what_a_killed_sender_has_sent_is_known_by_its_witness(world: World) -> None:
+    world.open = lambda: WitnessingConnection(world.server)
+    world.put("1", "2")
+    world.put("3", conn_id="b")
+    world.put("later", due=30)
+    dying = Dying()
+    dying.__dict__.update(world.limbo.__dict__)
+    with pytest.raises(Killed):
+        LimboSender(dying, world.connect, clock=lambda: world.now).send_due()
+    assert (world.bodies(), witnesses(world)) == (["1", "2"], 1)
+    world.later(59)
+    assert world.sender.send_due().sent == 1
+    world.later(1)
+    assert world.sender.send_due().sent == 3
+    assert world.bodies() == ["1", "2", "later", "3"]
+    assert (world.limbo.page(), witnesses(world)) == ([], 0)
+
+
+@pytest.mark.parametrize("outcome", ["committed", "rolled back"])
+def test_what_a_lost_connection_leaves_in_doubt_is_sent_once(world: World, outcome: str) -> None:
+    world.open = lambda: WitnessingConnection(world.server, outcome=outcome)
+    world.put("1", "2")
+    assert world.sender.send_due().sent == 0
+    world.open = lambda: WitnessingConnection(world.server)
+    world.put("3")
+    world.later(1)
+    assert world.sender.send_due().sent == 1
+    world.later(58)
+    assert world.sender.send_due().sent == 0
+    world.later(1)
+    assert world.sender.send_due().sent == 2
+    assert sorted(map(str, world.bodies())) == ["1", "2", "3"]
+    assert (world.limbo.page(), witnesses(world)) == ([], 0)
+
+
+@pytest.mark.parametrize("refuses", ["send", "consume"])
+def test_where_witnesses_are_refused_messages_are_sent_without(
+    world: World, caplog: pytest.LogCaptureFixture, refuses: str
+) -> None:
+    world.open = lambda: WitnessingConnection(world.server, refuses=refuses)
+    world.put(*map(str, range(250)))
+    assert world.sender.send_due().sent == 250
+    assert sorted(map(int, map(str, world.bodies()))) == list(range(250))
+    world.put("more")
+    assert world.sender.send_due().sent == 1
+    (said,) = [record.getMessage() for record in caplog.records if "jmsjca.limbo" in record.getMessage()]
+    assert said == (
+        "The connection 'a' may not use queue://jmsjca.limbo.witnesses: a process that is killed may send "
+        f"messages of limbo twice: nobody may {'write' if refuses == 'send' else 'read'} there"
+    )
+
+
+def test_beside_witnesses_a_refused_message_fails_by_itself_p16(world: World) -> None:
+    world.open = lambda: WitnessingConnection(world.server)
+    bad = world.put("1", "bad", "2", "3")[1]
+    for _ in range(LIMBO_TRIES):
+        world.sender.send_due()
+        world.later(1)
+    (kept,) = world.limbo.page(LimboSelection(state=LimboState.FAILED))
+    assert (kept.number, kept.tries, kept.exception_message) == (bad, LIMBO_TRIES, "too bad")
+    assert (world.bodies(), witnesses(world)) == (["1", "2", "3"], 0)
+
+
+def test_witnesses_are_taken_meanwhile_and_old_ones_of_the_dead_are_dropped(world: World) -> None:
+    most = 0
+
+    def connection() -> LesserConnection:
+        return WitnessingConnection(world.server)
+
+    class Watching(MemoryLimbo):
+        def sent(self, owner: str, numbers: Collection[int]) -> int:
+            nonlocal most
+            most = max(most, witnesses(world))
+            return super().sent(owner, numbers)
+
+    world.open = connection
+    watching = Watching()
+    watching.__dict__.update(world.limbo.__dict__)
+    with JmsConnection(connection()) as dead, dead.session() as session:
+        session.send_all([witness("dead", [1])])
+    world.now = datetime.now(UTC)
+    world.put(*map(str, range(12_000)))
+    sender = LimboSender(watching, world.connect, clock=lambda: world.now)
+    assert sender.send_due().sent == 12_000
+    assert most <= 1 + 50 + 1
+    assert witnesses(world) == 1, "the dead one's, which somebody may ask for"
+    world.later(8 * 24 * 3600)
+    world.put("more")
+    assert LimboSender(watching, world.connect, clock=lambda: world.now).send_due().sent == 1
+    assert witnesses(world) == 0

@@ -383,7 +383,8 @@ class Dialect(ABC):
         elif headers:
             self.check_headers([*address.headers, *headers], body)
             lines = encode_headers(headers)
-        return b"".join((b"SEND\n", first, address.lines, self.identity(new_id), lines, b"\n", body, b"\0"))
+        identity = self.identity(outgoing.message_id, new_id)
+        return b"".join((b"SEND\n", first, address.lines, identity, lines, b"\n", body, b"\0"))
 
     def _optional_headers(self, headers: Headers, outgoing: Outgoing) -> None:
         message = outgoing.message
@@ -420,9 +421,14 @@ class Dialect(ABC):
         except ConfigurationError as error:
             raise PoisonMessageError(f"the header 'reply-to' names no destination: {text[:80]!r}") from error
 
-    def identity(self, new_id: Callable[[], str]) -> bytes:
-        """Return encoded lines that say which message it is and when it was sent, if the broker doesn't."""
-        del new_id
+    def identity(self, given: str | None, new_id: Callable[[], str]) -> bytes:
+        """Return encoded lines that say which message it is and when it was sent, if the broker doesn't.
+
+        Args:
+            given: The id to send; `None`: a new one.
+            new_id: As of `encode`.
+        """
+        del given, new_id
         return b""
 
     def special_headers(self, headers: Headers, outgoing: Outgoing) -> None:

@@ -165,9 +165,9 @@ class RabbitMqDialect(Dialect):
         """Return the destination with the slashes that were escaped."""
         return super().destination_from(text.replace("%2F", "/"))
 
-    def identity(self, new_id: Callable[[], str]) -> bytes:
+    def identity(self, given: str | None, new_id: Callable[[], str]) -> bytes:
         """Return our own message id, for the broker gives a new one with every delivery, and the time."""
-        escaped = new_id().replace(":", r"\c")
+        escaped = (given or new_id()).replace(":", r"\c")
         return b"amqp-message-id:%b\ntimestamp:%d\n" % (escaped.encode(), time() * 1000)
 
     def special_headers(self, headers: Headers, outgoing: Outgoing) -> None:

@@ -98,6 +98,11 @@ def test_rabbitmq_gets_an_id_and_the_kind() -> None:
     assert body == b"\xc3\xbc"
 
 
+def test_rabbitmq_gets_the_id_that_the_sender_wants() -> None:
+    head, _ = sent(RABBITMQ, JmsMessage.text("x"), message_id="limbo/1:2")
+    assert head[3] == "amqp-message-id:limbo/1\\c2"
+
+
 @pytest.mark.parametrize(
     ("message", "lines"),
     [

@@ -1,0 +1,96 @@
+"""What says at the broker which messages of limbo it has: a sender may be killed before it notes that.
+
+A witness is a message on a queue of the broker. It names messages, and is sent in their transaction: it is
+there if they are, and not otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.errors import TransientBrokerError
+from airflow_provider_jmsjca.transports.base import Outgoing
+
+WITNESSES: Final = Destination.queue("jmsjca.limbo.witnesses")
+"""Where witnesses are; emptied by those who send from limbo."""
+
+KEPT_FOR: Final = timedelta(days=7)
+"""How long a witness is kept that nobody asks for: its sender was killed after it had noted all."""
+
+_OWNER: Final = "owner"
+_END: Final = "end"
+_SECONDS: Final = 30.0
+_PREFETCH: Final = 200
+
+
+def are_possible(connection: JmsConnection) -> bool:
+    """Say whether witnesses work there: in a transaction, and found by a selector.
+
+    A broker that drops repeated messages needs none.
+    """
+    able = connection.capabilities
+    return able.atomic_commit and able.selector and not able.deduplicating_send
+
+
+def witness(owner: str, numbers: Sequence[int]) -> Outgoing:
+    """Return the witness for messages, to be sent in their transaction.
+
+    Args:
+        owner: Who leases them; letters and digits that nobody guesses.
+        numbers: What they are called in limbo.
+    """
+    return Outgoing(
+        destination=WITNESSES, message=JmsMessage.text(json.dumps(list(numbers)), {_OWNER: owner})
+    )
+
+
+def take(connection: JmsConnection, owner: str, note: Callable[[list[int]], object]) -> None:
+    """Take an owner's witnesses from the broker, once it is noted what they say.
+
+    A message that is sent behind them says when all of them have come: no time has to be guessed.
+
+    Guarantee: a crash leaves witnesses at the broker, or has what they say noted; that may be noted again.
+
+    Args:
+        connection: To the broker that the owner has sent to.
+        owner: As of `witness`; nothing more is sent for it meanwhile.
+        note: Called once, with the numbers of the messages that the broker has.
+
+    Raises:
+        TransientBrokerError: The broker doesn't hand them out in time; they are still there.
+        PermanentBrokerError: It lets nobody write or read there.
+    """
+    numbers: list[int] = []
+    end = uuid.uuid4().hex
+    with connection.session(transacted=True, prefetch=_PREFETCH) as session:
+        session.send(WITNESSES, JmsMessage.text(_END, {_OWNER: owner, _END: end}))
+        session.commit()
+        while True:
+            message = session.receive(WITNESSES, _SECONDS, f"{_OWNER} = '{owner}'")
+            if message is None:
+                raise TransientBrokerError(f"{WITNESSES} didn't give its witnesses within {_SECONDS:g} s")
+            if message.properties.get(_END) == end:
+                break
+            if _END not in message.properties:
+                numbers += json.loads(str(message.body))
+        note(numbers)
+        session.commit()
+
+
+def drop_old(connection: JmsConnection, now: datetime) -> None:
+    """Take witnesses from the broker that nobody asks for any more.
+
+    Raises:
+        PermanentBrokerError: As of `take`.
+    """
+    oldest = round((now - KEPT_FOR).timestamp() * 1000)
+    with connection.session(transacted=True, prefetch=_PREFETCH) as session:
+        while session.receive(WITNESSES, 0, f"JMSTimestamp < {oldest}") is not None:
+            session.commit()
