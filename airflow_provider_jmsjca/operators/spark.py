@@ -61,6 +61,8 @@ _LATEST_SECONDS = 5
 _TICK_SECONDS = 0.02
 # What Spark calls the environment of a driver that runs on a cluster.
 _DRIVER_ENVIRONMENTS = ("yarn.appMasterEnv", "kubernetes.driverEnv")
+_SIGNALLED = 128
+"""What shells, and Spark for its Python drivers, add to the number of a signal."""
 
 
 class JmsToSparkSubmitOperator(JmsCollectOperator):
@@ -377,7 +379,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             raise AirflowException(
                 f"told to stop; batch {manifest.batch_id} is submitted by the next attempt"
             )
-        self.log.info("Submitting %d messages, attempt %d", manifest.rows, fence)
+        self.log.info("Submitting %d messages; submission %d of this batch", manifest.rows, fence)
         try:
             with tempfile.TemporaryDirectory(prefix="jms-job-") as folder:
                 self._hook.ship_library(Path(folder))
@@ -392,6 +394,14 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         except AirflowException as failure:
             _explain(failure, manifest)
             self._blame_data(manifest, fence, failure)
+            # Airflow logs the traceback itself.
+            self.log.error(  # noqa: TRY400
+                "%s; batch %s stays in the spool: a retry, or the cleared task, submits its %d messages "
+                "again",
+                _how_it_ended(self._process()),
+                manifest.batch_id,
+                manifest.rows,
+            )
             raise
         finally:
             self._close_output()
@@ -521,6 +531,18 @@ def _summary(done: Done, reasons: Mapping[str, int]) -> str:
     why = "; ".join(f"{count:,}x {reason}" for reason, count in reasons.items())
     rejected = f"rejected {done.rejected:,}{f': {why}' if why else ''}"
     return f"Batch {done.batch_id}: stored {stored}; {rejected}"
+
+
+def _how_it_ended(process: subprocess.Popen[str] | None) -> str:
+    """Say in words what became of spark-submit: a number over 128 is a signal that its driver got."""
+    code = None if process is None else process.returncode
+    number = 0 if code is None else -code if code < 0 else code - _SIGNALLED
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return "The Spark job failed"
+    cause = ", which is what a lack of memory looks like" if number == signal.SIGKILL else ""
+    return f"The Spark driver was ended by signal {name}{cause}"
 
 
 def _explain(failure: AirflowException, manifest: Manifest) -> None:

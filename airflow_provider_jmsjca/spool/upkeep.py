@@ -159,7 +159,7 @@ def batches(spool: Place, only: Iterable[str] = ()) -> Iterator[BatchState]:
         only: Names of batches; none means all.
 
     Raises:
-        SpoolError: The spool can't be read, or there is no batch of a name in `only`.
+        SpoolError: The spool isn't there or can't be read, or there is no batch of a name in `only`.
     """
     try:
         names = sorted(only) or sorted(names_in(spool))
@@ -170,6 +170,10 @@ def batches(spool: Place, only: Iterable[str] = ()) -> Iterator[BatchState]:
                 yield describe(folder)
             elif only:
                 raise SpoolError(f"{spool}: there is no batch {name!r}")
+    except FileNotFoundError as error:
+        raise SpoolError(
+            f"{spool}: there is no such spool; the first batch makes it, or spool_path names another"
+        ) from error
     except OSError as error:
         raise SpoolError(f"{spool}: can't be read: {error.strerror or error}") from error
 

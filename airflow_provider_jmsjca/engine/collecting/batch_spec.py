@@ -122,6 +122,7 @@ class CollectResult:
         }
         shown = "".join(f", {name} {count:,}" for name, count in counts.items() if count)
         return (
-            f"{self.rows:,} messages in {self.segments} files{shown}; ended by {self.reason} after "
+            f"{self.rows:,} {'message' if self.rows == 1 else 'messages'} in {self.segments} "
+            f"{'file' if self.segments == 1 else 'files'}{shown}; ended by {self.reason} after "
             f"{self.seconds:.1f} s"
         )

@@ -505,6 +505,38 @@ def _leave_a_batch(publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyP
     return calls
 
 
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (
+            "exit 137",
+            "The Spark driver was ended by signal SIGKILL, which is what a lack of memory looks like",
+        ),
+        ("kill -TERM $$", "The Spark driver was ended by signal SIGTERM"),
+        ("exit 1", "The Spark job failed"),
+    ],
+)
+def test_a_driver_that_ends_badly_is_named_with_what_becomes_of_its_batch(  # noqa: PLR0917 - fixtures
+    publish: Publish,
+    tmp_path: Path,
+    script: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    spark_submit_of(tmp_path / "bin", script, monkeypatch)
+    monkeypatch.setattr(JmsToSparkSubmitOperator, "log", logging.getLogger("load"))
+    caplog.set_level(logging.INFO, "load")
+    publish("a", "b")
+    assert (
+        run_task(lambda: JmsToSparkSubmitOperator(**load(tmp_path / "spool"))).state
+        == TaskInstanceState.FAILED
+    )
+    [error] = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert error.startswith(f"{said}; batch ")
+    assert error.endswith(" stays in the spool: a retry, or the cleared task, submits its 2 messages again")
+
+
 def test_killed_before_it_submits_it_does_not(
     publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

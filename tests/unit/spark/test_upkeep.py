@@ -293,3 +293,8 @@ def _run_dying(target: Callable[..., None], *args: object) -> None:
     process.start()
     process.join(timeout=60)
     assert process.exitcode == KILLED
+
+
+def test_a_spool_that_is_not_there_is_said_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(SpoolError, match=r"no-spool: there is no such spool; the first batch makes it, or"):
+        list(batches(tmp_path / "no-spool"))
