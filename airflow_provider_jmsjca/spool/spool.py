@@ -65,7 +65,6 @@ from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, MESSAGE_SCHEMA,
 
 LOCK: Final = "lock"
 _END: Final = b"jmsjca.end"
-_EMPTY_PREFIX: Final = ".empty-"
 _ADOPTS: Final = "adopts"
 # Worth a dictionary; ids and bodies are not.
 _REPEATED: Final = [
@@ -447,7 +446,7 @@ class SpoolBatch:
         try:
             if not self._is_empty(self.folder):
                 return
-            if take_away(self.folder, _EMPTY_PREFIX, may_go=self._is_empty, taken=SEGMENT_STEM):
+            if take_away(self.folder, may_go=self._is_empty, taken=SEGMENT_STEM):
                 self._others.strike_off()
             elif is_folder(self.folder):
                 raise SpoolError(f"{self.folder}: another writer works on the batch")

@@ -28,6 +28,7 @@ from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.spool.attempts import DEAD_LETTERED, DONE, Done, current_fence, dead_lettered
 from airflow_provider_jmsjca.spool.batch_id import check_batch_id
 from airflow_provider_jmsjca.spool.files import (
+    ASIDE,
     Entry,
     Place,
     digest_of,
@@ -39,10 +40,10 @@ from airflow_provider_jmsjca.spool.files import (
     names_in,
     numbered,
     open_file,
+    put_back,
     read_document,
     remove,
     remove_folder,
-    remove_folders,
     seal,
     synchronize_folder,
     take_away,
@@ -53,7 +54,6 @@ from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest
 from airflow_provider_jmsjca.spool.splits import parts
 from airflow_provider_jmsjca.spool.spool import LOCK, SpoolBatch
 
-_ASIDE: Final = ".pruned-"
 _NANOSECONDS: Final = 1_000_000_000
 # What stays of a pruned batch: who submits it once more is told that it is done.
 _RECEIPT: Final = frozenset({BATCH, MANIFEST, PRUNED, DONE})
@@ -303,7 +303,7 @@ def prune(
     kept: list[Kept] = []
     try:
         if not dry_run:
-            remove_folders(spool, _ASIDE)
+            kept += _finish_removals(spool)
         needed = _within_horizon(found, horizon, now)
         for batch in found:
             age = timedelta(seconds=now - batch.changed)
@@ -325,6 +325,34 @@ def prune(
     except OSError as error:
         raise SpoolError(f"{spool}: can't be pruned: {error}") from error
     return Pruned(removed=tuple(removed), kept=tuple(kept))
+
+
+def _finish_removals(spool: Place) -> list[Kept]:
+    """Remove what killed removals left aside, unless it holds messages; then it gets its name back.
+
+    Returns:
+        What stays aside: another batch has that name by now, or it is damaged.
+    """
+    kept = []
+    for folder in (spool / name for name in names_in(spool) if name.startswith(ASIDE)):
+        try:
+            why = _finish_removal(folder)
+        except (SpoolError, OSError, ValueError) as error:
+            why = str(error)
+        if why is not None:
+            kept.append(Kept(batch_id=folder.name, state=describe(folder).state, why=why))
+    return kept
+
+
+def _finish_removal(folder: Place) -> str | None:
+    if not any(count_rows(path) for _, path in numbered(folder, SEGMENT_STEM)):
+        remove_folder(folder)
+        return None
+    header = read_document(folder / BATCH)
+    batch_id = check_batch_id(header["batch_id"] if isinstance(header, dict) else "")
+    if put_back(folder, folder.parent / batch_id):
+        return None
+    return f"it holds messages, and there is another batch {batch_id!r} by now"
 
 
 def _why_kept(
@@ -406,7 +434,6 @@ def _remove(folder: Place) -> bool:
     """Remove a folder whole; tell whether it was done, which it isn't while a writer holds it."""
     return take_away(
         folder,
-        _ASIDE,
         may_go=lambda aside: describe(aside).state in {State.EMPTY, State.PRUNED},
         taken=SEGMENT_STEM,
     )

@@ -6,6 +6,7 @@ spool goes through these functions. May import `errors`.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -29,6 +30,8 @@ Place = Path | ObjectPath
 Entry = PosixEntry | ObjectEntry
 LARGEST_DOCUMENT: Final = 16 * 1024 * 1024
 """Bytes of a JSON document in the spool."""
+ASIDE: Final = ".removed-"
+"""How the names of folders begin that are taken aside to be removed."""
 _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{6,})(?P<suffix>\.[a-z]+)?")
 _MAKING: Final = ".making-"
 
@@ -288,15 +291,15 @@ def has_renames(place: Place) -> bool:
     return isinstance(place, Path)
 
 
-def take_away(folder: Place, prefix: str, *, may_go: Callable[[Place], bool], taken: str) -> bool:
+def take_away(folder: Place, *, may_go: Callable[[Place], bool], taken: str) -> bool:
     """Remove the folder of a batch, unless somebody works on it meanwhile.
 
     Guarantee: nothing is removed but what `may_go` has looked at: the folder is taken aside by one rename
-    first, and looked into there. In a store of objects nothing is removed that another writer relies on.
+    first, to a name that begins with `ASIDE`, and looked into there. A crash may leave it there, whatever it
+    holds. In a store of objects nothing is removed that another writer relies on.
 
     Args:
         folder: The batch's.
-        prefix: How the name begins that it has meanwhile, beside the batches; a crash leaves it there.
         may_go: Whether a folder may go; asked where nobody else looks.
         taken: How the names begin that a store of objects keeps: those that writers compete for.
 
@@ -308,15 +311,35 @@ def take_away(folder: Place, prefix: str, *, may_go: Callable[[Place], bool], ta
     """
     if isinstance(folder, ObjectPath):
         return objects.take_away(folder, may_go=may_go, taken=taken)
-    aside = folder.with_name(f"{prefix}{uuid.uuid4().hex}")
+    aside = folder.with_name(f"{ASIDE}{uuid.uuid4().hex}")
     try:
         folder.rename(aside)
     except FileNotFoundError:
         return False  # somebody else did
     if not may_go(aside):
-        aside.rename(folder)
+        put_back(aside, folder)
         return False
     remove_folder(aside)
+    return True
+
+
+def put_back(aside: Place, folder: Place) -> bool:
+    """Give a folder that was taken aside its name; `False` if that is taken, and it stays where it is.
+
+    Raises:
+        OSError: It can't be done.
+    """
+    if not isinstance(aside, Path) or not isinstance(folder, Path):
+        raise TypeError(f"{aside}: only folders of a file system are taken aside")
+    try:
+        aside.rename(folder)
+    except FileNotFoundError:
+        return True  # somebody else did
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+            raise
+        return False
+    synchronize_folder(folder.parent)
     return True
 
 

@@ -136,11 +136,11 @@ def test_marks_and_age(folder: Place) -> None:
 def test_a_folder_that_may_not_go_stays(folder: Place) -> None:
     make_folder(folder / "batch")
     seal(folder / "batch" / "batch.json", b"{}")
-    assert not take_away(folder / "batch", ".gone-", may_go=lambda _: False, taken="segment")
+    assert not take_away(folder / "batch", may_go=lambda _: False, taken="segment")
     assert exists(folder / "batch" / "batch.json")
-    assert take_away(folder / "batch", ".gone-", may_go=lambda _: True, taken="segment")
+    assert take_away(folder / "batch", may_go=lambda _: True, taken="segment")
     assert not is_folder(folder / "batch")
-    assert not take_away(folder / "batch", ".gone-", may_go=lambda _: True, taken="segment")
+    assert not take_away(folder / "batch", may_go=lambda _: True, taken="segment")
 
 
 def test_a_folder_is_there_with_its_last_file(folder: Place) -> None:

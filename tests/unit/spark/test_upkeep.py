@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_jmsjca.errors import BatchInUseError, SpoolError
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, take_fence
-from airflow_provider_jmsjca.spool.files import seal
+from airflow_provider_jmsjca.spool.files import ASIDE, seal, take_away
 from airflow_provider_jmsjca.spool.known_ids import Horizon, message_key
 from airflow_provider_jmsjca.spool.manifest import Manifest, path_to_uri
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
@@ -298,3 +298,44 @@ def _run_dying(target: Callable[..., None], *args: object) -> None:
 def test_a_spool_that_is_not_there_is_said_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(SpoolError, match=r"no-spool: there is no such spool; the first batch makes it, or"):
         list(batches(tmp_path / "no-spool"))
+
+
+def taken_aside(folder: Path) -> None:
+    """Take a folder aside and be killed before it is looked into."""
+
+    class Killed(BaseException):
+        pass
+
+    def die(_: object) -> bool:
+        raise Killed
+
+    with pytest.raises(Killed):
+        take_away(folder, may_go=die, taken="segment")
+    assert not folder.exists()
+
+
+def test_what_a_killed_removal_left_aside_comes_back_if_it_holds_messages(make: Make) -> None:
+    """A task may have begun the batch anew between the look at it and its removal."""
+    folder = make("b", State.UNFINISHED)
+    taken_aside(folder)
+    taken_aside(make("empty", State.EMPTY))
+    assert prune(folder.parent, older_than=WEEK, now=LATER).kept == ()
+    assert states(folder.parent) == {"b": State.UNFINISHED}
+    assert describe(folder).rows == 3
+    assert [*folder.parent.glob(f"{ASIDE}*")] == []
+
+
+def test_what_can_not_come_back_stays_aside_and_is_named(make: Make) -> None:
+    folder = make("b", State.UNFINISHED)
+    taken_aside(folder)
+    make("b", State.UNFINISHED)
+    (damaged := folder.parent / f"{ASIDE}damaged").mkdir()
+    (damaged / "segment-000000.parquet").write_bytes(b"PAR1")
+    (folder.parent / f"{ASIDE}file").write_bytes(b"")
+    kept = {each.batch_id: each for each in prune(folder.parent, older_than=WEEK, now=LATER).kept}
+    assert kept.pop("b").state is State.UNFINISHED
+    assert "can't be read" in kept.pop(damaged.name).why
+    assert kept.pop(f"{ASIDE}file").why
+    ((name, stays),) = kept.items()
+    assert stays.why == "it holds messages, and there is another batch 'b' by now"
+    assert describe(folder.parent / name).rows == describe(folder).rows == 3
