@@ -60,6 +60,9 @@ _NOT_JSON: Final = "the body is not JSON"
 _HALVES: Final = (
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
+# Numbers that may be beyond DOUBLE, and how a VARIANT's JSON shows what one has become.
+_VAST: Final = "[0-9]{309,}|[eE][+]?[0-9]{3,}"
+_INFINITE: Final = '"-?Infinity"'
 _CONTROL: Final = r"\p{Cntrl}"
 # Of a value that doesn't fit a reason shows so many characters.
 _SHOWN: Final = 40
@@ -210,7 +213,7 @@ def sort_json(messages: DataFrame, schema: StructType | str, keep: Sequence[str]
     | `BINARY` | strings that are base64, padded |
     | `STRUCT<...>`, `MAP<STRING, ...>` | objects whose values fit |
     | `ARRAY<...>` | arrays whose values fit |
-    | `VARIANT` | any |
+    | `VARIANT` | any without a number beyond `DOUBLE` |
 
     Spark's JSON reader has limits: a body with a string of more than 20,000,000 characters, a number of more
     than 1,000 digits or more than 999 levels of objects and arrays is turned away with the limit as the
@@ -461,7 +464,7 @@ def _ordinary_value(kind: DataType, found: str, probe: str | None = None) -> str
         return _in_range(name, found)
     if name in _FLOATS:
         return _is_finite(found, name)
-    return "true"
+    return f"(NOT ({_BODY}.text RLIKE {_quoted(_VAST)}))" if name == "variant" else "true"
 
 
 def _complaint(fields: StructType) -> str:
@@ -599,6 +602,10 @@ def _fault(kind: DataType, value: str, path: str) -> str:
             entries = f"map_entries({_from_variant(value, 'MAP<STRING, VARIANT>')})"
             first = f"get(filter(transform({entries}, {each} -> {fault}), {each} -> {each} IS NOT NULL), 0)"
             return f"CASE WHEN {_kind(value)} NOT LIKE 'OBJECT<%' THEN {misfit} ELSE {first} END"
+    if kind.simpleString() == "variant":
+        why = f"concat('field \\'', {path}, '\\': the value has a number beyond DOUBLE')"
+        reason = f"named_struct('reason', {why}, 'value', CAST(NULL AS VARIANT))"
+        return f"CASE WHEN {_has_infinite(value)} THEN {reason} END"
     return f"CASE WHEN NOT coalesce({_fits(kind, value)}, false) THEN {misfit} END"
 
 
@@ -638,6 +645,21 @@ def _fits(kind: DataType, value: str) -> str:
             return f"{_kind(value)} = 'BOOLEAN'"
         case _:
             return "true"
+
+
+def _has_infinite(value: str) -> str:
+    """Tell whether a VARIANT of the body has a number, anywhere in it, that was beyond DOUBLE."""
+    text = f"{_BODY}.text"
+    # The same body without such numbers has fewer, unless all of them are strings.
+    without = f"regexp_replace(concat('[', {text}, ']'), {_quoted(_VAST)}, '1')"
+
+    def count(variant: str) -> str:
+        return f"regexp_count(to_json({variant}), {_quoted(_INFINITE)})"
+
+    return (
+        f"({text} RLIKE {_quoted(_VAST)} AND {count(value)} > 0 AND "
+        f"coalesce({count(f'{_BODY}.whole')} > {count(f'try_parse_json({without})')}, true))"
+    )
 
 
 def _in_range(name: str, value: str) -> str:

@@ -94,7 +94,8 @@ class Inbox:
     def decode_ahead(self) -> None:
         """Decode what has come, while there is nothing better to do."""
         with self._lock:
-            waiting = [received for received in self._buffer if not received.is_on_disk]
+            # More arrives meanwhile, without the lock.
+            waiting = [received for received in tuple(self._buffer) if not received.is_on_disk]
         for received in waiting:
             try:
                 _ = received.message
