@@ -1,7 +1,7 @@
 """A Spark driver that streams a queue into a table; the chaos tests kill it.
 
-Arguments: the options of `jms` as JSON, the table's folder, the checkpoint's. It is a Delta table; each
-micro-batch is written once, by its number.
+Arguments: the master, the options of `jms` as JSON, the table's folder, the checkpoint's. It is a Delta
+table; each micro-batch is written once, by its number.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from airflow_provider_jmsjca.spark.tables import delta
 from tests.spark.conftest import table_jars
 
 
-def main(options: str, table: str, checkpoint: str) -> None:
+def main(master: str, options: str, table: str, checkpoint: str) -> None:
     """Stream until the queue is empty."""
     spark = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(master)
+        .config("spark.executor.memory", "512m")
         .config("spark.ui.enabled", "false")
         .config("spark.jars", table_jars())
         .config(map=delta.SESSION)

@@ -98,17 +98,17 @@ def commits(table: Path) -> list[list[dict[str, dict[str, object]]]]:
     ]
 
 
-def stored(table: Path) -> list[int]:
-    """Return the ids that the table's files hold, by Delta's log."""
+def live_files(table: Path) -> list[Path]:
+    """Return the table's files, by Delta's log."""
     actions = [action for commit in commits(table) for action in commit]
     removed = {action["remove"]["path"] for action in actions if "remove" in action}
     added = [str(action["add"]["path"]) for action in actions if "add" in action]
-    return sorted(
-        number
-        for path in added
-        if path not in removed
-        for number in pq.read_table(table / unquote(path))["id"].to_pylist()
-    )
+    return [table / unquote(path) for path in added if path not in removed]
+
+
+def stored(table: Path) -> list[int]:
+    """Return the ids that the table's files hold."""
+    return sorted(number for file in live_files(table) for number in pq.read_table(file)["id"].to_pylist())
 
 
 @pytest.mark.timeout(900)

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+import psutil
+
 from tests.servers.java import spark_java_home
 from tests.servers.ports import HOST
 from tests.servers.server import Server
@@ -17,6 +19,7 @@ from tests.servers.server import Server
 WORKERS = 2
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
+_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 class SparkCluster(Server):
@@ -29,6 +32,18 @@ class SparkCluster(Server):
     def url(self) -> str:
         """The master's address, as `spark-submit --master` takes it."""
         return f"spark://{HOST}:{self.ports['master']}"
+
+    def executors(self) -> list[psutil.Process]:
+        """Return the executors that run now, the oldest first. A worker starts another for one that dies."""
+        found = []
+        for role, worker in self._processes.items():
+            for process in psutil.Process(worker.pid).children() if role != "server" else ():
+                try:
+                    if process.status() != psutil.STATUS_ZOMBIE and _EXECUTOR in process.cmdline():
+                        found.append(process)
+                except psutil.NoSuchProcess:
+                    continue
+        return sorted(found, key=psutil.Process.create_time)
 
     def _prepare(self) -> None:
         pass
@@ -54,7 +69,10 @@ class SparkCluster(Server):
         try:
             with urllib.request.urlopen(f"http://{HOST}:{self.ports['web']}/json/", timeout=30) as answer:
                 return bool(json.load(answer)["aliveworkers"] == WORKERS)
-        except OSError:
+        except (
+            OSError,
+            ValueError,
+        ):  # its pages come one after the other: first there is another in this place
             return False
 
 
