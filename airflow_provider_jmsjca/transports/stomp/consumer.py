@@ -336,7 +336,10 @@ class StompConsumer:
         """Take a message that came for the subscription `key` from the reader."""
         token = self._acknowledgement(frame)
         if token is None:
-            raise ConnectionLostError("the broker sent a message without an ack header")
+            raise ConnectionLostError(
+                "the broker sent a message without an ack header, "
+                "or without what its dialect's acknowledgement() reads"
+            )
         if len(frame.body) + len(frame.head) >= LARGE:
             frame = MEMORY.hold(frame)
         with self._lock:

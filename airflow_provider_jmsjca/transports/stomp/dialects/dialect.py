@@ -335,7 +335,17 @@ class Dialect(ABC):
         return None
 
     def acknowledgement(self, frame: Frame) -> bytes | None:
-        """Return what ACK must name, as it stands on the wire."""
+        r"""Return the value of `id` in ACK and NACK, as it stands on the wire.
+
+        The generic answer is the header `ack`. For a server that wants its message id there, write
+        `return frame.first(b"\nmessage-id:")`.
+
+        Args:
+            frame: The MESSAGE.
+
+        Returns:
+            Bytes that are still escaped. `None` ends the connection: such a message can't be settled.
+        """
         return frame.first(ACK)
 
     # --- messages out

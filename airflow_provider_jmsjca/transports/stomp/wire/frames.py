@@ -95,10 +95,11 @@ class Frame:
         self.key = key
 
     def first(self, mark: bytes) -> bytes | None:
-        """Return the first value of a header as it stands on the wire, or `None`.
+        r"""Return the first value of a header as it stands on the wire, or `None`.
 
         Args:
-            mark: The header's name between a line feed and a colon.
+            mark: The header's name between a line feed and a colon, such as `b"\nmessage-id:"`. Without the
+                line feed the end of a longer name would be found too, which a sender may have set.
         """
         at = self.head.find(mark)
         if at < 0:
