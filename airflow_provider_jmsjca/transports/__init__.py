@@ -31,8 +31,10 @@ def connect(settings: ConnectionSettings) -> Connection:
     password that goes to another machine without TLS, the other a broker whose certificate isn't checked.
 
     Raises:
-        ConfigurationError: These are no settings, or no transport knows their scheme; otherwise as
-            `Transport.connect`.
+        ConfigurationError: These are no settings, or no transport knows their scheme.
+        TransientBrokerError: No host answered in time; every attempt is named.
+        ClientIdInUseError: Another connection has the client id.
+        PermanentBrokerError: The broker refuses for good, for example because of a wrong password.
     """
     given: object = settings  # whatever a caller without types gives
     if not isinstance(given, ConnectionSettings):

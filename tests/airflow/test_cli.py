@@ -349,7 +349,7 @@ def test_the_documented_migration_prints_what_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """J31, J37, J50, J51, J52, J53, J59, J101, W13, W14, W16, W18, W30."""
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "migrate.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "migrate" / "weblogic.md").read_text(encoding="utf-8")
     for name, text in re.findall(r"`([\w.-]+\.xml)`:\n\n```xml\n(.*?)```", page, re.DOTALL):
         (tmp_path / name).write_text(text, encoding="utf-8")
     arguments, shown = re.findall(r"\$ airflow jms (import ejb-jar.*?)\n(.*?)```", page, re.DOTALL)[0]

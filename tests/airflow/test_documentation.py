@@ -175,7 +175,7 @@ def page_is(page: str, table: dict[str, Any]) -> Callable[[Any], Any]:
     return lambda function: table.setdefault(page, function)
 
 
-@page_is("docs/how-to/migrate.md", PREPARED)
+@page_is("docs/migrate/weblogic.md", PREPARED)
 def the_imported_spec_is_saved() -> None:
     save_imported_spec(Path.cwd())
 

@@ -44,7 +44,6 @@ def test_every_step_does_what_the_page_says(tmp_path: Path) -> None:
         **inherited,
         **{name: value for name, value in ports.items() if name.startswith("AIRFLOW__")},
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": apart["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"],
-        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         "JMSJCA_RUN_DIR": str(tmp_path / "run"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
