@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -78,37 +78,35 @@ class _Producer(SharedStreamProducer):
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
         """Yield events and what is needed to settle them, for ever."""
-        with releasing():
-            async with contextlib.aclosing(self._open()) as events:
-                async for event in events:
-                    yield event
-
-    async def _open(self) -> AsyncGenerator[tuple[Any, Any]]:
         faults = 0
         reported = ""
-        while True:
-            try:
-                options = self._parse()
-                self._where = f" from {options.title} over connection {options.jms_conn_id!r}"
-                in_force, _ = await options.settings()
-                in_force.check()
-                find = functools.partial(_settings_now, options, in_force)
-                quiet = in_force.spec.minimal_reconnect_logging
-                connection = AsyncConnection(find, minimal_logging=quiet)
-                async for event in self._events(options, in_force, connection):
-                    faults, reported = 0, ""
-                    yield event
-            except _MENDED as error:
-                await self._close()
-                if not self._patient:
-                    raise
-                faults += 1
-                if str(error) != reported:
-                    reported = str(error)
-                    log.error(  # noqa: TRY400 - no bug of ours
-                        "No events for %s%s until this is mended: %s", self._who(), self._where, error
-                    )
-                await asyncio.sleep(self._mending.wait(faults, 0).total_seconds())
+        with releasing():
+            while True:
+                try:
+                    async for event in self._events(*await self._begin()):
+                        faults, reported = 0, ""
+                        yield event
+                except _MENDED as error:
+                    await self._close()
+                    if not self._patient:
+                        raise
+                    faults += 1
+                    if str(error) != reported:
+                        reported = str(error)
+                        log.error(  # noqa: TRY400 - no bug of ours
+                            "No events for %s%s until this is mended: %s", self._who(), self._where, error
+                        )
+                    await asyncio.sleep(self._mending.wait(faults, 0).total_seconds())
+
+    async def _begin(self) -> tuple[ActivationOptions, InForce, AsyncConnection]:
+        """Return what holds now, and what lends connections."""
+        options = self._parse()
+        self._where = f" from {options.title} over connection {options.jms_conn_id!r}"
+        in_force, _ = await options.settings()
+        in_force.check()
+        find = functools.partial(_settings_now, options, in_force)
+        quiet = in_force.spec.minimal_reconnect_logging
+        return options, in_force, AsyncConnection(find, minimal_logging=quiet)
 
     def _events(
         self, options: ActivationOptions, in_force: InForce, connection: AsyncConnection
@@ -190,7 +188,8 @@ class MessageProducer(_Producer):
             in_force.listener(connects, name, self._store), connection, once=self._once
         )
         del connects  # a thousand of them count
-        self._holder = Holder(options.hold_timeout, self._where)
+        if options.holds:
+            self._holder = Holder(options.hold_timeout, self._where)
         sweep_sometimes()
         if in_force.batch_size > 1:
             weigh = functools.partial(weight, limit=options.max_body_bytes, form=options.payload)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import chain
@@ -337,7 +337,7 @@ class Line:
     """
 
     def __init__(self, destinations: int = 1, quantity: int = 1) -> None:
-        self._front: deque[InHand] = deque()
+        self._front: list[InHand] = []
         self._lines: tuple[deque[InHand], ...] = tuple(deque() for _ in range(destinations))
         self._turns = Turns(destinations, quantity) if destinations > 1 else None
         self._claims: dict[tuple[str, str], int] = {}
@@ -362,7 +362,7 @@ class Line:
 
     def push_front(self, messages: Iterable[InHand]) -> None:
         """Put messages back in front, in their order."""
-        self._front.extendleft(reversed(list(messages)))
+        self._front[:0] = messages
 
     def clear(self) -> None:
         """Let go of all messages."""
@@ -392,7 +392,7 @@ class Line:
         """Say whether a destination has a message that this unit may take."""
         return any(self._find(line, number) is not None for line in self._lines)
 
-    def _take_from(self, line: deque[InHand], number: int | None) -> InHand | None:
+    def _take_from(self, line: MutableSequence[InHand], number: int | None) -> InHand | None:
         index = self._find(line, number)
         if index is None:
             return None
@@ -400,7 +400,7 @@ class Line:
         del line[index]
         return message
 
-    def _find(self, line: deque[InHand], number: int | None) -> int | None:
+    def _find(self, line: MutableSequence[InHand], number: int | None) -> int | None:
         for index, message in enumerate(line):
             if not self._claims or (
                 self._claims.get(("message", message.key), number) == number

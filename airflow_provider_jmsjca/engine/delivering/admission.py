@@ -278,9 +278,9 @@ class SettledLately:
 
     def __init__(self, sources: int = 1) -> None:
         self._sources = sources
-        self._ids: deque[Identity | None] = deque(maxlen=REMEMBERED)
+        self._ids: deque[Identity | None] | None = None  # an empty one counts where a thousand are idle
         self._known: frozenset[Identity | None] = frozenset()
-        self._repeated: deque[Received] = deque()
+        self._repeated: list[Received] = []
         self.stable = False
 
     @property
@@ -301,13 +301,16 @@ class SettledLately:
             message: What it is to the listener, under the id it was published with.
             destination: Which of the sources it came from.
         """
+        ids = self._ids
+        if ids is None:
+            ids = self._ids = deque(maxlen=REMEMBERED)
         if self.stable:
             here = received.readable
             one = self._sources == 1
-            self._ids.append(identity_of(here, None if one else received.consumer.subscription.destination))
+            ids.append(identity_of(here, None if one else received.consumer.subscription.destination))
             if message is here:
                 return
-        self._ids.append(self.key(destination, message))
+        ids.append(self.key(destination, message))
 
     def key(self, destination: Destination, message: JmsMessage | None) -> Identity | None:
         """Return what tells a published message from others; `None` if nothing does."""
@@ -324,11 +327,11 @@ class SettledLately:
             stable: Whether the broker makes the ids.
         """
         self.stable = stable
-        self._known = frozenset(self._ids) - {None}
+        self._known = frozenset(self._ids or ()) - {None}
 
     def forget(self, keys: AbstractSet[Identity | None]) -> None:
         """Know nothing of messages that came anew under the id of a settled one, and were not settled."""
-        if not keys.isdisjoint(self._ids):
+        if self._ids is not None and not keys.isdisjoint(self._ids):
             self._ids = deque((each for each in self._ids if each not in keys), maxlen=REMEMBERED)
         self._known -= keys
 
@@ -353,7 +356,7 @@ class SettledLately:
         """Settle duplicates, and what this listener settled before the way to the broker broke down."""
         while self._repeated:
             try:
-                received = self._repeated.popleft()
+                received = self._repeated.pop(0)
             except IndexError:  # another thread was quicker
                 return
             try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import logging
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -131,6 +130,11 @@ class Driver(ABC):
         answered: Whether the first attempt to connect and subscribe has come to an end.
     """
 
+    __slots__ = (
+        "_consuming", "_gives_up", "_lines", "_unit_sizes", "admission", "answered", "clock", "fault",
+        "last_activity", "ledger", "link", "lock", "machine", "outage", "refusal", "sending", "settings",
+        "settler", "stop_reason", "tally", "units",
+    )  # fmt: skip
     admission: Admission
     link: Bearer
 
@@ -161,7 +165,7 @@ class Driver(ABC):
         self.answered = False
         self._consuming = consuming
         self._gives_up = gives_up
-        self._lines: deque[Log] = deque()
+        self._lines: list[Log] = []
         self._unit_sizes: dict[int, int] = {}
         self.settler = Settler(self)
 
@@ -298,7 +302,7 @@ class Driver(ABC):
         """Write the log lines that were decided on, and settle what came again; not under the lock."""
         while self._lines:
             try:
-                line = self._lines.popleft()
+                line = self._lines.pop(0)
             except IndexError:  # another thread was quicker
                 break
             with in_context(self.settings.context_name if line.of_delivery else None):

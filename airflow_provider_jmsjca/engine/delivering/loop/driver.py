@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -44,6 +43,7 @@ from airflow_provider_jmsjca.engine.delivering.ledger import Found, ledger_of, r
 from airflow_provider_jmsjca.engine.delivering.loop.admission import LoopAdmission
 from airflow_provider_jmsjca.engine.delivering.loop.handed_out import HandedOut
 from airflow_provider_jmsjca.engine.delivering.loop.link import LoopLink
+from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.receivers import InDoubt, Receivers, watches
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.watching.backlog import look_for_what_stays
@@ -59,7 +59,7 @@ class LoopDriver(Driver):
     acknowledgements behind it.
 
     Args:
-        settings: How to consume.
+        settings: How to consume, as `shared` returns them.
         connection: Lends connections.
         once: Which messages have an outcome.
         chance: A random number, 0 up to but not including 1.
@@ -71,6 +71,11 @@ class LoopDriver(Driver):
         changed: Set when there is something to look at.
     """
 
+    # Of a thousand most do nothing: what is empty is small.
+    __slots__ = (
+        "_alarm", "_asked", "_asking", "_closed", "_events", "_feeding", "_in_doubt", "_lane", "_looks",
+        "_loop", "_once", "_refusals", "_source", "_written", "changed", "handed_out", "stopped",
+    )  # fmt: skip
     admission: LoopAdmission
     link: LoopLink
 
@@ -80,11 +85,8 @@ class LoopDriver(Driver):
         connection: AsyncConnection,
         once: Once,
         chance: Callable[[], float],
-        consuming: asyncio.Event,
+        consuming: Signal,
     ) -> None:
-        # Whoever ends deliveries promises no order, and others use the connection too.
-        first, *further = (replace(each, in_order=False, alone=False) for each in settings.subscriptions)
-        settings = replace(settings, subscription=first, further=tuple(further))
         self._loop = asyncio.get_running_loop()
         ledger = ledger_of(settings, keeps_ids=True)
         super().__init__(
@@ -105,15 +107,15 @@ class LoopDriver(Driver):
         self._refusals = Refusals()
         self._in_doubt = InDoubt(None if ledger is None else ledger.left_in_doubt)
         self._lane = Lane(self._loop.call_later)
-        self._events: deque[Event] = deque()
+        self._events: list[Event] = []
         self._feeding = False
         self._alarm: asyncio.TimerHandle | None = None
         self._looks: list[asyncio.Task[None]] = []
-        self._asked: deque[tuple[Intake, RecordAttempt]] = deque()
+        self._asked: list[tuple[Intake, RecordAttempt]] = []
         self._asking = self._closed = False
         self._written: asyncio.Future[None] = self._loop.create_future()
         self.stopped = False
-        self.changed = asyncio.Event()
+        self.changed = Signal()
         self.link = self._new_link()
         self.admission = LoopAdmission(
             settings,
@@ -148,7 +150,7 @@ class LoopDriver(Driver):
         self._feeding = True
         try:
             while self._events:
-                for decision in self.machine.handle(self._events.popleft(), self.clock()):
+                for decision in self.machine.handle(self._events.pop(0), self.clock()):
                     self.carry_out(decision, [])
         finally:
             self._feeding = False
@@ -377,6 +379,12 @@ class LoopDriver(Driver):
             for look in self._looks:
                 look.cancel()
         await asyncio.wait({self.link.closed, self._written}, timeout=max(0.0, end - self.clock()))
+
+
+def shared(settings: ListenerSettings) -> ListenerSettings:
+    """Return the settings of who ends deliveries in any order, over a connection that others use too."""
+    first, *further = (replace(each, in_order=False, alone=False) for each in settings.subscriptions)
+    return replace(settings, subscription=first, further=tuple(further))
 
 
 def refuse_unsupported(settings: ListenerSettings) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -117,7 +116,7 @@ class HandedOut:
         self._feed = feed
         self._wake = wake
         self._raised = raised
-        self._ready: deque[tuple[Ticket, StreamDelivery]] = deque()
+        self._ready: list[tuple[Ticket, StreamDelivery]] = []
         self._calls: set[int] = set()
         self._returned: set[int] = set()
         self._withdrawn: set[int] = set()
@@ -150,7 +149,7 @@ class HandedOut:
         """Hand out the next delivery; `None` if there is none now."""
         if not self._ready:
             return None
-        ticket, delivery = self._ready.popleft()
+        ticket, delivery = self._ready.pop(0)
         self._once.hand_out(ticket.key)
         return delivery
 
@@ -179,7 +178,7 @@ class HandedOut:
     def withdraw(self) -> None:
         """Take back what nobody has seen yet and can't be settled any more: it comes again."""
         gone = [ticket.decision for ticket, _ in self._ready if not ticket.intake.open]
-        self._ready = deque(each for each in self._ready if each[0].intake.open)
+        self._ready = [each for each in self._ready if each[0].intake.open]
         for decision in gone:
             self._close(decision.call)
             self._withdrawn.add(decision.unit)

@@ -21,8 +21,13 @@ from typing import Self
 
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.delivering.admission import Once
-from airflow_provider_jmsjca.engine.delivering.loop.driver import LoopDriver, refuse_unsupported
+from airflow_provider_jmsjca.engine.delivering.loop.driver import (
+    LoopDriver,
+    refuse_unsupported,
+    shared,
+)
 from airflow_provider_jmsjca.engine.delivering.loop.handed_out import StreamDelivery
+from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 
@@ -78,11 +83,11 @@ class DeliveryStream:
         chance: Callable[[], float] = random.random,
     ) -> None:
         refuse_unsupported(settings)
-        self._settings = settings
+        self._settings = shared(settings)
         self._connection = connection
         self._once = Once() if once is None else once
         self._chance = chance
-        self.consuming = asyncio.Event()
+        self.consuming = Signal()
         self._driver: LoopDriver | None = None
         self._closed = False
         self._turn = 0

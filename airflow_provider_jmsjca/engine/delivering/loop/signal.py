@@ -1,0 +1,41 @@
+"""An event of asyncio that is small while nobody waits for it: a thousand streams have two each."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Signal:
+    """Lets tasks of one event loop wait for something, as `asyncio.Event` does with more memory."""
+
+    __slots__ = ("_is_set", "_waiters")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def is_set(self) -> bool:
+        """Return whether it is set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Let those go on who wait, and those who come until it is cleared."""
+        self._is_set = True
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def clear(self) -> None:
+        """Let those wait who come from now on."""
+        self._is_set = False
+
+    async def wait(self) -> None:
+        """Return as soon as it is set."""
+        if self._is_set:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.remove(waiter)
