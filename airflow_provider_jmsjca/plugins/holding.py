@@ -1,4 +1,4 @@
-"""What Airflow's processes run for us when a DAG run has ended, and when a triggerer starts."""
+"""What Airflow's processes run for us: when an event is stored, a DAG run has ended, a triggerer starts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import importlib
 import json
 import logging
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 
-from airflow_provider_jmsjca.triggers.payload import hold_token, outcome_key
+from airflow_provider_jmsjca.triggers.payload import hold_records, hold_token, outcome_key
 
 if TYPE_CHECKING:
+    from airflow.listeners.types import AssetEvent
     from airflow.models.dagrun import DagRun
 
 _log = logging.getLogger(__name__)
@@ -22,6 +24,20 @@ _log = logging.getLogger(__name__)
 # Only the command imports it.
 _TRIGGERER = "airflow.cli.commands.triggerer_command"
 _TRIGGERS = "airflow_provider_jmsjca.triggers.activation"
+
+
+class EventStored:
+    """Records which messages wait for the runs of an event, when Airflow stores the event.
+
+    Guarantee: the records are stored in the transaction that stores the event: both are there after a crash,
+    or neither. So a message that comes again finds its run if there is one, and makes an event if there is
+    none.
+    """
+
+    @hookimpl
+    def on_asset_event_emitted(self, asset_event: AssetEvent) -> None:
+        """Record what waits."""
+        _stored(asset_event)
 
 
 class RunEnded:
@@ -66,6 +82,28 @@ class TriggererStarting:
             gc.freeze()
 
 
+def _stored(event: AssetEvent) -> None:
+    records = hold_records(event.extra, time.time())
+    if not records or event.source_task_id is not None:
+        return
+    # The triggerer's side of Airflow isn't there where only the SDK is.
+    from airflow import settings  # noqa: PLC0415
+    from airflow.models.asset import AssetModel  # noqa: PLC0415
+    from airflow.state import AssetScope, get_state_backend  # noqa: PLC0415
+    from sqlalchemy import select  # noqa: PLC0415
+
+    # That of the thread: the one in which the triggerer stores the event just now.
+    session = settings.get_session()()
+    if not session.in_transaction():
+        return  # it was stored by somebody else, and no trigger waits for its runs
+    asset_id = session.scalar(
+        select(AssetModel.id).where(AssetModel.name == event.asset.name, AssetModel.uri == event.asset.uri)
+    )
+    store, scope = get_state_backend(), AssetScope(asset_id=asset_id)
+    for key, record in records.items():
+        store.set(scope, key, json.dumps(record), session=session)
+
+
 def _ended(dag_run: DagRun) -> None:
     # The scheduler's side of Airflow isn't there where only the SDK is.
     from airflow.state import AssetScope, get_state_backend  # noqa: PLC0415
@@ -98,4 +136,4 @@ class JmsPlugin(AirflowPlugin):
     """Registers the listeners with Airflow."""
 
     name = "jms"
-    listeners = [RunEnded(), TriggererStarting()]  # noqa: RUF012 - as Airflow declares it
+    listeners = [EventStored(), RunEnded(), TriggererStarting()]  # noqa: RUF012 - as Airflow declares it

@@ -29,7 +29,7 @@ from airflow_provider_jmsjca.triggers.activation_options import (
     EventMode,
     plain,
 )
-from airflow_provider_jmsjca.triggers.holding import Hold, record_key
+from airflow_provider_jmsjca.triggers.holding import AssetStore, Hold, record_key
 from airflow_provider_jmsjca.triggers.payload import (
     Fit,
     Payload,
@@ -66,9 +66,9 @@ class JmsActivationTrigger(BaseEventTrigger):
     succeeded. A `JmsAcknowledgeOperator` in one of them may say so earlier. When a run fails, or
     `hold_timeout` has passed, the redelivery handling deals with the message. Messages wait in the triggerer
     and hold no worker, as many at once as `prefetch`. If the triggerer is restarted a message comes again,
-    goes on waiting for its run, and makes no second event. Only a message whose event was stored in the
-    moment of a crash may make one. Airflow tells nothing of a run that isn't there yet. So a DAG isn't waited
-    for if the asset schedules it after the others have ended.
+    goes on waiting for its run, and makes no second event, whenever that happens. Airflow tells nothing of a
+    run that isn't there yet. So a DAG isn't waited for if the asset schedules it after the others have ended.
+    Where several assets are watched with the same arguments, the runs of each have to succeed.
 
     A look at the queue differs by broker. ActiveMQ Classic is browsed. With the broker policy
     `persistJMSRedelivered` a browser marks the first two messages as redelivered, and counts that once.
@@ -230,11 +230,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         """Whose the events are."""
         if self.task_instance is not None:
             return f"task {self.task_instance.dag_id}.{self.task_instance.task_id}"
-        # Airflow tells a trigger of the assets that watch it, but not in so many words.
-        assets = (
-            vars(self.asset_state_store).get("_by_name", {}) if self.asset_state_store is not None else {}
-        )
-        return ", ".join(f"asset {name!r}" for name in assets) or f"trigger {self.trigger_id}"
+        return ", ".join(f"asset {name!r}" for name in self._stores()) or f"trigger {self.trigger_id}"
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event, then wait to be cancelled; for `dag.test()`, which runs nothing but this.
@@ -265,57 +261,68 @@ class JmsActivationTrigger(BaseEventTrigger):
 
         None is left where each was refused, or waits for the run of an event that was stored before.
         """
-        contents = []
-        token = uuid.uuid4().hex
+        contents: dict[StreamDelivery, dict[str, Any]] = {}
         try:
             for delivery in handed.deliveries:
-                if self._holds:
-                    hold = await self._hold(delivery, token)
-                    handed.holds.setdefault(delivery, []).append(hold)
-                    if hold.recorded:
-                        continue
+                if self._holds and (found := await self._found(delivery)):
+                    handed.holds.setdefault(delivery, []).extend(found)
+                    continue
                 content = await self._content(delivery.message, delivery.destination)
                 if content is None:
                     handed.refused.add(delivery)
                 else:
-                    contents.append(content)
+                    contents[delivery] = content
         except JmsError as error:
             handed.fault = error
             return None
         if not contents:
             return None
-        for holds in handed.holds.values():
-            for hold in holds:
-                if hold.token == token:
-                    hold.of = len(contents)
+        bodies = list(contents.values())
         event = (
-            batch_event(self._conn_id, contents)
-            if handed.batch
-            else message_event(self._conn_id, contents[0])
+            batch_event(self._conn_id, bodies) if handed.batch else message_event(self._conn_id, bodies[0])
         )
-        return TriggerEvent(held_event(event, token) if self._holds else event)
+        return TriggerEvent(self._held(event, handed, list(contents)) if self._holds else event)
 
     @functools.cached_property
     def _holds(self) -> bool:
         """Whether messages wait for the word of their DAG runs."""
         return ActivationOptions.parse(self._arguments).holds
 
-    async def _hold(self, delivery: StreamDelivery, token: str) -> Hold:
-        """Return the hold of a message: one that was recorded before, else a fresh one.
+    async def _found(self, delivery: StreamDelivery) -> list[Hold]:
+        """Return what a message waits for whose event was stored before; nothing if there is none.
 
         Raises:
             JmsError: There is no asset whose store could be used, or Airflow can't be asked.
         """
-        names = [] if self.asset_state_store is None else vars(self.asset_state_store).get("_by_name", {})
-        if self.asset_state_store is None or not names:
+        stores = self._stores()
+        if not stores:
             raise ConfigurationError(
                 "hold_until_ack: expected the trigger of an AssetWatcher; nobody else is told of DAG runs"
             )
-        store = self.asset_state_store[Asset(next(iter(names)))]
         key = record_key(delivery.message, delivery.destination)
-        return await Hold.found(store, key) or Hold(
-            store=store, key=key, token=token, of=1, since=time.time(), recorded=False
-        )
+        holds = [None if key is None else await Hold.found(*each, key) for each in stores.items()]
+        return [each for each in holds if each is not None]
+
+    def _held(
+        self, event: dict[str, Any], handed: Handed, deliveries: Sequence[StreamDelivery]
+    ) -> dict[str, Any]:
+        """Return the event of messages that wait, and note what they wait for."""
+        token, since, of = uuid.uuid4().hex, time.time(), len(deliveries)
+        keys = {each: record_key(each.message, each.destination) for each in deliveries}
+        for delivery, key in keys.items():
+            handed.holds.setdefault(delivery, []).extend(
+                Hold(asset=asset, store=store, key=key, token=token, of=of, since=since)
+                for asset, store in self._stores().items()
+            )
+        return held_event(event, token, of, [key for key in keys.values() if key is not None])
+
+    def _stores(self) -> dict[str, AssetStore]:
+        """Return the stores of the assets that watch with this trigger, by their names."""
+        # Airflow tells a trigger of the assets that watch it, but not in so many words.
+        stores = self.asset_state_store
+        if stores is None:
+            return {}
+        return {name: stores[Asset(name)] for name in vars(stores).get("_by_name", {})}
 
     async def _content(self, message: JmsMessage, destination: Destination) -> dict[str, Any] | None:
         """Return what the event carries of a message; `None` if that is too large.

@@ -5,7 +5,7 @@ triggers, tasks and the scheduler reach alike:
 
 | key | value | written by |
 |---|---|---|
-| `jms-hold.<digest of the message>` | the token of its event, how many messages that has, and since when it waits | the trigger, after the event was stored |
+| `jms-hold.<digest of the message>` | the token of its event, how many messages that has, and since when it waits | the triggerer, with the event |
 | `jms-outcome.<token>` | `{"acknowledged": true}`, or false and why | `JmsAcknowledgeOperator`; the scheduler, when a run ends |
 
 Both are deleted when the message is settled, the word of a batch with the last of its messages.
@@ -25,6 +25,7 @@ from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import lasting_digest
+from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.triggers.payload import outcome_key
@@ -63,30 +64,33 @@ class Hold:
     """What one trigger knows of a message that waits.
 
     Attributes:
-        store: Of the trigger's asset.
+        asset: Of which asset's event it waits.
+        store: Of that asset.
         key: Under which the message waits there; `None`: it has no id, and would not be found again.
         token: Of its event.
         of: How many messages the event has.
         since: When the event was stored, in seconds since the epoch.
-        recorded: Whether that stands in the store.
     """
 
+    asset: str
     store: AssetStore
     key: str | None
     token: str
     of: int
     since: float
-    recorded: bool
+
+    @property
+    def word(self) -> tuple[str, str]:
+        """What is waited for: the word of the runs that the event of this asset has started."""
+        return self.asset, self.token
 
     @classmethod
-    async def found(cls, store: AssetStore, key: str | None) -> Hold | None:
+    async def found(cls, asset: str, store: AssetStore, key: str) -> Hold | None:
         """Return the hold of a message whose event was stored before; `None` if there is none.
 
         Raises:
             JmsError: Airflow can't be asked.
         """
-        if key is None:
-            return None
         try:
             record = await store.aget(key)
         except Exception as error:
@@ -95,12 +99,12 @@ class Hold:
             return None
         since, of = record.get("since"), record.get("of")
         return cls(
+            asset=asset,
             store=store,
             key=key,
             token=record["token"],
             of=of if isinstance(of, int) else 1,
             since=float(since) if isinstance(since, int | float) else time.time(),
-            recorded=True,
         )
 
 
@@ -112,7 +116,7 @@ class _Held:
     holds: Sequence[Hold]
     due: float
     looks: int = 0
-    said: dict[str, bool] = field(default_factory=dict)
+    said: set[tuple[str, str]] = field(default_factory=set)
 
 
 class Holder:
@@ -134,7 +138,7 @@ class Holder:
         self._clock = clock
         self._held: list[_Held] = []
         self._settled: list[tuple[float, Hold]] = []
-        self._more = asyncio.Event()
+        self._more = Signal()
         self._task: asyncio.Task[None] | None = None
         self._reported = ""
 
@@ -161,7 +165,7 @@ class Holder:
 
     async def _run(self) -> None:
         while True:
-            outcomes: dict[str, Any] = {}
+            outcomes: dict[tuple[str, str], Any] = {}
             for held in [each for each in self._held if each.due <= self._clock()]:
                 await self._look(held, outcomes)
             await self._forget()
@@ -173,13 +177,13 @@ class Holder:
             except TimeoutError:
                 continue
 
-    async def _look(self, held: _Held, outcomes: dict[str, Any]) -> None:
+    async def _look(self, held: _Held, outcomes: dict[tuple[str, str], Any]) -> None:
         """Ask what the runs say of one message, and end its delivery if they have spoken."""
         held.looks += 1
         held.due = self._clock() + _LOOKS.wait(held.looks, 0).total_seconds()
         try:
             why = await self._failure(held, outcomes)
-            if why is None and len(held.said) < len({each.token for each in held.holds}):
+            if why is None and not held.said.issuperset(each.word for each in held.holds):
                 return
             if why is not None:
                 await self._delete(held.holds)  # its next delivery makes an event of its own
@@ -197,20 +201,17 @@ class Holder:
             _log.warning("Message %s%s is not acknowledged: %s", message_id, self._where, why)
             held.delivery.raised(JmsError(why))
 
-    async def _failure(self, held: _Held, outcomes: dict[str, Any]) -> str | None:
+    async def _failure(self, held: _Held, outcomes: dict[tuple[str, str], Any]) -> str | None:
         """Note what the runs say, and return why the message failed; `None` where none of them says so."""
         for hold in held.holds:
-            if not hold.recorded and hold.key is not None:
-                await hold.store.aset(hold.key, {"token": hold.token, "of": hold.of, "since": hold.since})
-                hold.recorded = True
-            if hold.token in held.said:
+            if hold.word in held.said:
                 continue
-            if hold.token not in outcomes:
+            if hold.word not in outcomes:
                 await asyncio.sleep(_BREATH_SECONDS)
-                outcomes[hold.token] = await hold.store.aget(outcome_key(hold.token))
-            outcome = outcomes[hold.token]
+                outcomes[hold.word] = await hold.store.aget(outcome_key(hold.token))
+            outcome = outcomes[hold.word]
             if isinstance(outcome, dict) and outcome.get("acknowledged") is True:
-                held.said[hold.token] = True
+                held.said.add(hold.word)
             elif isinstance(outcome, dict):
                 return f"its DAG run did not acknowledge it: {outcome.get('why', 'no reason is given')}"
             elif time.time() - hold.since > self._timeout:

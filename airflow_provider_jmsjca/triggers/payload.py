@@ -67,17 +67,45 @@ def batch_event(jms_conn_id: str, contents: Sequence[Mapping[str, Any]]) -> dict
     return {"event": "batch", "jms_conn_id": jms_conn_id, "messages": list(contents)}
 
 
-def held_event(event: Mapping[str, Any], token: str) -> dict[str, Any]:
-    """Return the payload of an event whose messages wait for the word of its DAG run."""
-    return {**event, "hold": {"token": token}}
+def held_event(event: Mapping[str, Any], token: str, of: int, keys: Sequence[str]) -> dict[str, Any]:
+    """Return the payload of an event whose messages wait for the word of its DAG run.
+
+    Args:
+        event: The payload of one that doesn't wait.
+        token: What tells the event from others.
+        of: How many messages the event has.
+        keys: Under which keys those of them that have an id are recorded, when the event is stored.
+    """
+    return {**event, "hold": {"token": token, "of": of, "keys": list(keys)}}
 
 
 def hold_token(extra: object) -> str | None:
     """Return the token in what Airflow keeps of such an event; `None` for other events."""
-    found = extra
-    for name in ("payload", "hold", "token"):
-        found = found.get(name) if isinstance(found, Mapping) else None
+    found = _hold(extra).get("token")
     return found if isinstance(found, str) else None
+
+
+def hold_records(extra: object, since: float) -> dict[str, dict[str, Any]]:
+    """Return what is to be kept of such an event's messages, by their keys; nothing for other events.
+
+    Args:
+        extra: What Airflow keeps of the event.
+        since: When it was stored, in seconds since the epoch.
+    """
+    hold, token = _hold(extra), hold_token(extra)
+    keys = hold.get("keys")
+    if token is None or not isinstance(keys, list):
+        return {}
+    return {
+        key: {"token": token, "of": hold.get("of"), "since": since} for key in keys if isinstance(key, str)
+    }
+
+
+def _hold(extra: object) -> Mapping[str, Any]:
+    found = extra
+    for name in ("payload", "hold"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
 
 
 def outcome_key(token: str) -> str:

@@ -76,7 +76,7 @@ class TriggererProcess:
             self.environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC"] = database_url
         self.command = [sys.executable, "-m", "airflow", "triggerer"]
         self.triggerers: list[ServerProcess] = []
-        self._scheduler: ServerProcess | None = None
+        self._services: list[ServerProcess] = []
 
     def prepare(self, migrated: Path | None, triggers: int = 1) -> None:
         """Make the database, and read the DAG file, which has so many triggers, into it."""
@@ -114,10 +114,15 @@ class TriggererProcess:
 
     def start_scheduler(self) -> None:
         """Start a scheduler: it makes DAG runs of events, and ends empty tasks by itself."""
-        self._scheduler = ServerProcess.start(
-            [sys.executable, "-m", "airflow", "scheduler"],
-            folder=self.home, environment=self.environment, log=self.home / "scheduler.log", guarded=True,
+        self.start_service("scheduler")
+
+    def start_service(self, *command: str) -> None:
+        """Start another of Airflow's processes, which runs until `stop`."""
+        started = ServerProcess.start(
+            [sys.executable, "-m", "airflow", *command],
+            folder=self.home, environment=self.environment, log=self.home / f"{command[0]}.log", guarded=True,
         )  # fmt: skip
+        self._services.append(started)
 
     def kill(self, which: int = 0) -> None:
         """Kill -9 a triggerer and its children."""
@@ -127,9 +132,8 @@ class TriggererProcess:
         """End whatever runs."""
         while self.triggerers:
             self.kill()
-        if self._scheduler is not None:
-            self._scheduler.kill()
-            self._scheduler = None
+        while self._services:
+            self._services.pop().kill()
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """Ask the metadata database."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -131,6 +132,50 @@ def test_other_events_and_runs_are_left_alone(payload: dict[str, Any]) -> None:
 
     assert runs.session.query(AssetStateStoreModel).count() == 0
     runs.session.rollback()
+
+
+def held(*keys: str) -> dict[str, Any]:
+    return {"event": "message", "hold": {"token": "t2", "of": 1, "keys": list(keys)}}
+
+
+def stored(runs: Runs, payload: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Store an event as the triggerer does; return what is kept of its messages then."""
+    from airflow.assets.manager import AssetManager
+    from airflow.models.asset import AssetModel
+    from airflow.models.asset_state_store import AssetStateStoreModel
+
+    asset = runs.session.get(AssetModel, runs.asset_id)
+    extra = {"from_trigger": True, "payload": payload}
+    AssetManager.register_asset_change(asset=asset, extra=extra, session=runs.session, **more)
+    rows = runs.session.query(AssetStateStoreModel)
+    return {row.key: json.loads(row.value) for row in rows}
+
+
+def test_what_waits_is_recorded_in_the_transaction_that_stores_the_event(runs: Runs) -> None:
+    from airflow.models.asset_state_store import AssetStateStoreModel
+
+    before = time.time()
+    found = stored(runs, held("jms-hold.a", "jms-hold.b"))
+    assert {key: (each["token"], each["of"]) for key, each in found.items()} == {
+        "jms-hold.a": ("t2", 1),
+        "jms-hold.b": ("t2", 1),
+    }
+    assert all(before <= each["since"] <= time.time() for each in found.values())
+    runs.session.rollback()
+    assert runs.session.query(AssetStateStoreModel).count() == 0
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [{"event": "message"}, {"hold": {"token": "t2"}}, {"hold": {"token": "t2", "keys": "a"}}, held()],
+)
+def test_of_other_events_nothing_is_recorded(runs: Runs, payload: dict[str, Any]) -> None:
+    assert stored(runs, payload) == {}
+
+
+def test_an_event_that_a_task_passes_on_is_no_trigger_s(runs: Runs) -> None:
+    instance = SimpleNamespace(task_id="t", dag_id="d", run_id="r", map_index=-1)
+    assert stored(runs, held("jms-hold.a"), task_instance=instance) == {}
 
 
 class AssetStore(dict[str, Any]):

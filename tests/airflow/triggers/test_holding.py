@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import pytest
 from airflow.sdk import Asset
+from airflow.triggers.base import TriggerEvent
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers import holding
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
-from airflow_provider_jmsjca.triggers.payload import hold_token, outcome_key
+from airflow_provider_jmsjca.triggers.payload import hold_records, hold_token, outcome_key
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.test_activation import Triggerer, Watcher, triggerer
 from tests.airflow.triggers.waiting import run, until
@@ -27,6 +29,7 @@ class Store:
 
     def __init__(self) -> None:
         self.rows: dict[str, Any] = {}
+        self.recorded: list[TriggerEvent] = []
         self.fails = False
 
     async def aget(self, key: str, default: Any = None) -> Any:
@@ -57,19 +60,35 @@ class Store:
 
 
 class Stores:
-    def __init__(self, name: str, store: Store) -> None:
-        self._by_name = {name: store}
+    def __init__(self, by_name: dict[str, Store]) -> None:
+        self._by_name = by_name
 
     def __getitem__(self, asset: Asset) -> Store:
         return self._by_name[asset.name]
 
 
-def watch(running: Triggerer, store: Store | None, name: str = "orders", **arguments: Any) -> Watcher:
+class HoldingWatcher(Watcher):
+    """Stores an event as Airflow does: with what the plugin adds to that."""
+
+    stores_of: tuple[Store, ...] = ()
+
+    def store(self) -> None:
+        for event in self.events:
+            for store in self.stores_of:
+                records = hold_records({"payload": event.payload}, time.time())
+                store.rows |= {} if event in store.recorded else records
+                store.recorded.append(event)
+        super().store()
+
+
+def watch(running: Triggerer, *stores: Store, names: str = "orders", **arguments: Any) -> Watcher:
     options = {"jms_conn_id": "jms_test", "destination": "orders", "hold_until_ack": True, **arguments}
     trigger = JmsActivationTrigger(**options)
-    if store is not None:
-        trigger.asset_state_store = Stores(name, store)  # type: ignore[assignment]
-    watcher = Watcher(running.manager, trigger, len(running.watchers) + 1)
+    if stores:
+        by_name = dict(zip(names.split(), stores, strict=True))
+        trigger.asset_state_store = Stores(by_name)  # type: ignore[assignment]
+    watcher = HoldingWatcher(running.manager, trigger, len(running.watchers) + 1)
+    watcher.stores_of = stores
     running.watchers.append(watcher)
     return watcher
 
@@ -164,22 +183,28 @@ def test_after_a_restart_a_message_finds_its_run(server: Broker, publish: Publis
     run(work())
 
 
-def test_killed_before_its_record_was_written_it_makes_a_second_event(
+def test_killed_as_soon_as_its_event_was_stored_it_makes_no_second_one(
     server: Broker, publish: Publish
 ) -> None:
+    """Before the trigger heard of it, or had done anything."""
+
     async def work() -> None:
         store = Store()
         async with triggerer() as running:
             first = watch(running, store)
-            publish("a")
-            await until(lambda: store.waiting == 1)
-        store.rows.clear()
+            first.stores = False
+            publish("a", "b")
+            await until(lambda: first.bodies == ["a", "b"])
+            store.rows |= hold_records({"payload": first.events[0].payload}, time.time())
         async with triggerer() as running:
             second = watch(running, store)
-            await until(lambda: second.bodies == ["a"])
-            assert ids(second) == ids(first)
+            await until(lambda: second.bodies == ["b"])
+            assert ids(second) == ids(first)[1:]
+            store.say(first, DONE, 0)
             store.say(second, DONE)
             await until(lambda: server.depth("orders") == 0)
+            assert second.bodies == ["b"]
+            await until(lambda: not store.rows)
 
     run(work())
 
@@ -214,7 +239,7 @@ def test_every_asset_has_to_acknowledge(server: Broker, publish: Publish) -> Non
     async def work() -> None:
         stores = Store(), Store()
         async with triggerer() as running:
-            one, other = (watch(running, store, name) for store, name in zip(stores, "ab", strict=True))
+            one, other = (watch(running, store, names=name) for store, name in zip(stores, "ab", strict=True))
             publish("a")
             await until(lambda: all(store.waiting == 1 for store in stores))
             stores[0].say(one, DONE)
@@ -222,6 +247,33 @@ def test_every_asset_has_to_acknowledge(server: Broker, publish: Publish) -> Non
             assert server.depth("orders") == 1
             stores[1].say(other, DONE)
             await until(lambda: server.depth("orders") == 0)
+
+    run(work())
+
+
+def test_every_asset_of_one_trigger_has_to_acknowledge(server: Broker, publish: Publish) -> None:
+    """Airflow keeps one trigger for all assets that are watched with the same arguments."""
+
+    async def work() -> None:
+        stores = Store(), Store()
+        async with triggerer() as running:
+            both = watch(running, *stores, names="a b")
+            publish("a")
+            await until(lambda: all(store.waiting == 1 for store in stores))
+            stores[0].say(both, DONE)
+            await asyncio.sleep(1.5)
+            assert server.depth("orders") == 1
+        async with triggerer() as running:
+            again = watch(running, *stores, names="a b")
+            await asyncio.sleep(0.5)
+            assert (again.events, server.depth("orders")) == ([], 1)
+            stores[1].say(both, DONE)
+            await until(lambda: server.depth("orders") == 0)
+            await until(lambda: not any(store.rows for store in stores))
+            publish("b")
+            await until(lambda: all(store.waiting == 1 for store in stores))
+            stores[0].say(again, FAILED)
+            await until(lambda: again.bodies == ["b", "b"])
 
     run(work())
 
@@ -285,7 +337,7 @@ def test_without_an_asset_nobody_could_say_anything(
 ) -> None:
     async def work() -> None:
         async with triggerer() as running:
-            watcher = watch(running, None)
+            watcher = watch(running)
             publish("a")
             await until(lambda: "expected the trigger of an AssetWatcher" in caplog.text)
             assert (watcher.events, server.depth("orders")) == ([], 1)
