@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from airflow.sdk import Asset, BaseOperator, Context
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
-from airflow_provider_jmsjca.triggers.payload import hold_token, outcome_key
+from airflow_provider_jmsjca.triggers.payload import hold_token, outcome_key, still_waits
 
 _OUTCOMES = ("acknowledge", "roll_back")
 
@@ -52,19 +51,16 @@ class JmsAcknowledgeOperator(BaseOperator):
         word: dict[str, Any] = {"acknowledged": True}
         if self.outcome != _OUTCOMES[0]:
             word = {"acknowledged": False, "why": f"task {self.task_id} rolled it back"}
-        tokens = self._tokens(context)
         store = context["asset_state_store"][self.asset]
-        for token in tokens:
-            if store.get(outcome_key(token)) is None:
-                store.set(outcome_key(token), word)
-        if not tokens:
+        events = context["triggering_asset_events"][self.asset]
+        waiting = {hold_token(event.extra): event.extra for event in events if hold_token(event.extra)}
+        for token, extra in waiting.items():
+            if store.get(outcome_key(str(token))) is None and still_waits(extra, store.get):
+                store.set(outcome_key(str(token)), word)
+        if not waiting:
             self.log.warning(
                 "No event of asset %r that started this run waits for a word; expected a trigger with "
                 "hold_until_ack=True",
                 self.asset.name,
             )
-        return len(tokens)
-
-    def _tokens(self, context: Context) -> Sequence[str]:
-        events = context["triggering_asset_events"][self.asset]
-        return [token for event in events if (token := hold_token(event.extra)) is not None]
+        return len(waiting)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 
-from airflow_provider_jmsjca.triggers.payload import hold_records, hold_token, outcome_key
+from airflow_provider_jmsjca.triggers.payload import hold_records, hold_token, outcome_key, still_waits
 
 if TYPE_CHECKING:
     from airflow.listeners.types import AssetEvent
@@ -45,7 +45,7 @@ class RunEnded:
 
     A run that has consumed an event of a message that is held acknowledges it by succeeding, and rolls it
     back by failing. Where one event has started several runs, all have to succeed. The first word counts:
-    what `JmsAcknowledgeOperator` said before stays.
+    what `JmsAcknowledgeOperator` said before stays. Nothing is said when no message waits any more.
 
     Guarantee: the word is stored in the transaction that ends the run: both are there after a crash, or
     neither. A task that will be retried has not failed its run. A run that is cleared after its end changes
@@ -119,7 +119,12 @@ def _ended(dag_run: DagRun) -> None:
         if token is None or outcome is None:
             continue
         scope, key = AssetScope(asset_id=event.asset_id), outcome_key(token)
-        if store.get(scope, key, session=session) is None:
+
+        def kept(each: str, scope: AssetScope = scope) -> object:
+            found = store.get(scope, each, session=session)
+            return None if found is None else json.loads(found)
+
+        if kept(key) is None and still_waits(event.extra, kept):
             store.set(scope, key, json.dumps(outcome), session=session)
             _log.info("Event %s of run %s: %s", event.id, dag_run.run_id, outcome)
 

@@ -66,7 +66,8 @@ class JmsActivationTrigger(BaseEventTrigger):
     succeeded. A `JmsAcknowledgeOperator` in one of them may say so earlier. When a run fails, or
     `hold_timeout` has passed, the redelivery handling deals with the message. Messages wait in the triggerer
     and hold no worker, as many at once as `prefetch`. If the triggerer is restarted a message comes again,
-    goes on waiting for its run, and makes no second event, whenever that happens. Airflow tells nothing of a
+    goes on waiting for its run, and makes no second event, whenever that happens. Only failures count for the
+    redelivery handling then, and not what the broker delivered before. Airflow tells nothing of a
     run that isn't there yet. So a DAG isn't waited for if the asset schedules it after the others have ended.
     Where several assets are watched with the same arguments, the runs of each have to succeed.
 

@@ -354,7 +354,8 @@ class InForce:
         """Return the settings of the stream: those of a listener, but for what a trigger is.
 
         Poison that can't be moved stays and lets others pass. Airflow has a time limit of its own for each
-        event, so that the transaction timeout only counts where somebody set one.
+        event, so that the transaction timeout only counts where somebody set one. A message that was held
+        when the triggerer ended has not failed: its run may succeed yet.
 
         Args:
             connection: What it connects with; `None`: only to see whether the settings can be made.
@@ -391,7 +392,12 @@ class InForce:
         timeout = delivery.transaction_timeout if self.timed else None
         return replace(
             settings,
-            delivery=replace(delivery, keep_poison=True, transaction_timeout=timeout),
+            delivery=replace(
+                delivery,
+                keep_poison=True,
+                transaction_timeout=timeout,
+                counts_repeats=not self.spec.hold_until_ack,
+            ),
             receivers=receivers,
             name=name,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -99,6 +99,21 @@ def hold_records(extra: object, since: float) -> dict[str, dict[str, Any]]:
     return {
         key: {"token": token, "of": hold.get("of"), "since": since} for key in keys if isinstance(key, str)
     }
+
+
+def still_waits(extra: object, kept: Callable[[str], object]) -> bool:
+    """Say whether a message of such an event may wait for the word of its runs.
+
+    Args:
+        extra: What Airflow keeps of the event.
+        kept: Returns what is kept under a key; `None`: nothing.
+    """
+    records = hold_records(extra, 0)
+    of = _hold(extra).get("of")
+    if not isinstance(of, int) or len(records) < of:
+        return True  # of a message without an id nothing is kept
+    found = map(kept, records)
+    return any(isinstance(each, Mapping) and each.get("token") == hold_token(extra) for each in found)
 
 
 def _hold(extra: object) -> Mapping[str, Any]:

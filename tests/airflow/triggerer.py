@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 from sqlalchemy import NullPool, create_engine, text
 
+from tests.servers.ports import free_ports
 from tests.servers.process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +76,8 @@ class TriggererProcess:
         if database_url is not None:
             # The same driver serves both; by itself Airflow would look for another one.
             self.environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC"] = database_url
-        self.command = [sys.executable, "-m", "airflow", "triggerer"]
+        # Airflow's servers of logs listen on every interface.
+        self.command = [sys.executable, "-m", "airflow", "triggerer", "--skip-serve-logs"]
         self.triggerers: list[ServerProcess] = []
         self._services: list[ServerProcess] = []
 
@@ -86,6 +89,22 @@ class TriggererProcess:
             shutil.copy(migrated, self.database)
         self.read_dags()
         assert self.query("select count(*) from trigger") == [(triggers,)], self.log()
+
+    def start_tasks(self) -> None:
+        """Start a scheduler that runs tasks, and the API server which they talk to."""
+        (port,) = free_ports(1)
+        # What earlier processes have read of these doesn't matter: they run no tasks.
+        self.environment |= {
+            "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+            "AIRFLOW__API_AUTH__JWT_SECRET": uuid.uuid4().hex * 4,
+        }
+        self.start_service("api-server", "--host", "127.0.0.1", "--port", str(port), "--apps", "execution")
+        self.start_scheduler()
+
+    def clear(self, dag_id: str) -> None:
+        """Clear the tasks of a DAG that have failed, as the button of the user interface does."""
+        self._airflow("tasks", "clear", "--only-failed", "--yes", dag_id)
 
     def read_dags(self) -> None:
         """Read the DAG file into the database, as a dag-processor does all the time."""
@@ -114,7 +133,7 @@ class TriggererProcess:
 
     def start_scheduler(self) -> None:
         """Start a scheduler: it makes DAG runs of events, and ends empty tasks by itself."""
-        self.start_service("scheduler")
+        self.start_service("scheduler", "--skip-serve-logs")
 
     def start_service(self, *command: str) -> None:
         """Start another of Airflow's processes, which runs until `stop`."""

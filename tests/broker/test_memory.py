@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import sys
+import uuid
+
 import pytest
 
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from tests.bench import soak
 
@@ -13,6 +20,7 @@ WARM_UP = 50_000
 MOST_BLOCKS_PER_MESSAGE = 0.1
 # What one object may hold that grows: the process has other tests' memory too, which comes and goes in MiB.
 MOST_GROWTH_MEBIBYTES = 16.0
+LOOKS = 300
 
 
 def stays_flat(warm: soak.Sample, end: soak.Sample) -> None:
@@ -42,3 +50,29 @@ def test_memory_stays_flat_while_several_threads_send(request: pytest.FixtureReq
     mode = {"concurrency_mode": "cc", "endpoint_pool_max_size": 3}
     warm, end = soak.run(settings, 50_000, 35_000, sends=True, **mode)
     stays_flat(warm, end)
+
+
+@pytest.mark.parametrize(
+    ("kind", "look", "most"),
+    [
+        ("activemq", "browse", 1),
+        # Each look has a queue for answers; what is known of the last 1,024 destinations is kept.
+        ("artemis", "backlog", 3),
+    ],
+)
+def test_looks_leave_nothing_behind(kind: str, look: str, most: int, request: pytest.FixtureRequest) -> None:
+    """A trigger looks every second for months, over one connection."""
+    queue = Destination.queue(f"looks.{uuid.uuid4().hex}")
+    with contextlib.closing(connect(request.getfixturevalue(kind).settings())) as connection:
+
+        def blocks(looks: int) -> int:
+            for _ in range(looks):
+                if look == "browse":
+                    assert list(connection.browse(queue)) == []
+                else:
+                    assert connection.backlog(queue).waiting == 0
+            gc.collect()
+            return sys.getallocatedblocks()
+
+        before = blocks(LOOKS)
+        assert blocks(LOOKS) - before < most * LOOKS

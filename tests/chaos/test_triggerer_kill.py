@@ -117,7 +117,7 @@ def test_nothing_is_lost_when_triggerers_and_the_broker_are_killed(  # noqa: PLR
     stored = 0
     try:
         home.start_service("dag-processor")
-        home.start_service("scheduler")
+        home.start_scheduler()
         for _ in range(2 if database == "postgresql" else 1):
             home.start()
         for number in range(1, TRIGGERER_KILLS + 1):

@@ -274,7 +274,7 @@ class Deliveries:
         self.gate = Gate()
         self._settled = 0
         self._settings = settings
-        self._sightings = Sightings(tracker, take_back)
+        self._sightings = Sightings(tracker, take_back, counts_repeats=settings.counts_repeats)
         self._timers = timers
         self._chance = chance
         self._decide = decide

@@ -578,6 +578,7 @@ class Sightings:
     Args:
         tracker: Counts and notes.
         take_back: Called with the id and the source of a message whose stored attempt led to nothing.
+        counts_repeats: As in `DeliverySettings`.
 
     Attributes:
         remembered: Views of the ids about which anything is known; to ask them takes no call.
@@ -586,9 +587,14 @@ class Sightings:
     """
 
     def __init__(
-        self, tracker: RedeliveryTracker, take_back: Callable[[str, int], object] = lambda *_: None
+        self,
+        tracker: RedeliveryTracker,
+        take_back: Callable[[str, int], object] = lambda *_: None,
+        *,
+        counts_repeats: bool = True,
     ) -> None:
         self._tracker = tracker
+        self._counts_repeats = counts_repeats
         self._take_back = take_back
         self._in_doubt: OrderedDict[str, None] = OrderedDict()
         self._moves_in_vain: OrderedDict[str, MovesInVain] = OrderedDict()
@@ -626,6 +632,8 @@ class Sightings:
         in_vain = tracker.in_vain(key)
         before = max((event.delivery_count or 1) - 1 - in_vain.deliveries, 0)
         redelivered = event.redelivered and (in_vain.flagged or not in_vain.deliveries)
+        if not self._counts_repeats:
+            before, redelivered = 0, False
         message.served = event.parked is not None and not redelivered
         flagged = redelivered or before > 0 or key in tracker
         message.first = message.flagged = flagged and not message.served

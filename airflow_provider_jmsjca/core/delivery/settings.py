@@ -62,6 +62,8 @@ class DeliverySettings:
         batch_idle: A batch ends when no message came for so long.
         batch_flush: A batch ends so long after its first message; `None` for no such limit.
         hold_until_ack: A unit ends when its messages were acknowledged, not when the handlers return.
+        counts_repeats: What the broker has delivered before counts as seen, whatever became of it. Otherwise
+            only what fails in this run counts.
         record_attempts: Every attempt is stored before the message is handed over.
         park: Delays above 5 seconds don't hold the message: a copy is delivered later. Messages of a
             group and of batches are held all the same, for their order, and those of topics, whose other
@@ -97,6 +99,7 @@ class DeliverySettings:
     batch_idle: timedelta = timedelta(milliseconds=100)
     batch_flush: timedelta | None = None
     hold_until_ack: bool = False
+    counts_repeats: bool = True
     record_attempts: bool = False
     park: bool = False
     transaction_timeout: timedelta | None = timedelta(seconds=30)

@@ -45,7 +45,7 @@ def _frames(link: Link, subscription: Subscription, timeout: float) -> Iterator[
     headers |= {"id": identifier, "ack": "auto", "browser": "true"}
     receipts = link.replies.receipts(blame=True)
     key = link.routes.add(identifier, lambda frame, _: frames.put(frame))
-    link.on_lost(lambda _: frames.put(None))
+    take_back = link.on_lost(lambda _: frames.put(None))
     try:
         link.wire.append(encode("SUBSCRIBE", [*headers.items(), ("receipt", receipts.ask())]))
         link.wait(receipts)
@@ -66,5 +66,6 @@ def _frames(link: Link, subscription: Subscription, timeout: float) -> Iterator[
             yield message
     finally:
         link.routes.remove(key)
+        take_back()
         if link.is_up:
             link.wire.write(encode("UNSUBSCRIBE", [("id", identifier)]))

@@ -45,7 +45,7 @@ class QueueControl:
         self._timeout = timeout
         self._answers: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
         self._reply_to = f"jmsjca.replies.{uuid.uuid4().hex}"
-        link.on_lost(lambda _: self._answers.put(None))
+        self._take_back = link.on_lost(lambda _: self._answers.put(None))
         self._consumer = subscribe(
             link, Subscription(destination=Destination.queue(self._reply_to)), self._answers.put
         )
@@ -56,6 +56,7 @@ class QueueControl:
 
     def __exit__(self, *_: object) -> None:
         """Stop listening for answers."""
+        self._take_back()
         if self._link.is_up:
             self._consumer.close()
 

@@ -135,7 +135,7 @@ def test_other_events_and_runs_are_left_alone(payload: dict[str, Any]) -> None:
 
 
 def held(*keys: str) -> dict[str, Any]:
-    return {"event": "message", "hold": {"token": "t2", "of": 1, "keys": list(keys)}}
+    return {"event": "message", "hold": {"token": "t2", "of": len(keys), "keys": list(keys)}}
 
 
 def stored(runs: Runs, payload: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -157,8 +157,8 @@ def test_what_waits_is_recorded_in_the_transaction_that_stores_the_event(runs: R
     before = time.time()
     found = stored(runs, held("jms-hold.a", "jms-hold.b"))
     assert {key: (each["token"], each["of"]) for key, each in found.items()} == {
-        "jms-hold.a": ("t2", 1),
-        "jms-hold.b": ("t2", 1),
+        "jms-hold.a": ("t2", 2),
+        "jms-hold.b": ("t2", 2),
     }
     assert all(before <= each["since"] <= time.time() for each in found.values())
     runs.session.rollback()
@@ -171,6 +171,25 @@ def test_what_waits_is_recorded_in_the_transaction_that_stores_the_event(runs: R
 )
 def test_of_other_events_nothing_is_recorded(runs: Runs, payload: dict[str, Any]) -> None:
     assert stored(runs, payload) == {}
+
+
+def test_of_messages_that_wait_no_more_nothing_is_said(runs: Runs) -> None:
+    """Their run was cleared after its end: nobody would delete the word."""
+    from airflow.models.asset import AssetEvent
+    from airflow.state import AssetScope, get_state_backend
+
+    stored(runs, held("jms-hold.a", "jms-hold.b"))
+    runs.event = runs.session.query(AssetEvent).order_by(AssetEvent.id.desc()).first()
+    run = runs.start("shop")
+    store, scope = get_state_backend(), AssetScope(asset_id=runs.asset_id)
+    store.delete(scope, "jms-hold.a", session=runs.session)
+    # That message has come again in another event.
+    store.set(scope, "jms-hold.b", json.dumps({"token": "t3", "of": 1, "since": 0}), session=runs.session)
+    runs.end(run, "success")
+    assert runs.word("t2") is None
+    store.set(scope, "jms-hold.b", json.dumps({"token": "t2", "of": 1, "since": 0}), session=runs.session)
+    runs.end(run, "success")
+    assert runs.word("t2") == DONE
 
 
 def test_an_event_that_a_task_passes_on_is_no_trigger_s(runs: Runs) -> None:
@@ -203,6 +222,19 @@ def test_a_task_says_it_for_every_event_and_the_first_word_counts(outcome: str, 
     assert operator.execute(context) == 2
     assert store == {outcome_key("a"): word, outcome_key("b"): {"acknowledged": True, "left": 2}}
     assert operator.inlets == [asset]
+
+
+def test_a_task_says_nothing_of_messages_that_wait_no_more() -> None:
+    from airflow.sdk import Asset
+
+    asset, store = Asset("orders"), AssetStore({"jms-hold.b": {"token": "b"}})
+    extras = [{"payload": {"hold": {"token": each, "of": 1, "keys": [f"jms-hold.{each}"]}}} for each in "ab"]
+    context: Any = {
+        "triggering_asset_events": {asset: [SimpleNamespace(extra=extra) for extra in extras]},
+        "asset_state_store": {asset: store},
+    }
+    assert JmsAcknowledgeOperator(task_id="say", asset=asset).execute(context) == 2
+    assert store == {"jms-hold.b": {"token": "b"}, outcome_key("b"): DONE}
 
 
 def test_another_word_is_refused() -> None:

@@ -147,6 +147,32 @@ def test_a_failed_run_has_its_message_delivered_again(server: Broker, publish: P
     run(work())
 
 
+def test_a_restart_is_no_failure(server: Broker, publish: Publish) -> None:
+    """The redelivery handling counts runs that have failed, and not how often the broker has delivered."""
+
+    async def work() -> None:
+        store = Store()
+        handling = "1:move(queue:$.dead)"
+        async with triggerer() as running:
+            first = watch(running, store, redelivery_handling=handling)
+            publish("a", "b")
+            await until(lambda: store.waiting == 2)
+        store.say(first, DONE, 0)
+        for _ in range(2):
+            async with triggerer() as running:
+                second = watch(running, store, redelivery_handling=handling)
+                await until(lambda: server.depth("orders") == 1)
+        assert (second.events, server.depth("orders.dead")) == ([], 0)
+        async with triggerer() as running:
+            third = watch(running, store, redelivery_handling=handling)
+            store.say(first, FAILED, 1)
+            await until(lambda: (server.depth("orders"), server.depth("orders.dead")) == (0, 1))
+            assert third.events == []
+            await until(lambda: not store.waiting)
+
+    run(work())
+
+
 def test_a_run_that_says_nothing_has_its_time(
     server: Broker, publish: Publish, caplog: pytest.LogCaptureFixture
 ) -> None:

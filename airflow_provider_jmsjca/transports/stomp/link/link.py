@@ -357,15 +357,25 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         """Whether the connection can be used."""
         return self._state is _UP
 
-    def on_lost(self, callback: OnLost) -> None:
-        """Call back once if the connection is lost (at once if it already is); not when it is closed."""
+    def on_lost(self, callback: OnLost) -> Callable[[], None]:
+        """Call back once if the connection is lost (at once if it already is); not when it is closed.
+
+        Returns:
+            What takes that back. A connection may live for months, and so does what it is to call.
+        """
+
+        def take_back() -> None:
+            with self._lock, contextlib.suppress(ValueError):
+                self._on_lost.remove(callback)
+
         with self._lock:
             if not self._ended:
                 self._on_lost.append(callback)
-                return
+                return take_back
         if self._state is ConnectionState.LOST and self._end_reason is not None:
             reason = self._end_reason
             threading.Thread(target=lambda: callback(reason), name="stomp on_lost", daemon=True).start()
+        return take_back
 
     def note_acknowledgement(self) -> None:
         """A consumer acknowledges something: whether the broker has it matters from now on."""

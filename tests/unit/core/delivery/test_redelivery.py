@@ -95,6 +95,21 @@ def test_j129_j130_counts_what_the_broker_flags() -> None:
     assert "m" not in run.tracker
 
 
+def test_where_repeats_do_not_count_only_failures_do() -> None:
+    run = Run(handling="1:10; 2:delete", settings=replace(SETTINGS, counts_repeats=False))
+    (delivered,) = run.arrive("m", redelivered=True, delivery_count=7)
+    assert isinstance(delivered, d.Deliver)
+    assert delivered.seen == 0
+    (waits,) = fail(run, delivered)
+    assert isinstance(waits, d.Wait)
+    (again,) = run.tick()
+    assert isinstance(again, d.Deliver)
+    assert again.seen == 1
+    (deleted,) = fail(run, again)
+    assert isinstance(deleted, d.DeleteMessage)
+    assert deleted.seen == 2
+
+
 def test_j130_the_brokers_own_count_is_believed() -> None:
     run = Run(handling="4:delete")
     assert run.arrive(delivery_count=5) == [d.DeleteMessage(unit=2, delivery=1, seen=4)]

@@ -1,0 +1,175 @@
+"""Messages that are held until their DAG runs have spoken, on each broker, in an Airflow that runs tasks."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_jmsjca.core.copies.dead_letter import original_of
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import Outgoing
+from tests.airflow.test_triggerer import airflow_connection
+from tests.airflow.triggerer import TriggererProcess
+from tests.servers.broker import Broker
+
+BROKERS = ("activemq", "artemis", "rabbitmq")
+# A run that succeeds, one whose task is retried, one that fails, and one that says nothing.
+CASES = ("good", "retried", "failed", "silent")
+WITHIN = 600  # for a machine on which nothing goes on at its pace
+
+DAGS = """
+from datetime import timedelta
+from pathlib import Path
+
+from airflow.sdk import DAG, Asset, AssetWatcher, get_current_context, task
+from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+
+given = {arguments!r}
+
+
+@task(retries=1, retry_delay=timedelta(seconds=1))
+def book(case):
+    tries = get_current_context()["ti"].try_number
+    if case == "retried" and tries == 1:
+        raise RuntimeError("the first try fails")
+    if case == "failed" and not Path(given["mended"]).exists():
+        raise RuntimeError("every try fails")
+
+
+def consumer(broker, case):
+    trigger = JmsActivationTrigger(
+        jms_conn_id=f"jms_{{broker}}",
+        destination=f"queue://{{given['queue']}}.{{case}}",
+        hold_until_ack=True,
+        hold_timeout=5 if case == "silent" else 3600,
+        redelivery_handling=("1:" if case == "silent" else "1:1000; 2:") + "move(queue:$.dead)",
+    )
+    name = f"{{broker}}_{{case}}"
+    asset = Asset(name, watchers=[AssetWatcher(name="watcher", trigger=trigger)])
+    with DAG(name, schedule=[asset], catchup=False):
+        # A pool that isn't there: the task waits, and the run with it.
+        book.override(pool="nowhere" if case == "silent" else "default_pool")(case)
+
+
+for broker in given["brokers"]:
+    for case in given["cases"]:
+        consumer(broker, case)
+"""
+EVENTS = """
+select event.extra from asset_event event join asset on asset.id = event.asset_id
+where asset.name = '{name}' order by event.id
+"""
+
+
+class Home(TriggererProcess):
+    """An Airflow with a DAG for each broker and case."""
+
+    def ids(self, name: str) -> list[str]:
+        """Return the ids of the messages in the events of a DAG."""
+        rows = self.query(EVENTS.format(name=name))
+        return [json.loads(extra)["payload"]["message"]["message_id"] for (extra,) in rows]
+
+    def runs(self, name: str) -> Counter[str]:
+        """Return how many runs of a DAG are in which state."""
+        rows = self.query("select dag_id, state from dag_run")
+        return Counter(str(state) for dag_id, state in rows if dag_id == name)
+
+    def kept(self) -> list[str]:
+        """Return the keys of what is remembered of messages."""
+        return [key for (key,) in self.query("select key from asset_state_store")]
+
+
+@pytest.mark.timeout(3600)
+def test_a_message_is_settled_as_its_runs_say_on_each_broker(
+    request: pytest.FixtureRequest, tmp_path: Path, migrated_database: Path
+) -> None:
+    """Over a kill -9 of the triggerer while all wait, with tasks that are retried, fail, and are cleared."""
+    brokers: dict[str, Broker] = {name: request.getfixturevalue(name) for name in BROKERS}
+    names = [f"{broker}_{case}" for broker in BROKERS for case in CASES]
+    queue, mended = f"held.{uuid.uuid4().hex}", tmp_path / "mended"
+    given = {"queue": queue, "mended": str(mended), "brokers": BROKERS, "cases": CASES}
+    home = Home(tmp_path / "home", {}, given, DAGS)
+    for name, broker in brokers.items():
+        home.environment[f"AIRFLOW_CONN_JMS_{name.upper()}"] = json.dumps(airflow_connection(broker))
+    home.prepare(migrated_database, triggers=len(names))
+    for broker in brokers.values():
+        _send(broker, [f"{queue}.{case}" for case in CASES])
+
+    def of(case: str) -> list[str]:
+        return [f"{broker}_{case}" for broker in BROKERS]
+
+    def all_are(case: str, runs: dict[str, int]) -> bool:
+        return all(home.runs(name) == Counter(runs) for name in of(case))
+
+    try:
+        home.start()
+        home.until(lambda: len(home.kept()) == len(names), WITHIN, "a record of each message")
+        home.kill()
+        home.start()
+        home.start_tasks()
+
+        home.until(functools.partial(all_are, "good", {"success": 1}), WITHIN, "runs that succeed")
+        home.until(functools.partial(all_are, "retried", {"success": 1}), WITHIN, "runs after a retry")
+        # The first failure is delivered again, the second is moved.
+        home.until(functools.partial(all_are, "failed", {"failed": 2}), WITHIN, "two runs that fail")
+        home.until(lambda: not home.kept(), WITHIN, "the end of the records")
+
+        # To clear what has failed, and have it succeed, changes nothing: the messages are dead letters.
+        mended.touch()
+        for name in of("failed"):
+            home.clear(name)
+        home.until(functools.partial(all_are, "failed", {"success": 2}), WITHIN, "runs that were cleared")
+        assert home.kept() == []
+        for name in names:
+            ids = home.ids(name)
+            assert len(ids) == (2 if name.endswith("failed") else 1), name
+            assert len(set(ids)) == 1, "a repetition has the id of the first"
+    finally:
+        home.stop()
+    for broker in brokers.values():
+        left = {
+            case: (_bodies(broker, f"{queue}.{case}"), _dead(broker, f"{queue}.{case}")) for case in CASES
+        }
+        assert left == {
+            "good": ([], []),
+            "retried": ([], []),
+            "failed": ([], ["hello"]),
+            "silent": ([], ["hello"]),
+        }, broker.kind
+
+
+def _send(broker: Broker, queues: list[str]) -> None:
+    connection = connect(broker.settings())
+    message = JmsMessage.text("hello")
+    connection.send(Outgoing(destination=Destination.queue(queue), message=message) for queue in queues)
+    connection.close()
+
+
+def _received(broker: Broker, queue: str) -> list[JmsMessage]:
+    found = []
+    with JmsConnection(connect(broker.settings())) as connection, connection.session() as session:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            message = session.receive(f"queue://{queue}", timeout=2)
+            if message is None:
+                break
+            found.append(message)
+    return found
+
+
+def _bodies(broker: Broker, queue: str) -> list[object]:
+    return [message.body for message in _received(broker, queue)]
+
+
+def _dead(broker: Broker, queue: str) -> list[object]:
+    letters = [original_of(message) for message in _received(broker, f"{queue}.dead")]
+    return [letter and letter.message.body for letter in letters]
