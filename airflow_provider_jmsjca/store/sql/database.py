@@ -52,8 +52,9 @@ class Database:
     """A database of the store; opened when it is first used, and safe for threads and forks.
 
     A transaction that writes has the database to itself on SQLite, where each waits up to 5 seconds for the
-    one before. What it wrote outlives the process, whatever kills it. On SQLite a machine that loses its
-    power may forget the last transactions, unless they are `durable`.
+    one before. On PostgreSQL it waits as long for what others have locked. What it wrote outlives the
+    process, whatever kills it. On SQLite a machine that loses its power may forget the last transactions,
+    unless they are `durable`.
 
     Args:
         url: An SQLAlchemy URL for SQLite or PostgreSQL.
@@ -132,7 +133,7 @@ class Database:
 
     def _new_engine(self) -> Engine:
         if not self.is_sqlite:
-            return create_engine(
+            engine = create_engine(
                 self._url,
                 hide_parameters=True,
                 pool_pre_ping=True,
@@ -141,6 +142,8 @@ class Database:
                 pool_timeout=_BUSY_SECONDS,
                 connect_args={"connect_timeout": _BUSY_SECONDS},
             )
+            event.listen(engine, "connect", _set_up_postgresql)
+            return engine
         engine = create_engine(self._url, hide_parameters=True, connect_args={"timeout": _BUSY_SECONDS})
         event.listen(engine, "do_connect", self._refuse_new_file)
         event.listen(engine, "connect", self._note_file)
@@ -234,6 +237,7 @@ class Database:
                 raise TransientStoreError(f"the store {self.name} can't be made: {error}") from error
         with self.write(durable=True) as connection:
             if not self.is_sqlite:
+                connection.execute(text("SET LOCAL lock_timeout = 0"))  # for as long as others upgrade
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
             before = self._revision(connection)
             if before is None or before in REVISIONS[:-1]:
@@ -285,6 +289,14 @@ def _set_up_sqlite(connection: Any, _record: object) -> None:
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
     cursor.close()
+
+
+def _set_up_postgresql(connection: Any, _record: object) -> None:
+    # Without, whoever finds a table locked would wait in silence, as long as that lasts.
+    cursor = connection.cursor()
+    cursor.execute(f"SET lock_timeout = {_BUSY_SECONDS * 1000}")
+    cursor.close()
+    connection.commit()
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import create_engine, event, text
 
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.errors import TransientStoreError
@@ -38,16 +38,23 @@ TROUBLES = {
     "read-only": "readonly",
     "moved": "its file is gone",
     "gone": "can't be used now",
+    "postgresql full": "No space left on device",
+    "postgresql locked": "lock timeout",
+    "postgresql read-only": "in a read-only transaction",
 }
-"""What is wrong, and what is said of it."""
+"""What is wrong, and what is said of it; of SQLite, but for the last ones."""
+
+
+def on_postgresql(trouble: str) -> bool:
+    return trouble == "gone" or trouble.startswith("postgresql")
 
 
 @pytest.fixture
 def store(
     trouble: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SqlStore]:
-    monkeypatch.setattr(module, "_BUSY_SECONDS", 0.1 if trouble != "gone" else 2)
-    if trouble == "gone":
+    monkeypatch.setattr(module, "_BUSY_SECONDS", 2 if on_postgresql(trouble) else 0.1)
+    if on_postgresql(trouble):
         url = url_of("postgresql", tmp_path, request)
         new_store(url).close()
     else:
@@ -110,6 +117,57 @@ def gone(server: Postgres) -> Iterator[None]:
         server.start()
 
 
+@contextmanager
+def locked_table(url: str) -> Iterator[None]:
+    engine = create_engine(url)
+    try:
+        with engine.begin() as connection:
+            connection.execute(text("LOCK TABLE jms_attempt IN ACCESS EXCLUSIVE MODE"))
+            yield
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def told(url: str, before: Sequence[str], after: Sequence[str]) -> Iterator[None]:
+    """Let PostgreSQL do something before and after, outside of transactions."""
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+
+    def tell(statements: Sequence[str]) -> None:
+        with engine.connect() as connection:
+            for each in statements:
+                connection.execute(text(each))
+
+    tell(before)
+    try:
+        yield
+    finally:
+        tell(after)
+        engine.dispose()
+
+
+def read_only(url: str) -> AbstractContextManager[None]:
+    name = url.rpartition("/")[2]
+    end = (
+        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}' AND "  # noqa: S608
+        "pid <> pg_backend_pid()"
+    )
+    setting = f"ALTER DATABASE {name} SET default_transaction_read_only ="
+    # Whoever undoes it is in a session that began before.
+    undo = ("SET default_transaction_read_only = off", f"{setting} off", end)
+    return told(url, [f"{setting} on", end], undo)
+
+
+FULL_DISK = """CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$"""
+
+
+def full(url: str) -> AbstractContextManager[None]:
+    """Let PostgreSQL say what it says when its disk is full."""
+    each = "CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON jms_attempt EXECUTE FUNCTION full_disk()"
+    return told(url, [FULL_DISK, each], ["DROP FUNCTION full_disk CASCADE"])
+
+
 @pytest.fixture
 def broken(trouble: str, store: SqlStore, tmp_path: Path, request: pytest.FixtureRequest) -> Trouble:
     """Return what makes the store unusable for the length of a `with` block."""
@@ -122,9 +180,12 @@ def broken(trouble: str, store: SqlStore, tmp_path: Path, request: pytest.Fixtur
             return lambda: set_up(store, "PRAGMA query_only=ON", "PRAGMA query_only=OFF")
         case "moved":
             return lambda: moved(tmp_path / "store.db")
-        case _:
+        case "gone":
             server: Postgres = request.getfixturevalue("postgres")
             return lambda: gone(server)
+    url = store.database._url.render_as_string(hide_password=False)
+    ways = {"locked": locked_table, "read-only": read_only, "full": full}
+    return lambda: ways[trouble.removeprefix("postgresql ")](url)
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, store: SqlStore) -> list[None]:
