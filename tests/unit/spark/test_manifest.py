@@ -157,8 +157,14 @@ def test_uris_of_paths() -> None:
 
 @pytest.mark.parametrize(
     "location",
-    ["ftp://b/m", "hdfs:///m", "relative/m", "file://host/m", "", "file:m", "file:///a#m", "file:///a?m"],
+    ["ftp://b/m", "webhdfs:///m", "relative/m", "file://host/m", "", "file:m", "file:///a#m", "file:///a?m"],
 )
 def test_other_locations_are_refused(location: str) -> None:
     with pytest.raises(SpoolError, match=r"expected a file:///\.\.\. URI or an absolute path"):
+        uri_to_path(location)
+
+
+@pytest.mark.parametrize("location", ["hdfs:///m", "s3:///m"])
+def test_a_store_without_a_name_is_refused(location: str) -> None:
+    with pytest.raises(SpoolError, match=r"expected s3 or .* or hdfs, then ://bucket/path"):
         uri_to_path(location)
