@@ -201,7 +201,10 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         with task_failures():
             target = target_of(self.dead_letter_destination, find_destination(self.destination))
             if str(target) == str(find_destination(self.destination)):
-                raise ConfigurationError(f"dead_letter_destination is the destination itself, {target}")
+                raise ConfigurationError(
+                    f"dead_letter_destination: got {target}, which is consumed itself, "
+                    "expected another destination"
+                )
             faults = count_faults("bisect_splits", self.bisect_splits)
             if faults := [*faults, *seconds_faults("poll_interval", self.poll_interval)]:
                 raise ConfigurationError(faults)

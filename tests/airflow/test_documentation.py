@@ -25,14 +25,16 @@ from sqlalchemy import select, update
 from airflow_provider_jmsjca.assets.batch_facet import JmsBatchRunFacet
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
 from airflow_provider_jmsjca.core.selector import Selector
+from airflow_provider_jmsjca.engine.activations.activation import Activation
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.notifications.jms import JmsNotifier
 from airflow_provider_jmsjca.spool.manifest import Manifest, path_to_uri
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Subscription
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from tests.airflow.conftest import Publish
 from tests.airflow.task_runs import serialized
@@ -206,6 +208,37 @@ def a_message_is_moved(names: dict[str, Any]) -> None:
 def the_test_passes(names: dict[str, Any]) -> None:
     names["test_it_sends_an_order"]()
     names["test_it_books_the_good_order"]()
+
+
+@page_is("docs/how-to/dead-letters.md", FINISHED)
+def one_order_is_mended_and_sent_back(names: dict[str, Any]) -> None:
+    settings: ConnectionSettings = JmsHook("jms_default").settings()
+    dead = Destination.queue("orders.dlq")
+    (server,) = (host for host, _ in settings.hosts)
+    before = len(broker(server).messages("orders"))
+    connection = connect(settings)
+    connection.send(
+        Outgoing(
+            destination=dead,
+            message=JmsMessage.text(
+                '{"id": 7, "amount": "much"}',
+                properties={"JMS_Sun_JMSJCA_OriginalJMSMessageID": identifier, "region": "eu"},
+                correlation_id="c",
+                type="order",
+            ),
+        )
+        for identifier in ("ID:broker-1:4710", "ID:broker-1:4711", "ID:broker-1:4712")
+    )
+    connection.close()
+    (selector,) = re.findall(
+        r'message_selector="(.*)"', (ROOT / "docs/how-to/dead-letters.md").read_text("utf-8")
+    )
+    spec = {"destination": str(dead), "message_selector": selector}
+    Activation(spec, names["mend"].function, connection=settings).run(max_messages=1)
+    (mended,) = broker(server).messages("orders")[before:]
+    assert mended.body == '{"id": 7, "amount": 12.5}'
+    assert (mended.properties["region"], mended.correlation_id, mended.type) == ("eu", "c", "order")
+    assert len(broker(server).messages("orders.dlq")) == 2
 
 
 @pytest.mark.parametrize(
