@@ -88,6 +88,18 @@ def example_jms_hold(publish: Publish, bodies: Any) -> None:  # noqa: ARG001
 
 
 @example
+def example_jms_names(publish: Publish, bodies: Any) -> None:  # noqa: ARG001
+    """Run by hand, without an event."""
+    assert run("example_jms_names", "lengths").value == []
+
+
+@example
+def example_jms_notifier(publish: Publish, bodies: Any) -> None:  # noqa: ARG001
+    assert run("example_jms_notifier", "load").value == 3
+    assert (bodies("done"), bodies("alerts")) == (["load is done"], [])
+
+
+@example
 def example_jms_sensor(publish: Publish, bodies: Any) -> None:
     publish("a", "end of day")
     run("example_jms_sensor", "last_answer")
