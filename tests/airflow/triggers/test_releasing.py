@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,7 @@ from airflow_provider_jmsjca.triggers import releasing as module
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from tests.airflow.triggers.test_activation import send, triggerer
 from tests.airflow.triggers.waiting import run, until
+from tests.pace import at_most
 
 
 @pytest.fixture
@@ -60,6 +62,27 @@ def test_all_triggers_share_one_task_which_sends_what_is_due(server: Broker, sto
         await until(lambda: store.limbo.page() == [])  # the round that sent it may be under way
 
     run(work())
+
+
+def test_none_is_early_and_none_later_than_2_seconds(server: Broker, store: SqlStore) -> None:
+    due = {str(number): time.time() + 0.35 * number for number in range(8)}
+    for body, moment in due.items():
+        put(store, body, "queue://others", seconds=moment - time.time())
+    came: dict[object, float] = {}
+
+    async def work() -> None:
+        with module.releasing():
+            await until(all_came, seconds=60)
+
+    def all_came() -> bool:
+        for each in server.messages("others"):
+            came.setdefault(each.body, time.time())
+        return len(came) == len(due)
+
+    run(work())
+    late = {body: moment - due[str(body)] for body, moment in came.items()}
+    assert min(late.values()) >= -0.001, "milliseconds are stored"
+    assert max(late.values()) <= at_most(2)
 
 
 def test_leases_are_held_until_the_round_that_sends_is_over(

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.limbo import LimboSender
+from airflow_provider_jmsjca.engine.limbo import LimboSender, StoreUpkeep
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.engine.witnesses import WITNESSES, witness
 from airflow_provider_jmsjca.errors import (
@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.errors import (
     TransientStoreError,
 )
 from airflow_provider_jmsjca.store.base import LIMBO_TRIES, LimboEntry, LimboSelection, LimboState
-from airflow_provider_jmsjca.store.memory import MemoryLimbo
+from airflow_provider_jmsjca.store.memory import MemoryLimbo, MemoryStore
 from airflow_provider_jmsjca.transports.base import (
     Capabilities,
     ConnectionState,
@@ -233,6 +233,28 @@ def test_a_killed_sender_leaves_its_messages_until_its_lease_is_over(world: Worl
     assert world.sender.send_due().sent == 1
 
 
+def test_whoever_runs_drops_what_is_too_old_now_and_then(world: World) -> None:
+    store = MemoryStore()
+    upkeep = StoreUpkeep(store, world.connect, clock=lambda: world.now)
+
+    def known() -> tuple[int, int]:
+        return len(store.attempts.page()), len(store.handled.known("orders", ["old", "new"]))
+
+    for message, age in (("old", 8), ("new", 6)):
+        store.attempts.begin("orders", [message], world.now - timedelta(days=age))
+        store.handled.add("orders", [message], world.now - timedelta(days=age))
+    assert known() == (2, 2)
+    upkeep.round()
+    assert known() == (1, 1)
+    world.later(599)
+    store.attempts.begin("orders", ["old"], world.now - timedelta(days=8))
+    upkeep.round()
+    assert known() == (2, 1)
+    world.later(1)
+    upkeep.round()
+    assert known() == (1, 1)
+
+
 # -- witnesses ---------------------------------------------------------------------------------------------
 
 
@@ -381,9 +403,9 @@ def test_witnesses_are_taken_meanwhile_and_old_ones_of_the_dead_are_dropped(worl
     with JmsConnection(connection()) as dead, dead.session() as session:
         session.send_all([witness("dead", [1])])
     world.now = datetime.now(UTC)
-    world.put(*map(str, range(12_000)))
+    world.put(*map(str, range(6_000)))
     sender = LimboSender(watching, world.connect, clock=lambda: world.now)
-    assert sender.send_due().sent == 12_000
+    assert sender.send_due().sent == 6_000
     assert most <= 1 + 50 + 1
     assert witnesses(world) == 1, "the dead one's, which somebody may ask for"
     world.later(8 * 24 * 3600)
