@@ -13,13 +13,15 @@ from typing import TypeAlias
 import psutil
 import pytest
 
+from tests.servers.azure import Azurite
 from tests.servers.broker import Broker, variable_of
 from tests.servers.catalogue import BROKERS, make_broker, named_by_environment
 from tests.servers.errors import ServerUnavailableError
 from tests.servers.folders import run_folder
-from tests.servers.hadoop import Hdfs
+from tests.servers.hadoop import Hdfs, Yarn
 from tests.servers.postgres import Postgres
 from tests.servers.s3 import S3
+from tests.servers.server import Server
 from tests.servers.spark_cluster import SparkCluster
 
 PrivateBroker: TypeAlias = Callable[[str], Broker]
@@ -62,18 +64,23 @@ def servers_folder(pytestconfig: pytest.Config) -> Path:
 
 
 def _started(kind: str, folder: Path, config: pytest.Config) -> Broker:
-    if kind in config.stash[_MISSING]:
-        pytest.skip(_NOT_TESTED + config.stash[_MISSING][kind])
     broker = make_broker(kind, folder)
+    _start_or_skip(broker, config)
+    return broker
+
+
+def _start_or_skip(server: Server, config: pytest.Config) -> None:
+    missing = config.stash[_MISSING]
+    if server.name in missing:
+        pytest.skip(_NOT_TESTED + missing[server.name])
     try:
-        broker.start()
+        server.start()
     except ServerUnavailableError as error:
-        # Where everything has to be tested, a broker that can't be had is a failure.
+        # Where everything has to be tested, a server that can't be had is a failure.
         if os.environ.get("CI") == "true":
             raise
-        config.stash[_MISSING][kind] = str(error)
+        missing[server.name] = str(error)
         pytest.skip(_NOT_TESTED + str(error))
-    return broker
 
 
 def _shared(kind: str, folder: Path, config: pytest.Config) -> Iterator[Broker]:
@@ -116,6 +123,16 @@ def s3(servers_folder: Path) -> Iterator[S3]:
 
 
 @pytest.fixture(scope="session")
+def azurite(servers_folder: Path, pytestconfig: pytest.Config) -> Iterator[Azurite]:
+    """Azure's blobs, shared by the session: take a prefix of your own in its container."""
+    server = Azurite(servers_folder / "azurite")
+    _start_or_skip(server, pytestconfig)
+    yield server
+    server.stop()
+    server.discard()
+
+
+@pytest.fixture(scope="session")
 def hdfs(servers_folder: Path) -> Iterator[Hdfs]:
     """HDFS with one data node, shared by the session: take a folder of your own in it."""
     server = Hdfs(servers_folder / "hdfs")
@@ -123,6 +140,15 @@ def hdfs(servers_folder: Path) -> Iterator[Hdfs]:
     yield server
     server.stop()
     server.discard()
+
+
+@pytest.fixture(scope="session")
+def yarn_cluster(servers_folder: Path, hdfs: Hdfs) -> Iterator[Yarn]:
+    """YARN with one node, shared by the session."""
+    server = Yarn(servers_folder / "yarn", hdfs)
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")
@@ -139,16 +165,7 @@ def spark_cluster(servers_folder: Path) -> Iterator[SparkCluster]:
 def postgres(servers_folder: Path, pytestconfig: pytest.Config) -> Iterator[Postgres]:
     """PostgreSQL, shared by the session: make databases in it, and don't kill it."""
     server = Postgres(servers_folder / "postgres")
-    missing = pytestconfig.stash[_MISSING]
-    if "postgres" in missing:
-        pytest.skip(_NOT_TESTED + missing["postgres"])
-    try:
-        server.start()
-    except ServerUnavailableError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        missing["postgres"] = str(error)
-        pytest.skip(_NOT_TESTED + str(error))
+    _start_or_skip(server, pytestconfig)
     yield server
     server.stop()
     server.discard()

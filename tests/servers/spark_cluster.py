@@ -8,6 +8,7 @@ import sys
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import ClassVar
 
 import psutil
@@ -89,11 +90,12 @@ def _java() -> list[str | Path]:
     return [java, *quickly, "-cp", f"{_home() / 'jars'}/*"]
 
 
-def bare_python(folder: Path) -> Path:
+def bare_python(folder: Path, *more: ModuleType) -> Path:
     """Return a Python that has PySpark and PyArrow and nothing else, as a cluster's often is.
 
     Args:
         folder: Where its environment is made.
+        more: What it shall have besides.
     """
     import venv  # noqa: PLC0415 - only here
 
@@ -103,7 +105,7 @@ def bare_python(folder: Path) -> Path:
 
     venv.create(folder, with_pip=False, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
-    for file in (pyspark.__file__, py4j.__file__, pa.__file__):
-        home = Path(str(file)).parent
+    for module in (pyspark, py4j, pa, *more):
+        home = Path(str(module.__file__)).parent
         (packages / home.name).symlink_to(home)
     return folder / "bin" / Path(sys.executable).name

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _WRITER: Final = "writer"
+# Options that may say where a store is that isn't the provider's own; the last is a JSON document.
+_WITH_ADDRESS: Final = ("aws_endpoint_url", "azure_storage_endpoint", "google_service_account_key")
 _NANOSECONDS: Final = 1_000_000_000
 _MANY_TRIES: Final = 1_000
 _PUTS: Final = 3
@@ -59,13 +61,13 @@ class Cloud:
                 f"the workers and where Spark's driver runs ({error})"
             ) from error
         self._root = root
-        endpoint = options.get("aws_endpoint_url") or os.environ.get("AWS_ENDPOINT_URL", "")
+        addresses = (options.get(name) or os.environ.get(name.upper(), "") for name in _WITH_ADDRESS)
         try:
             self.store: ObjectStore = from_url(
                 root,
                 config=cast("Any", dict(options)),
                 client_options={
-                    "allow_http": endpoint.startswith("http://"),
+                    "allow_http": any("http://" in address for address in addresses),
                     "timeout": LONGEST_REQUEST,
                     "connect_timeout": LONGEST_CONNECT,
                 },

@@ -13,6 +13,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.spool.files import ObjectPath, Place
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from tests.servers.azure import Azurite
 from tests.servers.hadoop import Hdfs
 from tests.servers.s3 import BUCKET, S3
 
@@ -20,14 +21,19 @@ ORDERS = Destination.queue("orders")
 OpenBatch = Callable[..., SpoolBatch]
 
 
-@pytest.fixture(params=["posix", "s3", "hdfs"])
+@pytest.fixture(params=["posix", "s3", "gs", "azurite", "hdfs"])
 def spool(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """An empty spool."""
     if request.param == "posix":
         return tmp_path / "spool"
-    server: S3 | Hdfs = request.getfixturevalue(request.param)
-    root = server.url if isinstance(server, Hdfs) else f"s3://{BUCKET}"
-    return ObjectPath.parse(f"{root}/{uuid.uuid4().hex}/jms spool", server.options())
+    if request.param in {"s3", "gs"}:
+        s3: S3 = request.getfixturevalue("s3")
+        options = s3.options() if request.param == "s3" else s3.google_options()
+        root = f"{request.param}://{BUCKET}"
+    else:
+        server: Azurite | Hdfs = request.getfixturevalue(request.param)
+        root, options = server.url, server.options()
+    return ObjectPath.parse(f"{root}/{uuid.uuid4().hex}/jms spool", options)
 
 
 @pytest.fixture
