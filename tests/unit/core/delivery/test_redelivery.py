@@ -350,6 +350,19 @@ def test_j142_p16_a_move_that_costs_the_connection_each_time_ends_as_any_other(r
         reconnect(run)
 
 
+def test_p16_however_often_a_move_costs_the_connection_something_is_left_to_send() -> None:
+    """With nothing to send the message would be taken out, and be nowhere."""
+    run = Run(handling="1:move(queue:dlq)", settings=replace(SETTINGS, move_retries=7))
+    decided = []
+    for _ in range(8):
+        (move,) = run.arrive("m", redelivered=True)
+        assert isinstance(move, d.MoveMessage)
+        decided.append((move.less, move.redirect))
+        run.send(e.UnitLost(unit=move.unit))
+        reconnect(run)
+    assert decided == [(0, False), (0, False), (1, False), (2, False), *[(3, False)] * 4]
+
+
 def reconnect(run: Run) -> None:
     run.send(e.ConnectionLost(failure=FAILURE))
     run.send(e.ConnectionUp())
@@ -499,6 +512,12 @@ def test_parking_holds_a_message_of_a_group_and_one_that_could_not_be_parked() -
     assert run.send(e.UnitFailed(unit=park.unit, failure=FAILURE)) == [
         d.Wait(delivery=1, pause=5 * SECOND, left=SECOND)
     ]
+
+
+def test_parking_holds_what_comes_in_batches() -> None:
+    run = Run(handling="1:6000", settings=replace(SETTINGS, park=True, batch_size=2))
+    (waits,) = run.arrive(redelivered=True)
+    assert waits == d.Wait(delivery=1, pause=5 * SECOND, left=SECOND)
 
 
 def test_parking_holds_what_comes_from_a_topic() -> None:
@@ -719,6 +738,13 @@ def test_p15_after_its_attempts_a_message_without_a_destination_goes_to_limbo() 
     again = fail(run, delivered)
     assert isinstance(again[0], d.Deliver)
     (shelved,) = fail(run, again[0])
+    assert isinstance(shelved, d.MoveMessage)
+    assert (shelved.targets, shelved.to_limbo) == ((), True)
+
+
+def test_p15_a_message_that_had_more_than_its_attempts_elsewhere_goes_to_limbo() -> None:
+    """Another process delivered it, under rules that allowed more of them."""
+    (shelved,) = Run(settings=replace(LIMBO, shelve_at=2)).arrive("m", delivery_count=9)
     assert isinstance(shelved, d.MoveMessage)
     assert (shelved.targets, shelved.to_limbo) == ((), True)
 
