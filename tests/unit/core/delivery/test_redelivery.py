@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.copies.dead_letter import ConsumedFrom, copy_of, original_of
+from airflow_provider_jmsjca.core.delivery import DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
 from airflow_provider_jmsjca.core.destination import Destination
@@ -255,6 +256,7 @@ def test_p16_a_failed_move_is_tried_again_and_then_the_message_stays() -> None:
         (move,) = run.tick()
         assert run.now == before + 1.0
     assert isinstance(move, d.MoveMessage)
+    assert (move.redirect, move.less) == (False, 0), "a refusal is no lost connection: all of it is sent"
     redirect = run.only(d.MoveMessage, e.UnitFailed(unit=move.unit, failure=FAILURE))
     assert run.send(e.UnitFailed(unit=redirect.unit, failure=FAILURE)) == [d.Leave(delivery=1)]
     assert run.machine.deadline is None
@@ -290,6 +292,30 @@ def test_p16_a_stop_does_not_wait_for_the_next_try() -> None:
     assert run.send(e.UnitFailed(unit=move.unit, failure=FAILURE)) == []
     decided = run.send(e.StopAsked(reason="told to"))
     assert [type(decision) for decision in decided] == [d.CloseConnection, d.Stopped]
+
+
+@pytest.mark.parametrize("spec", [{}, {"keep_poison": True}])
+def test_j142_what_can_not_be_moved_is_delivered_after_the_last_delay_before_the_move(
+    spec: dict[str, Any],
+) -> None:
+    settings = replace(SETTINGS, redirect=True, **spec)
+    run = Run(handling="1:2000; 2:3000; 3:move(queue:dlq)", settings=settings)
+    (move,) = run.arrive("m", delivery_count=4)
+    assert isinstance(move, d.MoveMessage)
+    assert run.send(e.UnitFailed(unit=move.unit, failure=FAILURE)) == [
+        d.Wait(delivery=1, pause=3 * SECOND, left=0 * SECOND)
+    ]
+    (delivered,) = run.tick()
+    assert isinstance(delivered, d.Deliver)
+
+
+def test_i30_what_nobody_subscribes_to_stays_where_its_move_fails() -> None:
+    settings = replace(SETTINGS, redirect=True, unsubscribed=Destination.queue("nobody"))
+    run = Run(settings=settings)
+    (move,) = run.arrive("m", unsubscribed=True)
+    assert isinstance(move, d.MoveMessage)
+    assert run.send(e.UnitFailed(unit=move.unit, failure=FAILURE)) == [d.Leave(delivery=1)]
+    assert run.machine.deadline is None
 
 
 @pytest.mark.parametrize(
@@ -708,6 +734,24 @@ def test_p16_a_move_that_costs_the_connection_each_time_ends_in_limbo() -> None:
         run.send(e.UnitLost(unit=move.unit))
         reconnect(run)
     assert (move.to_limbo, move.less, move.redirect) == (True, 0, False)
+
+
+def test_the_log_says_where_a_message_is_whose_move_failed() -> None:
+    """In limbo, or where it was: that is where somebody looks for it."""
+
+    def said(settings: DeliverySettings, failures: int) -> str:
+        run = Run(handling="1:move(queue:dlq)", settings=replace(settings, redirect=True))
+        (move,) = run.arrive("m", redelivered=True)
+        for _ in range(failures):
+            assert isinstance(move, d.MoveMessage)
+            decided = run.machine.handle(e.UnitFailed(unit=move.unit, failure=FAILURE), run.now)
+            log = next(each for each in decided if isinstance(each, d.Log))
+            move = next((each for each in decided if isinstance(each, d.MoveMessage)), move)
+        return log.text
+
+    assert said(SETTINGS, 1).endswith("move failed (no more); it stays here")
+    assert said(LIMBO, 1).endswith("move failed (no more); it is put in limbo")
+    assert said(LIMBO, 2).endswith("move failed (no more); it stays here")
 
 
 def test_what_can_not_be_put_in_limbo_waits_for_it() -> None:

@@ -62,6 +62,27 @@ def test_the_first_in_line_have_the_free_places_whoever_asks_first() -> None:
     assert [each.admit(unit=True) for each in (third, second, first)] == [False, True, True]
 
 
+def test_one_free_place_is_for_the_first_in_line() -> None:
+    room = Room(2)
+    holder, first, second = (room.join(lambda: None) for _ in range(3))
+    assert [holder.admit(unit=True) for _ in range(2)] == [True, True]
+    assert not any(each.admit(unit=True) for each in (first, second))
+    holder.report(units=1, taken=1, settled=1)
+    assert [each.admit(unit=True) for each in (second, first)] == [False, True]
+
+
+def test_a_message_that_waits_is_counted_once() -> None:
+    """It is among those taken; the limit has room for it."""
+    share = Room(2, 2).join(lambda: None)
+    share.report(units=1, taken=2, settled=0, waiting=1)
+    assert share.admit(unit=True, message=False)
+
+
+def test_more_than_was_counted_is_not_less() -> None:
+    share = Room(2).join(lambda: None)
+    assert not share.report(units=1, taken=1, settled=0)
+
+
 def test_more_messages_of_a_unit_need_no_place() -> None:
     room = Room(1)
     share = room.join(lambda: None)
