@@ -69,6 +69,7 @@ INVALID: list[tuple[str, list[str]]] = [
     ("5:move(mydlq)", ["character 8: 'mydlq' is no target; expected queue:name"]),
     ("5:move(heap:mydlq)", ["character 8: 'heap:mydlq' is no target"]),
     ("5:move(queue:a,topic:)", ["character 16: the destination has no name"]),
+    ("10:move(queue:a,topic:)", ["character 17: the destination has no name"]),
     ("5:move(queue:a,queue:a)", ["character 1: the target queue:a is named twice"]),
     ("5:move(queue:a", ["character 3: 'move(queue:a' is no action"]),
     ("5:move(queue:a), 6:10", ["character 3: 'move(queue:a), 6:10' is no action"]),
