@@ -240,9 +240,15 @@ class _Read:
         if handling:
             fields["RedeliveryHandling"] = handling
         if handling.partition(";")[0].removeprefix("1:").isdigit():
+            on_topic = "topic" in given.get("destination_type", ("", ""))[1].lower()
             notes.append(
                 "redelivery delay: a message that waits holds its place here, in serial all others wait "
-                "with it; on WebLogic it waits in the server. Above 5 s, park and use_store free the place"
+                "with it; on WebLogic it waits in the server. "
+                + (
+                    "On a topic nothing frees it"
+                    if on_topic
+                    else "Above 5 s, park and use_store free the place"
+                )
             )
         if note:
             notes.append(f"redelivery_handling: {note}")
