@@ -106,7 +106,7 @@ demo: setup  ## The whole way on real flights: queue, DAG, Spark table, dead let
 	@$(IN_VENV) python -m example_dags.demo
 
 .PHONY: bench
-bench: setup  ## Messages per second beside rivals, a triggerer beside Airflow's own floor, and the goals (20 minutes)
+bench: setup  ## Messages per second beside rivals, a triggerer, a million messages into Spark tables, and the goals (35 minutes)
 	@$(IN_VENV) python -m tests.bench
 	@$(IN_VENV) python -m tests.bench --airflow
 	@$(IN_VENV) python -m tests.bench --spark

@@ -2,7 +2,7 @@
 
     python -m tests.bench [--messages 20000] [--rounds 5] [--broker activemq] [--broker rabbitmq]
     python -m tests.bench --airflow [--broker activemq]
-    python -m tests.bench --spark
+    python -m tests.bench --spark [--messages 1000000] [--broker activemq]
     python -m tests.bench --soak 1000000 [--broker activemq]
 
 Prints every figure of every round, then medians, and beside their goals the medians of the rounds' ratios; a
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    made.add_argument("--messages", type=int, default=20_000)
+    made.add_argument("--messages", type=int, help="default 20,000; with --spark 1,000,000")
     made.add_argument("--rounds", type=int, default=5)
     made.add_argument("--broker", action="append", choices=list(BROKERS), dest="brokers")
     made.add_argument(
@@ -73,7 +73,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--airflow", action="store_true", help="a triggerer's events and a thousand activations instead"
     )
-    made.add_argument("--spark", action="store_true", help="bodies to columns beside from_json instead")
+    made.add_argument(
+        "--spark", action="store_true", help="from a broker into tables, and bodies to columns, instead"
+    )
     return made
 
 
@@ -91,20 +93,31 @@ def main() -> int:
         print("What a triggerer does beside a trigger without a broker, and with a thousand activations")
         return _on_brokers(asked.brokers or ["activemq"], airflow.report)
     if asked.spark:
-        from tests.bench import mapping  # noqa: PLC0415 - only here Spark is needed
-
-        for line in mapping.report():
-            print(line, flush=True)
-        return 0
-    print(f"{asked.messages:,} persistent messages of {len(BODY)} bytes, {asked.rounds} rounds\n")
+        return _spark(asked.brokers or ["activemq"], asked.messages or 1_000_000)
+    messages = asked.messages or 20_000
+    print(f"{messages:,} persistent messages of {len(BODY)} bytes, {asked.rounds} rounds\n")
     for line in core.report():
         print(line)
     for line in growth.report():
         print(line)
     return _on_brokers(
         asked.brokers or ["activemq", "rabbitmq"],
-        lambda broker: _bench(broker, asked.messages, asked.rounds),
+        lambda broker: _bench(broker, messages, asked.rounds),
     )
+
+
+def _spark(brokers: list[str], messages: int) -> int:
+    from tests.bench import mapping, pipeline  # noqa: PLC0415 - only here Spark is needed
+
+    def work(broker: Broker) -> None:
+        for line in pipeline.on_broker(broker, messages // 10):
+            print(line, flush=True)
+        for line in pipeline.in_spark(broker, messages, messages // 10):
+            print(line, flush=True)
+
+    for line in mapping.report():
+        print(line, flush=True)
+    return _on_brokers(brokers, work)
 
 
 def _on_brokers(names: list[str], work: Callable[[Broker], object]) -> int:
