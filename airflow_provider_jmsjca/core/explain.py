@@ -127,19 +127,28 @@ _HEAD = """\
 
 <!-- Made by `python -m tests.docs` from airflow_provider_jmsjca/core/options; change it there. -->
 
-Every option has a name of ours and the spellings of the products it comes from; all of them are read.
-Case doesn't matter, and `-` may be written `_`. A bare number under our own name is in seconds where the
-option is a duration; under another name it is in the unit given behind it. `500ms`, `30s`, `5m`, `2h` and
-`1d` say the unit themselves.
+Every option has a name of ours and the spellings of the products from which it comes. All of them are read,
+in any case, and `-` may be written `_`.
 
-Levels: C connector (section `[jmsjca]` of the Airflow configuration, or an environment variable such as
-`JMSJCA_NOXA`), F connection factory (an Airflow connection), A activation (an activation spec). Higher
-levels win: C < F < A; within a level a field < the Options text < the query of the URL. An option marked ! is
-one whose `JMSJCA.*` key, at whatever level, replaces the field at every level. A `JMSJCA.*` key that is not
-on this page is an error; every other key in a URL or an Options text goes to the broker untouched, except
-`username` and `password` in a URL and the names under Transport, which may stand without `JMSJCA.`.
+**Durations:** `500ms`, `30s`, `5m`, `2h` and `1d` say their unit. A bare number is in seconds under our own
+name. Under another name it is in the unit behind that name.
 
-Status: an option acts; or it is accepted and has no meaning here, for the reason given.
+**Levels:** the letters say where an option may stand.
+
+| letter | level |
+|---|---|
+| C | connector: section `[jmsjca]` of the Airflow configuration, or a variable such as `JMSJCA_NOXA` |
+| F | connection factory: an Airflow connection |
+| A | activation: the spec of a listener, a trigger or a task |
+
+A overrides F, and F overrides C. Within a level the query of the URL overrides the Options text, which
+overrides a field. Where an option is marked `!`, its `JMSJCA.*` key replaces the field at every level.
+
+**Unknown keys:** a `JMSJCA.*` key that is not on this page is an error. Every other key in a URL or an
+Options text goes to the broker untouched. Only `username`, `password` and the names under Transport are read
+there without `JMSJCA.`.
+
+Some options are accepted and have no meaning here: their row says why.
 """
 
 
@@ -177,8 +186,8 @@ def render_options_page() -> str:
     parts += [f"| {task} | {', '.join(f'`{name}`' for name in names)} |\n" for task, names in TASKS.items()]
     for title, options in GROUPS.items():
         parts.append(f"\n## {title}\n\n")
-        parts.append("| Option | Also spelled | Form | Default | Levels | Meaning | Status |\n")
-        parts.append("|---|---|---|---|---|---|---|\n")
+        parts.append("| Option | Meaning | Form; default | Levels | Also spelled |\n")
+        parts.append("|---|---|---|---|---|\n")
         parts.extend(_row(option) for option in options)
     return "".join(parts)
 
@@ -188,12 +197,10 @@ def _row(option: Option) -> str:
     levels = option.levels + ("!" if option.key_replaces_field else "")
     cells = (
         f"`{option.name}`" + (" (secret)" if option.secret else ""),
-        spellings,
-        _form(option),
-        default_text(option),
+        option.meaning if not option.why else f"{option.meaning} ({option.status})",
+        "; ".join(filter(None, (_form(option), default_text(option)))),
         levels,
-        option.meaning,
-        option.status,
+        spellings,
     )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
