@@ -106,8 +106,8 @@ class DestinationReference:
         if self.name not in objects:
             raise ConfigurationError(
                 f"destination lookup://{self.name}: there is no such administered object; define an Airflow "
-                f"variable or an entry destination.{self.name} in [jmsjca], for example queue://orders; a "
-                "process without Airflow's hooks knows none, so write queue:// or topic:// there"
+                f"variable or an entry destination.{self.name} in [jmsjca], for example queue://orders. "
+                "A process without Airflow's hooks knows none: write queue:// or topic:// there"
             )
         found = objects[self.name]
         if self.kind is not None and found.destination.kind is not self.kind:
