@@ -48,5 +48,7 @@ graphviz_dot = str(Path(sys.executable).with_name("graphviz-pure"))
 
 
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = project
 copybutton_prompt_text = "$ "
