@@ -107,6 +107,13 @@ class CollectorProcess:
         assert self._process.stdout is not None
         self._process.stdout.close()
 
+    def exit_code(self) -> int:
+        """Wait until it has ended, however it did."""
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            output.read()
+        return self._process.wait(timeout=300)
+
     def result(self) -> dict[str, Any]:
         """Wait until it has finished its batch, and return what it counted."""
         assert self._process.stdout is not None

@@ -105,7 +105,7 @@ class DestinationReference:
             return Destination(self.kind, self.name, self.options)
         if self.name not in objects:
             raise ConfigurationError(
-                f"destination lookup://{self.name}: there is no such administered object; define an Airflow "
+                f"destination lookup://{self.name}: there is no such administered object. Define an Airflow "
                 f"variable or an entry destination.{self.name} in [jmsjca], for example queue://orders. "
                 "A process without Airflow's hooks knows none: write queue:// or topic:// there"
             )
