@@ -113,14 +113,18 @@ class Database:
 
     @contextlib.contextmanager
     def _transaction(self, begin: str | None, *, durable: bool = False) -> Iterator[Connection]:
+        engine = self._engine_here()
         try:
-            with self._engine_here().connect() as connection:
+            with engine.connect() as connection:
                 if begin is not None:
                     connection.execution_options(jms_begin=begin, jms_durable=durable)
                 with connection.begin():
                     yield connection
         except (SQLAlchemyError, OSError) as error:
             raise TransientStoreError(f"the store {self.name} can't be used now: {_reason(error)}") from error
+        finally:
+            if engine is not self._engine:  # closed meanwhile, when this connection was in use
+                engine.pool.dispose()
 
     def _engine_here(self) -> Engine:
         """Return the engine of this process: connections must not be shared over a fork."""
@@ -252,11 +256,14 @@ class Database:
             self.upgrade()
 
     def close(self) -> None:
-        """Close all connections; the next use opens new ones."""
+        """Close all connections, those in use when they are not any more; the next use opens new ones."""
         with self._lock:
             engine, self._engine = self._engine, None
         if engine is not None:
-            engine.dispose(close=self._pid == os.getpid())
+            if self._pid == os.getpid():
+                engine.pool.dispose()
+            else:
+                engine.dispose(close=False)
 
 
 def _checked(given: str | URL) -> URL:

@@ -193,6 +193,19 @@ def test_a_fork_has_connections_of_its_own(url: str) -> None:
     opened.close()
 
 
+def test_closed_while_it_is_used_it_leaves_no_connection_open(database: Database) -> None:
+    database.upgrade()
+    with database.read() as connection:
+        connection.exec_driver_sql("SELECT 1")
+        raw, error = connection.connection.dbapi_connection, connection.dialect.loaded_dbapi.Error
+        assert raw is not None
+        database.close()
+        assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+    with pytest.raises(error, match="closed"):
+        raw.cursor()
+    assert database.revision() == REVISIONS[-1], "the next use opens it anew"
+
+
 def works_again(store: SqlStore, count: int) -> None:
     assert store.attempts.begin("orders", ["m1"], NOON) == {"m1": count}
     store.close()
