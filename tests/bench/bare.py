@@ -36,7 +36,7 @@ _PREFETCH = b"activemq.prefetchSize:1000\nprefetch-count:1000\n"
 
 
 class BareSocket:
-    """Sends nothing that can be done without; waits for each commit, and reads nothing but `ack`."""
+    """Sends nothing that can be done without; waits for each commit, and knows only headers and text."""
 
     who: ClassVar[str] = BARE
 
@@ -48,9 +48,9 @@ class BareSocket:
         """Return how it works and what it waits for."""
         publishes = "frames made before the clock starts, each commit confirmed; " if self._commits else ""
         return (
-            f"one connection; {publishes}one thread reads, hands each frame to one of {SESSIONS} over a "
-            f"queue.SimpleQueue, and that one acknowledges it, up to {_MOST_UNSENT} with one write: a client "
-            "in Python that works this way can't be faster"
+            f"one connection; {publishes}one thread reads and hands each frame to one of {SESSIONS} over a "
+            "queue.SimpleQueue; that one reads the headers and the text, and acknowledges it, up to "
+            f"{_MOST_UNSENT} with one write: a client in Python that works this way can't be faster"
         )
 
     def legs(self) -> Mapping[str, Leg]:
@@ -154,8 +154,10 @@ class _Threads:
 
     def _settle(self) -> None:
         while (frame := self._frames.get()) is not None:
-            start = frame.index(b"\nack:") + len(b"\nack:")
-            self._unsent.append(b"ACK\nid:%b\n\n\0" % frame[start : frame.index(b"\n", start)])
+            head, _, body = frame.lstrip().partition(b"\n\n")
+            headers = dict(line.split(":", 1) for line in head.decode().split("\n")[1:])
+            assert body.decode()
+            self._unsent.append(b"ACK\nid:%b\n\n\0" % headers["ack"].encode())
             self._send(_MOST_UNSENT)
 
     def _send(self, least: int) -> None:

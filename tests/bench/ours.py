@@ -51,6 +51,8 @@ from tests.servers.folders import run_folder
 
 HANDLING = "3:100; 5:1000; 10:move(queue:$.dlq)"
 PREFETCH = 500
+PREFETCH_SEVERAL = 1000
+"""Of the listener in `cc`, as the Java client's sessions have together, and the bare socket."""
 
 
 class Ours:
@@ -69,7 +71,7 @@ class Ours:
             "a receipt for each message; commits are confirmed, with atomic transactions or receipts alike; "
             f"individual acknowledgements are a session in dups_ok mode, prefetch {PREFETCH}; the listener "
             f"delivers under {HANDLING!r}, transacted, and acknowledges messages "
-            "whose handlers have returned, up to 100 with one frame"
+            f"whose handlers have returned, up to 100 with one frame; prefetch in cc {PREFETCH_SEVERAL}"
         )
 
     def legs(self) -> Mapping[str, Leg]:
@@ -78,7 +80,7 @@ class Ours:
             PUBLISH_BYTES: self._publish_bytes,
             INDIVIDUAL: self._publish_and_receive,
             LISTENER: functools.partial(self._listen, LISTENER, "serial"),
-            LISTENER_CC: functools.partial(self._listen, LISTENER_CC, "cc"),
+            LISTENER_CC: functools.partial(self._listen, LISTENER_CC, "cc", prefetch=PREFETCH_SEVERAL),
             LISTENER_SYNC: functools.partial(self._listen, LISTENER_SYNC, "sync"),
             LISTENER_BATCH: self._batches,
             TRANSACTED: self._transacted,
