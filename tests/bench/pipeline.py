@@ -8,13 +8,13 @@ import math
 import os
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING, Final
 
@@ -100,35 +100,34 @@ def verdict_on_sealed(sealed: float, drained: float) -> str:
 
 def _drain(settings: ConnectionSettings, messages: int, unit: int = 0) -> float:
     """Return how many messages a second are received and acknowledged, in units of work or one by one."""
-    queue = new_queue()
-    fill(settings, queue, messages)
+    name = new_queue()
+    fill(settings, name, messages)
     connection = connect(settings)
-    arrived = threading.Semaphore(0)
-    waiting: list[Received] = []
-
-    def put(received: Received) -> None:
-        waiting.append(received)
-        arrived.release()
-
+    frees = connection.capabilities.unit_frees_prefetch
     began = time.monotonic()
     done = 0
     while done < messages:
         wanted = min(unit or messages, messages - done)
-        frees = connection.capabilities.unit_frees_prefetch
         prefetch = for_batch(None, wanted, unit_frees_prefetch=frees) if unit else _PREFETCH
-        subscription = Subscription(destination=Destination.queue(queue), prefetch=prefetch)
-        consumer, work = connection.consume(subscription, put), connection.unit()
-        for number in range(wanted):
-            assert arrived.acquire(timeout=PATIENCE), f"{done + number} of {messages} messages came"
+        subscription = Subscription(destination=Destination.queue(name), prefetch=prefetch)
+        arrived: SimpleQueue[Received] = (
+            SimpleQueue()
+        )  # what the consumer before was given too many goes back
+        consumer, work = connection.consume(subscription, arrived.put), connection.unit()
+        handful: list[Received] = []
+        for number in range(1, wanted + 1):
+            received = arrived.get(timeout=PATIENCE)
             if unit:
-                work.acknowledge(waiting[number])
-            elif (number + 1) % _HANDFUL == 0 or number + 1 == wanted:
-                consumer.acknowledge(waiting[number // _HANDFUL * _HANDFUL : number + 1])
+                work.acknowledge(received)
+                continue
+            handful.append(received)
+            if len(handful) == _HANDFUL or number == wanted:
+                consumer.acknowledge(handful)
+                handful = []
         if unit:
             work.commit()
         done += wanted
         consumer.close()
-        waiting.clear()
     connection.synchronize()
     seconds = time.monotonic() - began
     connection.close()
