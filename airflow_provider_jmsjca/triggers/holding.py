@@ -8,7 +8,7 @@ triggers, tasks and the scheduler reach alike:
 | `jms-hold.<digest of the message>` | the token of its event, how many messages that has, and since when it waits | the triggerer, with the event |
 | `jms-outcome.<token>` | `{"acknowledged": true}`, or false and why | `JmsAcknowledgeOperator`; the scheduler, when a run ends |
 
-Both are deleted when the message is settled, the word of a batch with the last of its messages.
+Both are deleted 30 seconds after the message was settled, the word of a batch with the last of its messages.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from airflow_provider_jmsjca.triggers.payload import outcome_key
 _LOOKS = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 1, 2, 3, 5, 10)), jitter=0)
 # Between two questions to Airflow, which all triggers of the triggerer ask over one pipe.
 _BREATH_SECONDS = 0.02
-# An acknowledgement is on its way for a moment; should the triggerer die in it, the record is needed still.
-_KEPT_SECONDS = 5.0
+# A killed broker forgets acknowledgements, and is back after seconds. Should the triggerer die meanwhile, the
+# records are needed still.
+_KEPT_SECONDS = 30.0
 _CLOSE_SECONDS = 0.3
 
 _log = logging.getLogger(__name__)
