@@ -84,14 +84,15 @@ def report(settings: ConnectionSettings, parked: int = PARKED) -> Iterator[str]:
             raise AssertionError(f"of {parked:,} parked messages {released} were released")
         yield (
             f"  {_verdict(rate >= _LEAST_PER_SECOND)}  {rate:,.0f} messages/s released from limbo with "
-            f"{parked:,} parked in SQLite (goal: {_LEAST_PER_SECOND:,}); {_bound(settings, parked):,.0f} "
-            f"without limbo, in transactions of {_TRANSACTION}"
+            f"{parked:,} parked in SQLite (goal: {_LEAST_PER_SECOND:,}); "
+            f"{_bound(settings, target, parked):,.0f} without limbo, in transactions of {_TRANSACTION}"
         )
         store.close()
 
 
-def _bound(settings: ConnectionSettings, messages: int) -> float:
-    outgoing = Outgoing(destination=Destination.queue("bench.unparked"), message=JmsMessage.text(BODY))
+def _bound(settings: ConnectionSettings, target: Destination, messages: int) -> float:
+    # To the same queue: with two of this length the broker has no memory left, and stops its producers.
+    outgoing = Outgoing(destination=target, message=JmsMessage.text(BODY))
     began = time.monotonic()
     with JmsConnection(connect(settings)) as connection, connection.session(transacted=True) as session:
         for begun in range(0, messages, _TRANSACTION):
