@@ -13,9 +13,9 @@ from tests.bench import parked
 
 def test_what_is_measured_is_the_release_of_each_message_once() -> None:
     lines = list(parked.report(ConnectionSettings(scheme="vm", hosts=(("bench", None),)), 250))
-    released = [each.properties["number"] for each in broker("bench").messages("bench.parked")]
-    assert released == list(range(250))
-    assert len(broker("bench").messages("bench.unparked")) == 250
+    sent = [each.properties.get("number") for each in broker("bench").messages("bench.parked")]
+    assert sent[:250] == list(range(250))
+    assert sent[250:] == [None] * 250  # the same without limbo
     assert ["page" in line for line in lines] == [True] * 4 + [False]
 
 
