@@ -18,6 +18,16 @@ _MODULES = {
     "vm": "airflow_provider_jmsjca.transports.memory",
 }
 SCHEMES = frozenset(_MODULES)
+_OTHER_BROKERS = {
+    **dict.fromkeys(("stcms", "stcmss", "stcms453"), "the JMS IQ Manager"),
+    **dict.fromkeys(("wmq", "wmq5"), "IBM MQ"),
+    **dict.fromkeys(("t3", "t3s"), "WebLogic JMS"),
+    **dict.fromkeys(("mq", "mqtcp", "mqssl", "httpjms", "httpsjms"), "Sun Java System Message Queue"),
+    "jboss": "JBoss MQ",
+}
+"""Scheme -> broker that JMSJCA reaches by it and this package doesn't. Source: J3."""
+_OTHER_PROTOCOLS = {"tcp", "ssl", "nio", "nio+ssl", "amqp", "amqps"}
+"""Schemes of the supported brokers that aren't STOMP."""
 
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
@@ -53,6 +63,11 @@ def check_scheme(scheme: str) -> None:
     if scheme not in SCHEMES:
         close = difflib.get_close_matches(scheme, SCHEMES, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
+        if scheme in _OTHER_PROTOCOLS:
+            hint = " (another protocol; use the broker's STOMP port)"
+        elif scheme in _OTHER_BROKERS:
+            there = _OTHER_BROKERS[scheme]
+            hint = f" ({there} can't be reached; move its messages to ActiveMQ, Artemis or RabbitMQ)"
         raise ConfigurationError(
             f"connection_url: no transport for scheme {scheme!r}{hint}; "
             f"expected one of: {', '.join(sorted(SCHEMES))}"

@@ -313,7 +313,7 @@ def test_import_says_that_no_transport_leads_to_the_message_server(
     run("import", str(descriptor))
 
     printed = capsys.readouterr()
-    assert "note: connection_url: no transport for scheme 'stcms'" in printed.err
+    assert "note: connection_url: no transport for scheme 'stcms' (the JMS IQ Manager can't be" in printed.err
     assert "expected one of: stomp, stomp+ssl, vm" in printed.err
     assert "url-secret" not in printed.out + printed.err
 

@@ -68,7 +68,8 @@ class Descriptor:
         connector: Fields of the connector.
         connection_factories: Fields of each connection factory, by its interface or JNDI name.
         destinations: Destinations of JMS modules, as `queue://name`, by the JNDI names.
-        dropped: Paths of the elements that say something and weren't read, without their values.
+        dropped: Paths of the elements that say something and weren't read, without their values; after some
+            of them stands what takes their place.
     """
 
     activations: Mapping[str, Mapping[str, str]]
@@ -98,7 +99,9 @@ class Descriptor:
                 "descriptor: it describes a connector only; its values belong into [jmsjca]"
             )
         if name is None and len(found) > 1:
-            raise ConfigurationError(f"descriptor: several activations, say which: {', '.join(found)}")
+            raise ConfigurationError(
+                f"descriptor: several activations, expected the name of one (--name): {', '.join(found)}"
+            )
         return name if name is not None else next(iter(found))
 
     def activation(self, name: str | None = None) -> Mapping[str, str]:
@@ -215,6 +218,13 @@ class _Read:
                 f"jms_conn_id: {factory} is a JNDI name; replace it by the id of your Airflow connection"
             )
         said = {option.name for key in fields if (option := option_by_field(key) or option_by_key(key))}
+        attribute = given.get("transaction_attribute", ("", ""))[1]
+        if attribute.replace("_", "").lower() == "notsupported":
+            notes.append(
+                "transaction_attribute: not_supported, which a missing trans-attribute means before EJB 3; "
+                "what the function sends leaves at once, also if it fails. With required it leaves with the "
+                "commit"
+            )
         if name in self.weblogic and not (_REDELIVERY & said or self._connector_says("redeliveryhandling")):
             self._redelivery(fields, given, factory, notes)
         if name in self.weblogic and not (

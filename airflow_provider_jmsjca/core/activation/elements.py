@@ -29,6 +29,21 @@ _SILENT = {
     "method",
 }
 """Elements of which nothing is lost."""
+_NO_XA = "there is no XA; a transaction covers the broker alone, so store the message id with the effect"
+_LIMIT = "a limit of the queue at the new broker"
+_THREADS = "endpoint_pool_max_size bounds the threads"
+_INSTEAD = {
+    "transaction-params": _NO_XA,
+    "transaction-support": _NO_XA,
+    "xa-connection-factory-enabled": _NO_XA,
+    "quota": _LIMIT,
+    "maximum-message-size": _LIMIT,
+    "time-to-live": "a policy of the new broker, or the expiry that the producer gives its messages",
+    "expiration-policy": "the expiry queue of the new broker",
+    "work-manager": _THREADS,
+    "max-threads-constraint": _THREADS,
+}
+"""What takes the place of elements that aren't read."""
 
 
 @dataclass(slots=True)
@@ -66,7 +81,10 @@ class Element:
         return self.text.strip()
 
     def unread(self, above: str = "") -> Iterator[str]:
-        """Yield the path of each element of which nothing was read, and of each value in the others."""
+        """Yield the path of each element of which nothing was read, and of each value in the others.
+
+        What takes an element's place follows its path, where something does.
+        """
         if self.tag in _SILENT or self.read or not self.says_anything():
             return
         names = (child.text.strip() for child in self.children if child.tag in _NAMES)
@@ -75,7 +93,8 @@ class Element:
         if name:
             path = f"{path} {name!r}"
         if not any(child.any_read() for child in self.children):
-            yield path
+            instead = _INSTEAD.get(self.tag)
+            yield f"{path}: {instead}" if instead else path
             return
         for child in self.children:
             yield from child.unread(path)
@@ -99,6 +118,8 @@ def parse(text: str | bytes, title: str) -> Element:
     Raises:
         ConfigurationError: It is no XML, too long or too deep, or declares entities.
     """
+    if not text.strip():
+        raise ConfigurationError(f"{title}: empty, expected XML")
     try:
         return _parse(text)
     except ConfigurationError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import uuid
 from dataclasses import replace
 from datetime import timedelta
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
-from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports import check_scheme, connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
 
 AWAY = ConnectionSettings(
@@ -74,6 +75,22 @@ def test_only_hosts_that_are_elsewhere_are_named(caplog: pytest.LogCaptureFixtur
     name = unused_name()
     (warning,) = warnings_of(at("localhost", name), caplog)
     assert warning.startswith(f"User and password go to {name} unencrypted")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "hint"),
+    [
+        ("stcms", "the JMS IQ Manager can't be reached; move its messages to ActiveMQ, Artemis or RabbitMQ"),
+        ("stcmss", "the JMS IQ Manager can't be reached; move its messages to ActiveMQ, Artemis or RabbitMQ"),
+        ("t3", "WebLogic JMS can't be reached; move its messages to ActiveMQ, Artemis or RabbitMQ"),
+        ("tcp", "another protocol; use the broker's STOMP port"),
+        ("stop", "did you mean 'stomp'?"),
+    ],
+)
+def test_a_refused_scheme_names_the_way_out(scheme: str, hint: str) -> None:
+    """J3: brokers that JMSJCA reaches by a scheme and this package doesn't."""
+    with pytest.raises(ConfigurationError, match=re.escape(f"no transport for scheme {scheme!r} ({hint}")):
+        check_scheme(scheme)
 
 
 def test_a_scheme_nobody_knows_is_refused() -> None:

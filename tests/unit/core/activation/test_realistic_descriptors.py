@@ -76,6 +76,15 @@ def test_what_is_not_jms_is_named_with_its_bean_and_without_its_values() -> None
     assert "plugin-secret" not in str(dropped)
 
 
+def test_what_takes_the_place_of_an_element_follows_its_path() -> None:
+    dropped = read("shop-jms.xml").dropped
+
+    factory = "weblogic-jms > connection-factory 'ShopXACF' > transaction-params"
+    assert f"{factory}: there is no XA; a transaction covers the broker alone" in str(dropped)
+    failure = "weblogic-jms > uniform-distributed-queue 'OrderQueue' > delivery-failure-params"
+    assert f"{failure} > expiration-policy: the expiry queue of the new broker" in dropped
+
+
 def test_properties_of_jms_2_and_of_weblogic_are_options_w17_w30() -> None:
     found = read("ejb-jar.xml", "weblogic-ejb-jar.xml")
     spec = ActivationSpec.from_descriptor(found, "PriceBean")
