@@ -104,8 +104,8 @@ class JmsActivationTrigger(BaseEventTrigger):
         spec: An `ActivationSpec`, or its fields. Secrets are refused: Airflow stores and shows it.
         subscription_name: Name of a durable subscription to a topic; also the client id, if the connection
             says none.
-        prefetch: How many messages may await that their events are stored, 1 to 1000, 100 by default; a
-            `prefetch` of the destination beats it.
+        prefetch: How many messages may await that their events are stored, 1 to 1000; 500 by default, 100
+            with `hold_until_ack`. A `prefetch` of the destination beats it.
         event: `"message"` or `"ready"`.
         interval: Seconds between two `ready` events while messages are there.
         payload: What an event carries. `"message"`: the whole message. `"reference"`: the headers, and a

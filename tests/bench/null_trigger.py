@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 _LOOKS_EVERY = 0.02
 
@@ -44,8 +45,20 @@ class NullTrigger(BaseEventTrigger):
             await asyncio.sleep(_LOOKS_EVERY)
 
 
+class _Idle(SharedStreamProducer):
+    """Produces nothing."""
+
+    async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
+        """Yield nothing."""
+        await asyncio.Event().wait()
+        yield None, None
+
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        """Nothing was produced."""
+
+
 class IdleTrigger(BaseEventTrigger):
-    """Waits for ever: what Airflow itself takes for a trigger.
+    """Waits for ever: what Airflow itself takes for a trigger whose events are acknowledged, as ours are.
 
     Args:
         number: Which one, so that they differ.
@@ -59,8 +72,23 @@ class IdleTrigger(BaseEventTrigger):
         """Return the class path and the arguments."""
         return f"{type(self).__module__}.{type(self).__qualname__}", {"number": self.number}
 
+    def shared_stream_key(self) -> Hashable:
+        """Return a key of its own for each number."""
+        return self.number
+
+    @classmethod
+    def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
+        """Return what produces nothing."""
+        del kwargs
+        return _Idle()
+
+    async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
+        """Yield what comes, which is nothing."""
+        async for each in shared_stream:
+            yield TriggerEvent(each)
+
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield nothing."""
+        """Yield nothing; Airflow calls this only for a trigger that shares no stream."""
         await asyncio.Event().wait()
         yield TriggerEvent(None)
 

@@ -15,6 +15,7 @@ from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.test_activation import send
 from tests.airflow.triggers.test_redelivery import NOT_STORED, REFUSED, STORED, events
@@ -146,6 +147,21 @@ def test_no_more_events_are_under_way_than_the_spec_allows_j55_j81_j83(
         another.cancel()
         await asyncio.gather(another, return_exceptions=True)
         await producer.aclose()
+
+    run(work())
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(("held", "most"), [(False, 500), (True, 100)])
+def test_where_nobody_says_so_as_many_events_are_under_way_as_airflow_stores_in_a_round(
+    held: bool, most: int
+) -> None:
+    """A held message is asked for again and again: fewer of those."""
+    trigger = JmsActivationTrigger("jms_test", "orders", hold_until_ack=held)
+
+    async def work() -> None:
+        in_force, _ = await ActivationOptions.parse(trigger.serialize()[1]).settings()
+        assert (in_force.spec.prefetch, in_force.spec.endpoint_pool_max_size) == (most, most)
 
     run(work())
 
