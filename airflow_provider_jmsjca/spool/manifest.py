@@ -240,8 +240,11 @@ def uri_to_path(location: str) -> Place:
         SpoolError: It is neither.
     """
     if location.startswith("/"):
-        return Path(location)
-    parts = urlsplit(location)
+        return _file(location)
+    try:
+        parts = urlsplit(location)
+    except ValueError as error:
+        raise SpoolError(f"{location!r}: expected a URI: {error}") from error
     if parts.scheme in SCHEMES:
         return ObjectPath.parse(location)
     if (
@@ -255,4 +258,13 @@ def uri_to_path(location: str) -> Place:
             f"{location!r}: expected a file:///... URI or an absolute path, on storage every node of the "
             "Spark cluster sees; '#' and '?' in a URI are written %23 and %3F"
         )
-    return Path(unquote(parts.path))
+    return _file(unquote(parts.path))
+
+
+def _file(name: str) -> Path:
+    try:
+        if b"\0" in os.fsencode(name):
+            raise SpoolError(f"{name!r} can't name a file: it holds a character 0")
+    except UnicodeEncodeError as error:
+        raise SpoolError(f"{name!r} can't name a file: {error}") from error
+    return Path(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -99,7 +100,13 @@ def read_message(reference: Mapping[str, Any]) -> JmsMessage:
         raise ConfigurationError(f"reference: {uri!r} is no message in a spool")
     try:
         with open_file(path) as file:
-            content = file.read(size + 1)
+            if (length := file.seek(0, os.SEEK_END)) != size:
+                raise SpoolError(
+                    f"{path}: expected sha256 {digest} of {size} bytes, found {length} bytes: it isn't what "
+                    "was sealed"
+                )
+            file.seek(0)
+            content = file.read()
     except FileNotFoundError as error:
         raise SpoolError(
             f"{path}: the message isn't there; this machine doesn't see the triggerer's spool_path, or it "
@@ -110,7 +117,10 @@ def read_message(reference: Mapping[str, Any]) -> JmsMessage:
     found = hashlib.sha256(content).hexdigest()
     if found != digest:
         raise SpoolError(f"{path}: expected sha256 {digest}, found {found}: it isn't what was sealed")
-    return JmsMessage.from_json(json.loads(content))
+    try:
+        return JmsMessage.from_json(json.loads(content))
+    except (ValueError, RecursionError) as error:  # whoever made the event has sealed something else
+        raise SpoolError(f"{path}: it holds no message: {error}") from error
 
 
 def sweep(spool: Place, retention: timedelta) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -82,6 +83,35 @@ def test_what_was_not_sealed_is_not_believed(tmp_path: Path, change: str) -> Non
 def test_no_reference_raises_anything_else(reference: dict[str, Any]) -> None:
     with pytest.raises(JmsError):
         read_message(reference)
+
+
+@pytest.mark.parametrize("size", [-5, 0, True, 10**15, 10**30])
+def test_a_size_that_is_not_the_file_s_takes_no_memory(tmp_path: Path, size: int) -> None:
+    reference = {**seal_message(tmp_path, MESSAGE), "bytes": size}
+    with pytest.raises(SpoolError, match=f"of {size} bytes, found "):
+        read_message(reference)
+
+
+@pytest.mark.parametrize(
+    "place", ["file:///x%00y", "file:///\ud800", "/x\0y", "file://[x", "hdfs://[x", "https://x", "file://x"]
+)
+def test_a_place_that_no_file_can_have_is_refused(place: str) -> None:
+    reference = {"uri": f"{place}/{FOLDER}/00/{'0' * 64}.json", "sha256": "0" * 64, "bytes": 3}
+    with pytest.raises(JmsError):
+        read_message(reference)
+
+
+@pytest.mark.parametrize(
+    "content", [b"hello", b"\xff\xfe", b"null", b"[1]", b"{}", b"[" * 100_000, b"9" * 5_000, b'{"a": NaN}']
+)
+def test_a_file_that_is_no_message_is_named(tmp_path: Path, content: bytes) -> None:
+    """Its digest is right: whoever forged the event has put it there."""
+    digest = hashlib.sha256(content).hexdigest()
+    path = tmp_path / FOLDER / digest[:2] / f"{digest}.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    with pytest.raises(SpoolError, match=f"{path}: it holds no message"):
+        read_message({"uri": f"file://{path}", "sha256": digest, "bytes": len(content)})
 
 
 def test_old_ones_are_swept_and_others_stay(tmp_path: Path) -> None:
