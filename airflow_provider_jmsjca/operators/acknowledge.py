@@ -30,12 +30,17 @@ class JmsAcknowledgeOperator(BaseOperator):
     Returns:
         How many events it has spoken for.
 
+    Raises:
+        ConfigurationError: The asset is none.
+
     Source: J192-J199.
     """
 
     ui_color = "#cfe3c8"
 
     def __init__(self, *, asset: Asset, outcome: str = "acknowledge", **kwargs: Any) -> None:
+        if not isinstance(asset, Asset):
+            raise ConfigurationError(f"asset is {asset!r}; expected the Asset whose watcher has the trigger")
         inlets = [*(kwargs.pop("inlets", None) or ()), asset]
         super().__init__(inlets=inlets, **kwargs)
         self.asset = asset
@@ -53,7 +58,9 @@ class JmsAcknowledgeOperator(BaseOperator):
             word = {"acknowledged": False, "why": f"task {self.task_id} rolled it back"}
         store = context["asset_state_store"][self.asset]
         events = context["triggering_asset_events"][self.asset]
-        waiting = {hold_token(event.extra): event.extra for event in events if hold_token(event.extra)}
+        # What a task has passed on is an event of its own: no message waits for its runs.
+        own = [event.extra for event in events if event.source_task_id is None]
+        waiting = {hold_token(extra): extra for extra in own if hold_token(extra)}
         for token, extra in waiting.items():
             if store.get(outcome_key(str(token))) is None and still_waits(extra, store.get):
                 store.set(outcome_key(str(token)), word)

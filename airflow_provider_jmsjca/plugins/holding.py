@@ -114,7 +114,8 @@ def _ended(dag_run: DagRun) -> None:
         return
     store = get_state_backend()
     for event in dag_run.consumed_asset_events:
-        token = hold_token(event.extra)
+        # What a task has passed on is an event of its own: no message waits for its runs.
+        token = hold_token(event.extra) if event.source_task_id is None else None
         outcome = None if token is None else _outcome(event.created_dagruns)
         if token is None or outcome is None:
             continue

@@ -115,7 +115,8 @@ class JmsActivationTrigger(BaseEventTrigger):
         max_body_bytes: With `payload="message"` a message whose body and properties are larger as JSON goes
             by reference. A message whose properties alone are larger is refused.
         hold_timeout: With `hold_until_ack=True`: seconds after which a message that no DAG run has
-            acknowledged counts as failed.
+            acknowledged counts as failed. One whose time is over when the trigger starts has its time again:
+            runs stand still while their DAG is paused.
         dead_letter_destination: Where refused messages are moved to; `None` leaves them unsettled on the
             broker, with an error in the log. Where the redelivery handling ends with a move, they go there
             then.

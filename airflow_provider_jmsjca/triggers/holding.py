@@ -128,7 +128,8 @@ class Holder:
     come again they are found by their records.
 
     Args:
-        timeout: How long a message waits before it counts as failed.
+        timeout: How long a message waits before it counts as failed. One whose time was over when the holder
+            was made has its time again: runs stand still while their DAG is paused.
         where: From where the messages are, for the log.
         clock: Seconds, monotonic.
     """
@@ -137,6 +138,7 @@ class Holder:
         self._timeout = timeout.total_seconds()
         self._where = where
         self._clock = clock
+        self._began = time.time()
         self._held: list[_Held] = []
         self._settled: list[tuple[float, Hold]] = []
         self._more = Signal()
@@ -215,9 +217,14 @@ class Holder:
                 held.said.add(hold.word)
             elif isinstance(outcome, dict):
                 return f"its DAG run did not acknowledge it: {outcome.get('why', 'no reason is given')}"
-            elif time.time() - hold.since > self._timeout:
+            elif time.time() > self._deadline(hold):
                 return f"its DAG run has not acknowledged it within {self._timeout:g} s (hold_timeout)"
         return None
+
+    def _deadline(self, hold: Hold) -> float:
+        """Return when a message counts as failed, in seconds since the epoch."""
+        deadline = hold.since + self._timeout
+        return deadline if deadline > self._began else self._began + self._timeout
 
     async def _forget(self) -> None:
         """Delete the records of messages whose acknowledgements have had their time."""

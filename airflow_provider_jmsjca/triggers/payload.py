@@ -80,9 +80,13 @@ def held_event(event: Mapping[str, Any], token: str, of: int, keys: Sequence[str
 
 
 def hold_token(extra: object) -> str | None:
-    """Return the token in what Airflow keeps of such an event; `None` for other events."""
+    """Return the token in what Airflow keeps of such an event; `None` for other events.
+
+    An event that somebody has made again over Airflow's API is another one: the message doesn't wait for its
+    runs.
+    """
     found = _hold(extra).get("token")
-    return found if isinstance(found, str) else None
+    return found if isinstance(found, str) and not _is_made_by_hand(extra) else None
 
 
 def hold_records(extra: object, since: float) -> dict[str, dict[str, Any]]:
@@ -121,6 +125,11 @@ def _hold(extra: object) -> Mapping[str, Any]:
     for name in ("payload", "hold"):
         found = found.get(name) if isinstance(found, Mapping) else None
     return found if isinstance(found, Mapping) else {}
+
+
+def _is_made_by_hand(extra: object) -> bool:
+    # Airflow sets it, whatever is given.
+    return isinstance(extra, Mapping) and bool(extra.get("from_rest_api"))
 
 
 def outcome_key(token: str) -> str:

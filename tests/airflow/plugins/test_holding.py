@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.operators.acknowledge import JmsAcknowledgeOperator
 from airflow_provider_jmsjca.triggers.payload import outcome_key
+from tests.airflow.task_runs import serialized
 
 pytestmark = [
     pytest.mark.usefixtures("metadata"),
@@ -112,6 +114,31 @@ def test_of_several_runs_one_fails_for_all(runs: Runs) -> None:
     assert runs.word()["acknowledged"] is False
 
 
+@pytest.mark.parametrize(
+    ("state", "word"),
+    [("success", DONE), ("failed", {"acknowledged": False, "why": "failed: shop shop_1"})],
+)
+def test_a_run_that_somebody_marks_by_hand_has_ended(state: str, word: Any) -> None:
+    """As the button of the web interface does, while the run's task waits."""
+    from airflow.api_fastapi.core_api.datamodels.dag_run import DagRunMutableStates
+    from airflow.api_fastapi.core_api.services.public.dag_run import patch_dag_run_state
+    from airflow.models.dagbag import DBDagBag
+    from airflow.providers.standard.operators.empty import EmptyOperator
+    from airflow.sdk import DAG
+
+    with DAG("shop", schedule=None) as dag:
+        EmptyOperator(task_id="wait")
+    serialized(dag)
+    runs = Runs({"event": "message", "hold": {"token": "t1"}})
+    run = runs.start("shop")
+    stored_dag = DBDagBag().get_latest_version_of_dag("shop", session=runs.session)
+    assert stored_dag is not None
+    patch_dag_run_state(dag=stored_dag, dag_run=run, state=DagRunMutableStates(state), session=runs.session)
+    runs.session.commit()
+    assert (run.state, runs.word()) == (state, word)
+    runs.session.close()
+
+
 def test_the_word_is_part_of_the_transaction_that_ends_the_run(runs: Runs) -> None:
     run = runs.start("shop")
     runs.session.commit()
@@ -138,14 +165,14 @@ def held(*keys: str) -> dict[str, Any]:
     return {"event": "message", "hold": {"token": "t2", "of": len(keys), "keys": list(keys)}}
 
 
-def stored(runs: Runs, payload: dict[str, Any], **more: Any) -> dict[str, Any]:
+def stored(runs: Runs, payload: dict[str, Any], *, by_hand: bool = False, **more: Any) -> dict[str, Any]:
     """Store an event as the triggerer does; return what is kept of its messages then."""
     from airflow.assets.manager import AssetManager
     from airflow.models.asset import AssetModel
     from airflow.models.asset_state_store import AssetStateStoreModel
 
     asset = runs.session.get(AssetModel, runs.asset_id)
-    extra = {"from_trigger": True, "payload": payload}
+    extra = {"from_trigger": True, "payload": payload} | ({"from_rest_api": True} if by_hand else {})
     AssetManager.register_asset_change(asset=asset, extra=extra, session=runs.session, **more)
     rows = runs.session.query(AssetStateStoreModel)
     return {row.key: json.loads(row.value) for row in rows}
@@ -197,6 +224,40 @@ def test_an_event_that_a_task_passes_on_is_no_trigger_s(runs: Runs) -> None:
     assert stored(runs, held("jms-hold.a"), task_instance=instance) == {}
 
 
+def test_a_run_of_an_event_that_was_made_again_says_nothing(runs: Runs) -> None:
+    """By a task that passed it on, or over Airflow's API: the message waits for the runs of the first."""
+    from airflow.models.asset import AssetEvent
+
+    first, extra = runs.event, dict(runs.event.extra)
+    passed_on = AssetEvent(asset_id=runs.asset_id, extra=extra, source_task_id="t", source_dag_id="d")
+    by_hand = AssetEvent(asset_id=runs.asset_id, extra={**extra, "from_rest_api": True})
+    runs.session.add_all([passed_on, by_hand])
+    waiting = runs.start("shop")
+    for name, event in {"passed_on": passed_on, "by_hand": by_hand}.items():
+        runs.event = event
+        runs.end(runs.start(f"{name}_good"), "success")
+        runs.end(runs.start(f"{name}_bad"), "failed")
+    assert runs.word() is None
+    assert stored(runs, held("jms-hold.a"), by_hand=True) == {}
+    runs.event = first
+    runs.end(waiting, "success")
+    assert runs.word() == DONE
+
+
+def test_a_task_says_nothing_of_events_that_were_made_again() -> None:
+    from airflow.sdk import Asset
+
+    asset, store, extra = Asset("orders"), AssetStore(), {"payload": {"hold": {"token": "a"}}}
+    events = [stored_event(extra, source_task_id="t"), stored_event({**extra, "from_rest_api": True})]
+    context: Any = {"triggering_asset_events": {asset: events}, "asset_state_store": {asset: store}}
+    assert JmsAcknowledgeOperator(task_id="say", asset=asset).execute(context) == 0
+    assert store == {}
+
+
+def stored_event(extra: Any, source_task_id: str | None = None) -> SimpleNamespace:
+    return SimpleNamespace(extra=extra, source_task_id=source_task_id)
+
+
 class AssetStore(dict[str, Any]):
     def set(self, key: str, value: Any) -> None:
         self[key] = value
@@ -215,7 +276,7 @@ def test_a_task_says_it_for_every_event_and_the_first_word_counts(outcome: str, 
     asset, store = Asset("orders"), AssetStore({outcome_key("b"): {"acknowledged": True, "left": 2}})
     extras = [{"payload": {"hold": {"token": token}}} for token in "ab"] + [{"payload": {}}, None]
     context: Any = {
-        "triggering_asset_events": {asset: [SimpleNamespace(extra=extra) for extra in extras]},
+        "triggering_asset_events": {asset: [stored_event(extra) for extra in extras]},
         "asset_state_store": {asset: store},
     }
     operator = JmsAcknowledgeOperator(task_id="say", asset=asset, outcome=outcome)
@@ -230,11 +291,17 @@ def test_a_task_says_nothing_of_messages_that_wait_no_more() -> None:
     asset, store = Asset("orders"), AssetStore({"jms-hold.b": {"token": "b"}})
     extras = [{"payload": {"hold": {"token": each, "of": 1, "keys": [f"jms-hold.{each}"]}}} for each in "ab"]
     context: Any = {
-        "triggering_asset_events": {asset: [SimpleNamespace(extra=extra) for extra in extras]},
+        "triggering_asset_events": {asset: [stored_event(extra) for extra in extras]},
         "asset_state_store": {asset: store},
     }
     assert JmsAcknowledgeOperator(task_id="say", asset=asset).execute(context) == 2
     assert store == {"jms-hold.b": {"token": "b"}, outcome_key("b"): DONE}
+
+
+@pytest.mark.parametrize("asset", ["orders", None, 3, ["orders"]])
+def test_what_is_no_asset_is_refused_when_the_dag_is_parsed(asset: Any) -> None:
+    with pytest.raises(ConfigurationError, match="expected the Asset whose watcher has the trigger"):
+        JmsAcknowledgeOperator(task_id="say", asset=asset)
 
 
 def test_another_word_is_refused() -> None:

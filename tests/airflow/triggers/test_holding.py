@@ -189,6 +189,33 @@ def test_a_run_that_says_nothing_has_its_time(
     assert "has not acknowledged it within 0.5 s (hold_timeout)" in caplog.text
 
 
+def test_one_whose_time_was_over_when_its_dag_was_unpaused_has_its_time_again(
+    server: Broker, publish: Publish
+) -> None:
+    """Airflow goes on with the runs of a paused DAG only when somebody unpauses it."""
+
+    async def work() -> None:
+        store, handling = Store(), "1:move(queue:$.dead)"
+        async with triggerer() as running:
+            first = watch(running, store, redelivery_handling=handling)
+            publish("a", "b")
+            await until(lambda: store.waiting == 2)
+        for key in store.rows:
+            store.rows[key]["since"] -= 2 * 86_400
+        async with triggerer() as running:
+            second = watch(running, store, redelivery_handling=handling)
+            await until(lambda: server.connections == 1)
+            store.say(first, DONE, 0)
+            await until(lambda: (server.depth("orders"), store.waiting) == (1, 1))
+            assert (second.events, server.depth("orders.dead")) == ([], 0)
+        async with triggerer() as running:
+            third = watch(running, store, redelivery_handling=handling, hold_timeout=0.5)
+            await until(lambda: (server.depth("orders"), server.depth("orders.dead")) == (0, 1))
+            assert third.events == []
+
+    run(work())
+
+
 def test_after_a_restart_a_message_finds_its_run(server: Broker, publish: Publish) -> None:
     async def work() -> None:
         store = Store()
