@@ -45,7 +45,7 @@ _HDFS_PORT: Final = 9870
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
-def spool_path(given: str | None = None) -> Place:
+def spool_path(given: str | Path | None = None) -> Place:
     """Return the directory of all batches.
 
     Args:
@@ -55,8 +55,13 @@ def spool_path(given: str | None = None) -> Place:
             nothing takes what `[jmsjca] spool_path` names, by default `jms-spool` under AIRFLOW_HOME.
 
     Raises:
-        ConfigurationError: A URI of another scheme; the connection is missing, or says what isn't supported.
+        ConfigurationError: A URI of another scheme, or no text; the connection is missing, or says what isn't
+            supported.
     """
+    if isinstance(given, Path):
+        return given
+    if given is not None and not isinstance(given, str):
+        raise ConfigurationError(f"spool_path is {given!r}; expected a path or a URI")
     text = given or conf.get("jmsjca", "spool_path", fallback="")
     if not text:
         return Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser() / "jms-spool"

@@ -160,6 +160,8 @@ class ActivationOptions:
             faults.append("hold_timeout: expected hold_until_ack with it")
         if event is EventMode.READY and (others := [name for name in names if name not in _LOOKS]):
             faults.append(f"{', '.join(others)}: for event='message' only; with 'ready' nothing is consumed")
+        if read.values.get("allow_message_delays") is True:  # at other levels it is for those that send
+            faults.append("allow_message_delays: a trigger doesn't do it: nothing is sent")
         conn_id = given["jms_conn_id"] or read.values.get("jms_conn_id") or JmsHook.default_conn_name
         if not isinstance(conn_id, str) or _unusable(given["jms_conn_id"]):
             faults.append(f"jms_conn_id is {_shown(conn_id)}; expected the id of an Airflow connection")

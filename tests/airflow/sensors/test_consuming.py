@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,7 +28,7 @@ from airflow.utils.state import TaskInstanceState
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.decorators.sensor import jms_sensor_task
-from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError
+from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError, SpoolError
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.known_ids import Horizon
@@ -162,8 +164,13 @@ def test_a_long_body_is_returned_by_reference_and_read_back_whole(
     assert len(json.dumps(value)) < 5_000
     assert bodies(value) == ["short", "x" * 5_000, "y" * 5_000]
     assert JmsMessage.from_event(properties).properties == {"status": "y" * 5_000}
+    old = time.time() - 31 * 86_400
     for file in spool.glob(".events/*/*.json"):
-        file.unlink()
+        os.utime(file, (old, old))
+    publish("z" * 5_000)
+    sensor(max_body_bytes=1_000).execute(run("tuesday"))
+    with pytest.raises(SpoolError, match="reference_retention_days"):
+        bodies(value)
     assert bodies(sensor(max_messages=3, max_body_bytes=1_000).execute(run())) == bodies(
         sensor(max_messages=3, max_body_bytes=100_000).execute(run())
     )
@@ -461,6 +468,11 @@ def test_deferred_a_failing_message_fails_or_skips(server: Broker, sensor: Senso
         ({"predicate": "region = 'eu'"}, "predicate is \"region = 'eu'\"; expected a function"),
         ({"fail_on": "region ="}, "selector"),
         ({"destination": "topic://prices"}, "waits on a queue"),
+        # As another task returns it, or a template that is rendered natively.
+        ({"destination": None}, "destination is None, of type NoneType; expected a string"),
+        ({"destination": 42}, "destination is 42"),
+        ({"destination": ["orders"]}, r"destination is \['orders'\]"),
+        ({"spool_path": 42}, "spool_path is 42; expected a path"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_taken(

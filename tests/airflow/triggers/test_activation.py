@@ -371,6 +371,7 @@ def test_5000_messages_make_5000_events(server: Broker, publish: Publish) -> Non
         ),
         ({"generate_unique_client_id": True}, "generate_unique_client_id: a trigger doesn't do it"),
         ({"context_name": "x"}, "context_name: a trigger doesn't do it"),
+        ({"allow_message_delays": True}, "allow_message_delays: a trigger doesn't do it: nothing is sent"),
         ({"batch_timeout": 5}, "batch_timeout, batch_idle_timeout: expected a batch_size above 1"),
         ({"batch_size": 20_000}, "batch_size is 20000; expected at most 10000 for an event"),
         (

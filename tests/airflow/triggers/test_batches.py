@@ -18,11 +18,11 @@ import pytest
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import SpoolError
-from airflow_provider_jmsjca.spool.references import FOLDER
+from airflow_provider_jmsjca.spool.references import FOLDER, seal_message
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.triggers import activation
+from airflow_provider_jmsjca.triggers import activation, references
 from tests.airflow.conftest import Publish
 from tests.airflow.test_triggerer import airflow_connection
 from tests.airflow.triggers.test_activation import Watcher, send, triggerer
@@ -195,6 +195,58 @@ def test_a_large_body_goes_by_reference(
                 JmsMessage.from_event(payload)
 
     run(work())
+
+
+DAY = 86_400
+
+
+def aged(spool: Path, days: float) -> Path:
+    """Put a message into the spool that an event of so many days ago refers to."""
+    reference = seal_message(spool, JmsMessage.text(f"{days} days ago"))
+    (path,) = (spool / FOLDER).rglob(f"{reference['sha256']}.json")
+    os.utime(path, (time.time() - days * DAY,) * 2)
+    return path
+
+
+def test_what_events_refer_to_is_deleted_after_its_retention(
+    publish: Publish, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__JMSJCA__REFERENCE_RETENTION_DAYS", "2.5")
+    monkeypatch.setattr(references, "_swept", {})
+    old, young = aged(spool, 2.6), aged(spool, 2.4)
+
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = running.watch(payload="reference")
+            publish("a")
+            await until(lambda: not old.exists())
+            await until(lambda: batches(watcher) == [["a"]])
+
+    run(work())
+    assert young.exists()
+
+
+@pytest.mark.parametrize("days", ["never", "0", "-1", "nan", "inf", "1e999"])
+def test_a_retention_that_is_none_deletes_nothing_and_stops_nobody(
+    publish: Publish,
+    spool: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    days: str,
+) -> None:
+    monkeypatch.setenv("AIRFLOW__JMSJCA__REFERENCE_RETENTION_DAYS", days)
+    monkeypatch.setattr(references, "_swept", {})
+    old = aged(spool, 1_000)
+
+    async def work() -> None:
+        async with triggerer() as running:
+            watcher = running.watch(payload="reference")
+            publish("a")
+            await until(lambda: batches(watcher) == [["a"]])
+            await until(lambda: f"reference_retention_days is {days!r}" in caplog.text)
+
+    run(work())
+    assert old.exists()
 
 
 def test_in_a_batch_only_large_ones_go_by_reference(publish: Publish, spool: Path) -> None:
