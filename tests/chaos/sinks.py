@@ -131,7 +131,7 @@ class JdbcSink(Sink):
             "SELECT DISTINCT relation::regclass::text FROM pg_locks "
             "WHERE mode = 'RowExclusiveLock' AND relation::regclass::text LIKE 'jms!_%%!_%%' ESCAPE '!'"
         )
-        return {name for (name,) in found if not str(name).endswith("_pkey")}
+        return {name for (name,) in found}
 
     def ids(self) -> list[int]:
         if self._query("SELECT to_regclass(%s)", self.table) == [(None,)]:

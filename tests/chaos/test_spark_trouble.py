@@ -192,6 +192,31 @@ def test_a_database_that_can_not_be_reached_for_a_while(
     report(f"database away for {AWAY_SECONDS:g} s: {MESSAGES} messages, {attempts} attempts; 0 lost, 0 twice")
 
 
+@pytest.mark.skipif(not FULL, reason="half a minute: only with JMSJCA_CHAOS=full")
+def test_a_task_whose_commit_is_not_confirmed_is_run_again(
+    postgres: Postgres, tmp_path: Path, report: Report
+) -> None:
+    """As if its executor had died between commit and report: the rows are there when it runs again."""
+    manifest, log = numbered_batch(tmp_path / "spool", MESSAGES), tmp_path / "log"
+    seen = {b"INSERT INTO": False, b"COMMIT": False}
+
+    def is_first_commit_of_rows(sent: bytes) -> bool:
+        if seen[b"COMMIT"] or not (seen[b"INSERT INTO"] or b"INSERT INTO" in sent):
+            return False
+        seen[b"INSERT INTO"] = True
+        seen[b"COMMIT"] = b"COMMIT" in sent
+        return seen[b"COMMIT"]
+
+    with TcpProxy((HOST, postgres.ports["postgres"]), is_first_commit_of_rows) as proxy:
+        sink = JdbcSink(postgres, f"unconfirmed_{uuid.uuid4().hex[:8]}", proxy.port)
+        assert run(submit(manifest, sink, log, master="local[1,4]")) == 0, log.read_text()[-4_000:]
+    lost = log.read_text(errors="replace").count("Lost task ")
+    assert lost == 1
+    check_stored_once(manifest, sink, MESSAGES)
+    sink.drop()
+    report(f"commit without confirmation: {MESSAGES} messages, {lost} task run again; 0 lost, 0 twice")
+
+
 @pytest.mark.skipif(not FULL, reason="a minute: only with JMSJCA_CHAOS=full")
 def test_a_spool_in_s3_that_can_not_be_reached_for_a_while(
     s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Report

@@ -25,10 +25,15 @@ class TcpProxy:
 
     Args:
         target: Host and port to forward to; read anew for each connection, so it may be set later.
+        loses_answer: Asked about each piece that a client sends. After `True` the connection is cut as soon
+            as the server has answered, and the client never sees the answer.
     """
 
-    def __init__(self, target: tuple[str, int]) -> None:
+    def __init__(
+        self, target: tuple[str, int], loses_answer: Callable[[bytes], bool] = lambda _: False
+    ) -> None:
         self.target = target
+        self._loses_answer = loses_answer
         self._gate = _Gate()
         self._silent: list[_Gate] = []
         self._closed = threading.Event()
@@ -102,7 +107,7 @@ class TcpProxy:
                 except TimeoutError:
                     continue
                 with self._lock:
-                    tunnel = _Tunnel(client, self.target, self._gate, self._forget)
+                    tunnel = _Tunnel(client, self.target, self._gate, self._forget, self._loses_answer)
                     self._tunnels.add(tunnel)
                 tunnel.start()
 
@@ -144,6 +149,7 @@ class _Tunnel(threading.Thread):
         target: tuple[str, int],
         gate: _Gate,
         ended: Callable[[_Tunnel], None],
+        loses_answer: Callable[[bytes], bool],
     ) -> None:
         super().__init__(name=f"tunnel-{client.fileno()}", daemon=True)
         self.cut = threading.Event()
@@ -151,6 +157,8 @@ class _Tunnel(threading.Thread):
         self._target = target
         self._gate = gate
         self._ended = ended
+        self._loses_answer = loses_answer
+        self._losing = False
 
     def run(self) -> None:
         with self._client:
@@ -188,6 +196,10 @@ class _Tunnel(threading.Thread):
                 received = self._gate.receive(source)
                 if received is None:
                     continue
+                if source is self._client:
+                    self._losing = self._losing or self._loses_answer(received)
+                elif self._losing:
+                    self.cut.set()
                 data = memoryview(received)
                 if not data:
                     sink.shutdown(socket.SHUT_WR)

@@ -109,14 +109,30 @@ def test_an_attempt_that_was_overtaken_changes_nothing(
         with pytest.raises(FencedError):
             writer.write("SELECT 2 AS n", "one")
     assert writer.read() == [(1, "one")]
-    # Rows that a repeated task of Spark's brings once more meet a key.
-    (aside,) = writer.aside()
-    keys = writer.database.execute(
-        "SELECT indisprimary FROM pg_index WHERE indrelid = to_regclass(%s)", [f"sales.{aside}"]
-    )
-    assert keys.fetchall() == [(True,)]
     writer.write("SELECT 3 AS n", "one")
     assert (writer.read(), writer.aside()) == ([(3, "one")], [])
+
+
+def test_a_task_that_spark_runs_again_replaces_what_it_wrote(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = jdbc._fit
+
+    def repeated(*arguments: Any) -> None:
+        (aside,) = writer.aside()
+        found = writer.database.execute(f"SELECT DISTINCT _jms_partition FROM sales.{aside}").fetchall()  # noqa: S608
+        assert len(found) == 2
+        writer.database.execute(
+            f"INSERT INTO sales.{aside} (n, batch_id, _jms_partition) "  # noqa: S608
+            f"SELECT n + 100, batch_id, _jms_partition FROM sales.{aside} "
+            f"WHERE _jms_partition = (SELECT min(_jms_partition) FROM sales.{aside})"
+        )
+        fit(*arguments)
+
+    monkeypatch.setattr(jdbc, "_fit", repeated)
+    # Two partitions, 0 to 4 and 5 to 9.
+    assert writer.write("SELECT CAST(id AS INT) AS n FROM range(0, 10, 1, 2)", "one") == 10
+    assert [n for n, _ in writer.read()] == [*range(5, 10), *range(100, 105)]
 
 
 def test_the_job_of_the_page(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,6 +189,7 @@ def test_the_ready_made_job_says_what_it_misses_of_the_database(
         ("orders", {"options": {"url": "jdbc:mysql://u:secret@h/d"}}, "found jdbc:mysql:..."),
         ("a.b.c", {"options": {"url": "jdbc:postgresql://h/d"}}, "table 'a.b.c': expected a name"),
         ("orders", {"options": {"url": "jdbc:postgresql://h/d"}, "partition_by": ["n"]}, "partition_by"),
+        ("orders", {"options": {"url": "jdbc:postgresql://h/d", "isolationlevel": "none"}}, "got NONE"),
         ("orders", {"options": {}, "mode": "overwrite"}, "mode 'overwrite': format jdbc has append"),
     ],
 )

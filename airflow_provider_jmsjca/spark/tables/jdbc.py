@@ -2,6 +2,10 @@
 
 Executors write the rows into a table aside, `jms_<digest>_<fence>`, in the schema of the target. The driver
 then does all the rest in one transaction: rows of the batch out, rows from aside in, table aside away.
+
+A task of Spark's commits its partition as one transaction. A task that is run again, although its rows are
+there, writes them once more: its executor died, or lost the database, before it could report. So each row
+aside has the partition and the transaction it came by, and of each partition the newest transaction counts.
 """
 
 from __future__ import annotations
@@ -24,8 +28,8 @@ MODES: Final = ("append",)
 _DRIVER: Final = "org.postgresql.Driver"
 _SCHEME: Final = "jdbc:postgresql:"
 _PACKAGES: Final = "org.postgresql:postgresql:42.7.8"
-# A task of Spark's that is run again, although its rows are there, meets them by this key.
-_ROW: Final = "_jms_row"
+_PARTITION: Final = "_jms_partition"
+_TRANSACTION: Final = "_jms_transaction"
 # What takes every value of the first and loses nothing.
 _WIDER: Final = frozenset(
     {
@@ -44,15 +48,16 @@ def replace_in_one_transaction(
     """Replace the rows of the batch by these.
 
     Guarantee: the table has all of these rows once or is as before, whenever a process or the connection
-    dies. Of two attempts that commit at the same moment the older one commits nothing: they wait for each
-    other with a lock of the database, and the fence is checked right at the commit.
+    dies. A task of Spark's that is run again replaces what it wrote before. Of two attempts that commit at
+    the same moment the older one commits nothing: they wait for each other with a lock of the database, and
+    the fence is checked right at the commit.
 
     Args:
         df: The rows.
         table: Name of the table, `orders` or `sales.orders`, as the database spells it; created if missing,
             with an index on `batch_id`. Columns that it lacks are added.
         attempt: Who writes.
-        options: Spark's for JDBC: `url`, `user`, `password` and so on.
+        options: Spark's for JDBC: `url`, `user`, `password` and so on; `isolationLevel` can't be `NONE`.
         partition_by: Must be empty.
 
     Returns:
@@ -60,7 +65,8 @@ def replace_in_one_transaction(
 
     Raises:
         ConfigurationError: The URL is missing or not PostgreSQL's, the driver isn't there, the name is no
-            table's, or a column has a type that doesn't take the rows' without loss. Nothing was changed.
+            table's, tasks would write without transactions, or a column has a type that doesn't take the
+            rows' without loss. Nothing was changed.
         FencedError: A newer attempt has begun. Nothing was changed.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
@@ -72,21 +78,27 @@ def replace_in_one_transaction(
     target, aside = within + _quoted(name), f"{within}{_quoted(f'{prefix}{attempt.fence}')}"
     given = {"driver": _DRIVER, **options, "dbtable": aside}
     rows = df.drop(BATCH_COLUMN).withColumn(BATCH_COLUMN, sql.lit(attempt.batch_id))
-    rows = rows.withColumn(_ROW, sql.monotonically_increasing_id())
+    rows = rows.withColumn(_PARTITION, sql.spark_partition_id())
     with _Connection(df, given) as connection:
         _remove_aside(connection, schema, prefix)
         check_fence(attempt.folder, attempt.fence)
         rows.limit(0).write.format("jdbc").options(**given).mode("errorifexists").save()
-        connection.execute(f"ALTER TABLE {aside} ADD PRIMARY KEY ({_quoted(_ROW)})")
+        connection.execute(
+            f"ALTER TABLE {aside} ADD COLUMN {_TRANSACTION} bigint NOT NULL DEFAULT txid_current()"
+        )
         connection.commit()
         rows.write.format("jdbc").options(**given).mode("append").save()
         connection.rows("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", target)
         columns = _columns(connection, aside)
-        del columns[_ROW]
+        del columns[_PARTITION], columns[_TRANSACTION]
         _fit(connection, table, target, columns)
         listed = ", ".join(map(_quoted, columns))
         connection.execute(f"DELETE FROM {target} WHERE {_quoted(BATCH_COLUMN)} = ?", attempt.batch_id)  # noqa: S608 - quoted
-        count = connection.execute(f"INSERT INTO {target} ({listed}) SELECT {listed} FROM {aside}")  # noqa: S608 - quoted
+        count = connection.execute(
+            f"INSERT INTO {target} ({listed}) SELECT {listed} FROM {aside} "  # noqa: S608 - quoted
+            f"WHERE ({_PARTITION}, {_TRANSACTION}) IN "
+            f"(SELECT {_PARTITION}, max({_TRANSACTION}) FROM {aside} GROUP BY {_PARTITION})"
+        )
         connection.execute(f"DROP TABLE {aside}")
         with committing_as(attempt.folder, attempt.fence):
             connection.commit()
@@ -105,6 +117,10 @@ def _checked(table: str, options: Mapping[str, str], partition_by: Sequence[str]
     if partition_by:
         raise ConfigurationError(
             "format jdbc: partition_by: a table of a database isn't partitioned by Spark"
+        )
+    if any(name.lower() == "isolationlevel" and options[name].upper() == "NONE" for name in options):
+        raise ConfigurationError(
+            "format jdbc: isolationLevel: got NONE, expected a level with transactions, or no such option"
         )
     schema, _, name = table.rpartition(".")
     if not name or "." in schema or "/" in table or (not schema and "." in table):
