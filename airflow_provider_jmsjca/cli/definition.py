@@ -244,6 +244,21 @@ def _spool_commands() -> GroupCommand:
                 ),
             ),
             ActionCommand(
+                name="salvage",
+                help="Give up the damaged segments of batches, and keep the others",
+                description=(
+                    "The messages in a damaged segment are lost, and the rest of its batch goes on: clear "
+                    "the task that failed. What is left of the segment stays in the batch's folder."
+                ),
+                func=lazy_load_command(f"{_SPOOL}.salvage_command"),
+                args=(
+                    Arg(("batches",), nargs="+", metavar="batch", help="names"),
+                    _SPOOL_PATH,
+                    ARG_OUTPUT,
+                    ARG_VERBOSE,
+                ),
+            ),
+            ActionCommand(
                 name="prune",
                 help="Remove the messages of batches that nobody needs",
                 description=(

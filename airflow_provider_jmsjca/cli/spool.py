@@ -15,6 +15,7 @@ from airflow_provider_jmsjca.spark.rejects import reject_reasons
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import exists
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
+from airflow_provider_jmsjca.spool.salvage import salvage
 from airflow_provider_jmsjca.spool.splits import lineage
 from airflow_provider_jmsjca.spool.upkeep import BatchState, adopt, batches, prune, verify
 
@@ -107,6 +108,32 @@ def adopt_command(args: argparse.Namespace) -> None:
             sys.stderr.write(f"note: {name}: no message was acknowledged for it; it is removed\n")
         else:
             sys.stdout.write(f"{manifest.uri}\n")
+
+
+@one_line_errors
+def salvage_command(args: argparse.Namespace) -> None:
+    """Give up the damaged segments of batches, and print them; the rest of each batch goes on.
+
+    A batch that has none is named on standard error.
+    """
+    spool = spool_path(args.spool_path)
+    lost = {name: salvage(spool, name) for name in args.batches}
+    _print(
+        args,
+        (
+            {
+                "batch": name,
+                "segment": each.file,
+                "messages": "" if each.rows is None else str(each.rows),
+                "fault": each.fault,
+                "kept": each.kept.name,
+            }
+            for name, found in lost.items()
+            for each in found
+        ),
+    )
+    for name in (name for name, found in lost.items() if not found):
+        sys.stderr.write(f"note: {name}: no segment is damaged\n")
 
 
 def _row(batch: BatchState) -> dict[str, str]:

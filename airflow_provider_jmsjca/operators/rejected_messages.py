@@ -68,13 +68,20 @@ def send_dead_letters(connect: OpenConnection, manifest: Manifest, target: Desti
     done = Done.read(manifest.folder)
     if done is not None and sent >= done.rejected:
         return sent  # and the rejects may have been pruned
-    rest = itertools.islice(rejected_messages(manifest), sent, None)
+    rest = itertools.dropwhile(lambda rejected: rejected.number < sent, rejected_messages(manifest))
     with _Sender(connect, manifest, target) as sender:
         while chunk := list(itertools.islice(rest, _CHUNK)):
-            sender.send(list(enumerate(chunk, start=sent)))
-            sent += len(chunk)
-            seal(manifest.folder / f"{DEAD_LETTERED}-{sent:09d}", b"")
+            sender.send(chunk)
+            sent = chunk[-1].number + 1
+            _mark(manifest, sent)
+    if done is not None and sent < done.rejected:  # the last ones were in a segment that was given up
+        sent = done.rejected
+        _mark(manifest, sent)
     return sent
+
+
+def _mark(manifest: Manifest, sent: int) -> None:
+    seal(manifest.folder / f"{DEAD_LETTERED}-{sent:09d}", b"")
 
 
 class _Sender:
@@ -100,8 +107,8 @@ class _Sender:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def send(self, chunk: list[tuple[int, RejectedMessage]]) -> None:
-        """Send messages, with their numbers in the batch; if they can't all be sent together, one by one."""
+    def send(self, chunk: list[RejectedMessage]) -> None:
+        """Send messages; if they can't all be sent together, one by one."""
         connection = self._connected()
         try:
             self._send_in_one(connection, chunk)
@@ -110,7 +117,7 @@ class _Sender:
             for one in chunk:
                 self._send_alone(one)
 
-    def _send_alone(self, one: tuple[int, RejectedMessage]) -> None:
+    def _send_alone(self, one: RejectedMessage) -> None:
         """Send a message; when it is refused or the connection lost twice, with less and less of it."""
         refusal: JmsError | None = None
         for less in (0, *range(WAYS)):
@@ -121,7 +128,7 @@ class _Sender:
                 refusal = refusal or error
             else:
                 if less:
-                    self._warn(one[1], refusal)
+                    self._warn(one, refusal)
                 return
         raise refusal or AssertionError("there is no way to send it")
 
@@ -130,14 +137,12 @@ class _Sender:
             self._connection = self._open.enter_context(self._connect())
         return self._connection
 
-    def _send_in_one(
-        self, connection: JmsConnection, chunk: list[tuple[int, RejectedMessage]], less: int = 0
-    ) -> None:
+    def _send_in_one(self, connection: JmsConnection, chunk: list[RejectedMessage], less: int = 0) -> None:
         """Send messages in one transaction; after an error the next one has a connection of its own."""
         try:
             with connection.session(transacted=True) as session:
-                for number, rejected in chunk:
-                    self._add(session, connection, number, rejected, less)
+                for rejected in chunk:
+                    self._add(session, connection, rejected, less)
                 session.commit()
         except JmsError:
             self._connection = None
@@ -148,7 +153,6 @@ class _Sender:
         self,
         session: JmsSession,
         connection: JmsConnection,
-        number: int,
         rejected: RejectedMessage,
         less: int,
     ) -> None:
@@ -161,7 +165,11 @@ class _Sender:
             max_property_characters=connection.capabilities.max_property_characters,
             secrets=connection.secrets,
         )
-        dedup = f"{self._batch_id}/reject/{number}" if connection.capabilities.deduplicating_send else None
+        dedup = (
+            f"{self._batch_id}/reject/{rejected.number}"
+            if connection.capabilities.deduplicating_send
+            else None
+        )
 
         def send(letter: JmsMessage) -> None:
             session.send(self._target, letter, deduplication_id=dedup)

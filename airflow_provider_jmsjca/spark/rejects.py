@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import uuid
 from collections import Counter, defaultdict
@@ -35,7 +36,7 @@ from airflow_provider_jmsjca.spool.files import (
     synchronize_folder,
     walk,
 )
-from airflow_provider_jmsjca.spool.manifest import Manifest, path_for_spark
+from airflow_provider_jmsjca.spool.manifest import Manifest, is_given_up, path_for_spark
 from airflow_provider_jmsjca.spool.rows import table_to_messages
 from airflow_provider_jmsjca.spool.schema import SegmentReader
 
@@ -54,6 +55,7 @@ _PARTICULAR: Final = (
     (re.compile(r"(, found the number) .*\Z", re.DOTALL), r"\1 …"),
     (re.compile(r"\[(?:[0-9]+|'[^']*')\]"), "[…]"),
 )
+_log = logging.getLogger(__name__)
 _MOST_REASONS: Final = 1_000
 OTHER_REASONS: Final = "other reasons"
 _REJECT_FIELDS = {"segment": int, "position": int, "exception_class": str, "exception_message": str}
@@ -78,8 +80,13 @@ class Reject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedMessage:
-    """A message turned away, as it was received, and why."""
+    """A message turned away, as it was received, and why.
 
+    Attributes:
+        number: Its place among all that the batch turned away, from 0.
+    """
+
+    number: int
     message: JmsMessage
     exception_class: str
     exception_message: str
@@ -201,7 +208,8 @@ def _seal(part: Place, path: Place) -> RejectsFile:
 def rejected_messages(manifest: Manifest) -> Iterator[RejectedMessage]:
     """Yield the messages that a finished batch turned away, in the order they were received.
 
-    It reads files and changes nothing, so it can be repeated until every message has been dead-lettered.
+    It reads files and changes nothing, so it can be repeated until every message has been dead-lettered. The
+    messages of a segment that was given up (`salvage`) are left out, after a warning, and keep their numbers.
 
     Raises:
         SpoolError: The batch isn't finished, or a file is missing or damaged.
@@ -215,13 +223,15 @@ def rejected_messages(manifest: Manifest) -> Iterator[RejectedMessage]:
     for file in done.rejects:
         for number in _verified(manifest.folder, file):
             files[number].append(file)
+    before = 0
     for number in sorted(files):
         wanted: dict[int, Reject] = {}
         for file in files[number]:
             for reject in _read(manifest.folder, file):
                 if reject.segment == number:
                     wanted.setdefault(reject.position, reject)
-        yield from _messages(manifest, number, wanted)
+        yield from _messages(manifest, number, wanted, before)
+        before += len(wanted)
 
 
 def reject_reasons(manifest: Manifest, *, most: int = 10) -> dict[str, int]:
@@ -288,9 +298,20 @@ def _reject(found: object) -> Reject:
     return Reject(**found)
 
 
-def _messages(manifest: Manifest, number: int, wanted: dict[int, Reject]) -> Iterator[RejectedMessage]:
+def _messages(
+    manifest: Manifest, number: int, wanted: dict[int, Reject], before: int
+) -> Iterator[RejectedMessage]:
     segment = next((each for each in manifest.segments if each.number == number), None)
     if segment is None:
+        if is_given_up(manifest.folder, number):
+            _log.warning(
+                "%s: %d rejected messages were in segment %d, which is damaged and was given up: they can't "
+                "be sent",
+                manifest.folder,
+                len(wanted),
+                number,
+            )
+            return
         raise SpoolError(f"{manifest.folder}: a reject names segment {number}, which the batch doesn't have")
     rows = segment.rows
     outside = [position for position in wanted if not 0 <= position < rows]
@@ -305,9 +326,10 @@ def _messages(manifest: Manifest, number: int, wanted: dict[int, Reject]) -> Ite
             table = file.read().take(pa.array(positions, pa.int64()))
     except (pa.ArrowException, OSError) as error:
         raise SpoolError(f"{manifest.folder / segment.file}: can't be read: {error}") from error
-    for stored in table_to_messages(table):
+    for place, stored in enumerate(table_to_messages(table), start=before):
         reject = wanted[stored.position]
         yield RejectedMessage(
+            number=place,
             message=stored.message,
             exception_class=reject.exception_class,
             exception_message=reject.exception_message,

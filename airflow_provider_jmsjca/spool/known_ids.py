@@ -13,6 +13,7 @@ import pyarrow as pa
 from airflow_provider_jmsjca.core.message.message import Identity, identity
 from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.spool.files import Place, open_file, read_document
+from airflow_provider_jmsjca.spool.manifest import way_out
 from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA, REASON_PROPERTY, SegmentReader
 
 _log = logging.getLogger(__name__)
@@ -47,10 +48,7 @@ def read_ids(segment: Place) -> list[str]:
         with _reading(segment) as file:
             return table_keys(file.read(columns=["message_id", "destination"]))
     except (pa.ArrowException, OSError) as error:
-        raise SpoolError(
-            f"{segment}: the ids can't be read: {error}; restore the file, or move its batch's folder out of "
-            "the spool. Those of its messages that the broker repeats are then stored once more"
-        ) from error
+        raise _unreadable(segment, "ids", error) from error
 
 
 def count_rows(segment: Place) -> int:
@@ -90,7 +88,14 @@ def read_identities(segment: Place) -> Iterator[Identity]:
             for number in range(file.num_row_groups):
                 yield from table_identities(file.read_row_group(number, columns=_IDENTIFYING))
     except (pa.ArrowException, OSError) as error:
-        raise SpoolError(f"{segment}: the identities can't be read: {error}") from error
+        raise _unreadable(segment, "identities", error) from error
+
+
+def _unreadable(segment: Place, what: str, error: Exception) -> SpoolError:
+    return SpoolError(
+        f"{segment}: the {what} can't be read: {error}; {way_out(segment.parent)}. Those of its messages "
+        "that the broker repeats are then stored once more"
+    )
 
 
 def table_identities(table: pa.Table) -> Iterator[Identity]:

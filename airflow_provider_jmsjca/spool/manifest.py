@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from io import BufferedIOBase
@@ -117,14 +118,32 @@ class Manifest:
         """Check every segment: there, of the right size, digest, row count and schema.
 
         Raises:
-            SpoolError: What is wrong with which file, what was expected and what was found; or the batch was
-                pruned.
+            SpoolError: What is wrong with which file, what was expected and what was found, and the way out;
+                or the batch was pruned.
         """
         if exists(self.folder / PRUNED):
             raise SpoolError(f"{self.folder}: the batch was pruned, its messages are gone")
         faults = [fault for segment in self.segments for fault in file_faults(self.folder, segment)]
         if faults:
-            raise SpoolError("; ".join(faults))
+            raise SpoolError("; ".join([*faults, way_out(self.folder)]))
+
+
+def given_up(folder: Place, number: int) -> Place:
+    """Return where a damaged segment of a batch is kept once it was given up; nobody reads it."""
+    return folder / f"damaged-{number:06d}.parquet"
+
+
+def is_given_up(folder: Place, number: int) -> bool:
+    """Tell whether a segment of a batch was given up, see `salvage`."""
+    return exists(given_up(folder, number))
+
+
+def way_out(folder: Place) -> str:
+    """Return what helps where a segment of the batch in a folder is damaged."""
+    return (
+        "restore the file, or go on without the messages in it: "
+        f"`airflow jms spool salvage {shlex.quote(folder.name)}`"
+    )
 
 
 def file_faults(folder: Place, segment: Segment) -> list[str]:

@@ -59,7 +59,7 @@ from airflow_provider_jmsjca.spool.known_ids import (
     read_identities,
     table_keys,
 )
-from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, Segment, segment_faults
+from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, Segment, segment_faults, way_out
 from airflow_provider_jmsjca.spool.rows import Row, rows_to_table
 from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, MESSAGE_SCHEMA, SCHEMA_VERSION, SegmentReader
 
@@ -208,58 +208,36 @@ class SpoolBatch:
     def _recover(self, *, fence: bool) -> None:
         found = sorted(name for name in names_in(self.folder) if name.startswith(SEGMENT_STEM))
         for number, name in enumerate(found):
-            expected = _file_name(number)
+            expected = segment_file(number)
             if name != expected:
-                raise SpoolError(f"{self.folder}: expected {expected}, found {name}")
+                raise SpoolError(f"{self.folder}: expected {expected}, found {name}; {way_out(self.folder)}")
             self._keep()
-        while fence and self._ended is None and not self._take_place({}):
+        while fence and self._ended is None and not self._take_place():
             self._keep()  # the writer before was quicker
         if self._ended is not None:
             self._seal_manifest(self._ended)
 
-    def _take_place(self, metadata: dict[bytes, bytes]) -> bool:
+    def _take_place(self, ended: str | None = None) -> bool:
         """Take the next place without rows; `False` if somebody else has taken it."""
-        number = self._place
-        with _SegmentFile(self.folder, self.batch_id, number, metadata) as file:
-            file.write([])
-            if not file.seal():
-                return False
+        if not seal_place(self.folder, self.batch_id, self._place, ended):
+            return False
         self._place += 1
         return True
 
     def _keep(self) -> None:
         """Take up what stands in the next place."""
         number = self._place
-        path = self.folder / _file_name(number)
+        path = self.folder / segment_file(number)
         if self._ended is not None:
             raise SpoolError(f"{path}: stands behind the end of the batch")
-        keys: list[str] = []
         try:
-            with open_file(path) as file:
-                faults = segment_faults(path, file)
-                if faults:
-                    raise SpoolError("; ".join(faults))
-                digest, size = digest_of(file), file.seek(0, os.SEEK_END)
-                try:
-                    with SegmentReader(file) as parquet:
-                        found, rows = parquet.schema_arrow.metadata or {}, parquet.metadata.num_rows
-                        for group in range(parquet.num_row_groups):
-                            keys += table_keys(parquet.read_row_group(group))  # all of it: that finds damage
-                except (pa.ArrowException, OSError) as error:
-                    raise SpoolError(f"{path}: damaged: {error}") from error
-        except OSError as error:
-            raise SpoolError(f"{path}: can't be read: {error.strerror or error}") from error
-        for name, expected in segment_metadata(self.batch_id, number).items():
-            if found.get(name) != expected:
-                raise SpoolError(
-                    f"{path}: {name.decode()}: expected {expected.decode()!r}, "
-                    f"found {found.get(name, b'nothing').decode(errors='replace')!r}"
-                )
-        end = found.get(_END)
-        self._ended = None if end is None else end.decode(errors="replace")
+            read = read_segment(path, self.batch_id, number)
+        except SpoolError as error:
+            raise SpoolError(f"{error}; {way_out(self.folder)}") from error
+        self._ended = read.ended
         self._place += 1
-        if rows:
-            self._list(Segment(file=path.name, rows=rows, bytes=size, sha256=digest), keys)
+        if read.segment.rows:
+            self._list(read.segment, read.keys)
 
     def _list(self, segment: Segment, keys: Iterable[str]) -> Segment:
         self._know(self.folder / segment.file, keys)
@@ -367,8 +345,8 @@ class SpoolBatch:
 
     def _overtaken(self) -> BatchInUseError:
         return BatchInUseError(
-            f"{self.folder / _file_name(self._place)}: another writer goes on with the batch; what this one "
-            "has not sealed is not in it"
+            f"{self.folder / segment_file(self._place)}: another writer goes on with the batch; what this "
+            "one has not sealed is not in it"
         )
 
     def complete(self) -> Manifest:
@@ -390,7 +368,7 @@ class SpoolBatch:
                 return self._listed(self._now())
             if self._ended is None:
                 now = self._now()
-                if not self._take_place({_END: now.encode()}):
+                if not self._take_place(now):
                     raise self._overtaken()
                 self._ended = now
             return self._seal_manifest(self._ended)
@@ -481,7 +459,73 @@ class SpoolBatch:
         self.close()
 
 
-def _file_name(number: int) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSegment:
+    """What a sealed file of a batch is.
+
+    Attributes:
+        segment: As a manifest lists it; without rows it is a fence or the end.
+        keys: Of the messages in it.
+        ended: When the batch ended, if this is its end.
+    """
+
+    segment: Segment
+    keys: Sequence[str]
+    ended: str | None
+
+
+def read_segment(path: Place, batch_id: str, number: int) -> ReadSegment:
+    """Read all of a sealed file; that finds damage.
+
+    Raises:
+        SpoolError: It is missing, damaged or another batch's.
+    """
+    keys: list[str] = []
+    try:
+        with open_file(path) as file:
+            faults = segment_faults(path, file)
+            if faults:
+                raise SpoolError("; ".join(faults))
+            digest, size = digest_of(file), file.seek(0, os.SEEK_END)
+            try:
+                with SegmentReader(file) as parquet:
+                    found, rows = parquet.schema_arrow.metadata or {}, parquet.metadata.num_rows
+                    for group in range(parquet.num_row_groups):
+                        keys += table_keys(parquet.read_row_group(group))
+            except (pa.ArrowException, OSError) as error:
+                raise SpoolError(f"{path}: damaged: {error}") from error
+    except OSError as error:
+        raise SpoolError(f"{path}: can't be read: {error.strerror or error}") from error
+    for name, expected in segment_metadata(batch_id, number).items():
+        if found.get(name) != expected:
+            raise SpoolError(
+                f"{path}: {name.decode()}: expected {expected.decode()!r}, "
+                f"found {found.get(name, b'nothing').decode(errors='replace')!r}"
+            )
+    end = found.get(_END)
+    return ReadSegment(
+        segment=Segment(file=path.name, rows=rows, bytes=size, sha256=digest),
+        keys=keys,
+        ended=None if end is None else end.decode(errors="replace"),
+    )
+
+
+def seal_place(folder: Place, batch_id: str, number: int, ended: str | None = None) -> bool:
+    """Seal a file without rows in a place: a fence, or the end of the batch; `False` if it is taken.
+
+    Args:
+        folder: The batch's.
+        batch_id: The batch's.
+        number: The place.
+        ended: When the batch ended, ISO 8601; `None` for a fence.
+    """
+    with _SegmentFile(folder, batch_id, number, {} if ended is None else {_END: ended.encode()}) as file:
+        file.write([])
+        return file.seal()
+
+
+def segment_file(number: int) -> str:
+    """Return the name of the file in a place."""
     return f"{SEGMENT_STEM}-{number:06d}.parquet"
 
 
@@ -515,7 +559,7 @@ class _SegmentFile:
         self._rows = 0
         self._batch_id = batch_id
         self._number = number
-        self._staged = stage(folder / _file_name(number))
+        self._staged = stage(folder / segment_file(number))
         self._parquet = pq.ParquetWriter(
             self._staged,
             MESSAGE_SCHEMA.with_metadata(segment_metadata(batch_id, number) | (metadata or {})),

@@ -197,11 +197,12 @@ def test_those_that_a_job_turned_away_go_with_a_part_too(
     monkeypatch.setattr(ArtemisDialect, "check_headers", lambda *_: None)
     rejected = [
         RejectedMessage(
+            number=number,
             message=JmsMessage.text(body, huge if body == "bad" else {}),
             exception_class="E",
             exception_message=f"no row, said {broker.password}",
         )
-        for body in ("a", "bad", "b")
+        for number, body in enumerate(("a", "bad", "b"))
     ]
     monkeypatch.setattr(
         "airflow_provider_jmsjca.operators.rejected_messages.rejected_messages", lambda _: rejected

@@ -14,6 +14,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.spark.data_sources import register
 from airflow_provider_jmsjca.spool.known_ids import Horizon
 from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.spool.salvage import salvage
 from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
 from airflow_provider_jmsjca.spool.sequence import BatchSequence
 from airflow_provider_jmsjca.spool.upkeep import prune
@@ -77,8 +78,11 @@ def test_a_spool_is_a_table(spark: SparkSession, make_batch: MakeBatch, tmp_path
     assert [row.body for row in df.collect()] == [b"a", b"b", b"c", b"d"]
 
     (second.folder / "segment-000000.parquet").write_bytes(b"cut")
-    with pytest.raises(Exception, match=r"segment-000000.parquet: expected \d+ bytes, found 3"):
+    with pytest.raises(Exception, match=r"expected \d+ bytes, found 3; .*spool salvage a`"):
         df.collect()
+    salvage(tmp_path / "spool", "a")
+    left = spark.read.format("jms-spool").load(str(tmp_path / "spool"))
+    assert [row.body for row in left.collect()] == [b"a", b"b", b"c"]
 
 
 def test_a_stream_reads_each_batch_once_in_order(

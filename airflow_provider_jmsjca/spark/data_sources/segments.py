@@ -10,7 +10,14 @@ from pyspark.sql.types import StructType
 
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spool.files import open_file
-from airflow_provider_jmsjca.spool.manifest import Manifest, Segment, file_faults, path_to_uri, uri_to_path
+from airflow_provider_jmsjca.spool.manifest import (
+    Manifest,
+    Segment,
+    file_faults,
+    path_to_uri,
+    uri_to_path,
+    way_out,
+)
 from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA, SegmentReader
 
 _ROWS = 1_000
@@ -46,7 +53,7 @@ def read_segment(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     folder = uri_to_path(partition.folder)
     faults = file_faults(folder, partition.segment)
     if faults:
-        raise SpoolError("; ".join(faults))
+        raise SpoolError("; ".join([*faults, way_out(folder)]))
     path = folder / partition.segment.file
     try:
         with open_file(path) as plain, SegmentReader(plain) as file:

@@ -237,8 +237,14 @@ def test_the_commands_list_show_verify_prune_and_adopt(
     with pytest.raises(SystemExit, match="1"):
         run("verify", "-o", "json")
     faults = {row["batch"]: row["fault"] for row in json.loads(capsys.readouterr().out)}
-    assert "expected" in faults.pop(fresh)
+    assert f"airflow jms spool salvage '{fresh}'" in faults.pop(fresh)
     assert set(faults.values()) == {"none"}
+    assert [(row["batch"], row["segment"], row["messages"]) for row in printed("salvage", fresh)] == [
+        (fresh, "segment-000000.parquet", "2")
+    ]
+    run("salvage", fresh, unfinished)
+    assert f"note: {unfinished}: no segment is damaged" in capsys.readouterr().err
+    assert [row["fault"] for row in printed("verify")] == ["none"] * 3
     with pytest.raises(SystemExit):
         run("show", "nobody")
     assert "there is no batch 'nobody'" in capsys.readouterr().err

@@ -23,6 +23,7 @@ from airflow_provider_jmsjca.spool.known_ids import message_key
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
 from airflow_provider_jmsjca.spool.references import read_message, seal_message, sweep
 from airflow_provider_jmsjca.spool.rows import manifest_messages
+from airflow_provider_jmsjca.spool.salvage import salvage
 from airflow_provider_jmsjca.spool.splits import Rows, make_part, parts, was_split
 from airflow_provider_jmsjca.spool.spool import unfinished_batches
 from airflow_provider_jmsjca.spool.upkeep import State, adopt, batches, describe, prune, verify
@@ -241,3 +242,24 @@ def test_messages_of_events(spool: Place) -> None:
     assert sweep(place, timedelta(seconds=-5)) == 1
     with pytest.raises(SpoolError, match="reference_retention_days"):
         read_message(reference)
+
+
+@pytest.mark.parametrize("complete", [True, False], ids=["finished", "unfinished"])
+def test_a_batch_goes_on_without_a_segment_that_is_gone(
+    open_batch: OpenBatch, spool: Place, *, complete: bool
+) -> None:
+    with open_batch() as batch:
+        for number in range(3):
+            batch.seal(rows([number]))
+        finished = batch.complete() if complete else None
+    gone = batch.folder / "segment-000001.parquet"
+    remove(gone)
+    assert "missing" in salvage(spool, batch.batch_id)[0].fault
+    assert salvage(spool, batch.batch_id) == ()
+    with open_batch() as again:
+        if not complete:
+            again.seal(rows([3]))
+        manifest = again.complete()
+    manifest.verify()
+    assert ids(manifest) == ["ID:0", "ID:2", *([] if complete else ["ID:3"])]
+    assert finished is None or manifest.created == finished.created

@@ -29,7 +29,7 @@ assert len(list(known_ids.read_identities(found.segment_paths()[0]))) == 5
 part = splits.make_part(found, splits.Rows(3, 7), attempts.take_fence(folder))
 assert part.rows == 5
 wanted = {2: rejects.Reject(segment=0, position=2, exception_class="E", exception_message="e")}
-assert len(list(rejects._messages(found, 0, wanted))) == 1
+assert len(list(rejects._messages(found, 0, wanted, 0))) == 1
 (folder / manifest.MANIFEST).unlink()
 with spool.SpoolBatch(folder.parent, folder.name, source=found.source, activation="a") as again:
     assert again.rows == 10

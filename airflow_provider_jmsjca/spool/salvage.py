@@ -1,0 +1,171 @@
+"""Goes on with a batch of which a segment is damaged, without the messages in that segment.
+
+A damaged segment is kept as `damaged-000003.parquet`, where nobody reads it, and a fence takes its place. A
+finished batch gets its manifest anew from the segments that are left. The end of the batch says when it was
+finished, so it keeps its place in the order in which streams read.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from typing import Any, Final
+
+from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.spool.attempts import Done
+from airflow_provider_jmsjca.spool.batch_id import check_batch_id
+from airflow_provider_jmsjca.spool.files import (
+    Place,
+    digest_of,
+    exists,
+    give_name,
+    hold,
+    is_folder,
+    numbered,
+    open_file,
+    read_document,
+    remove,
+    seal,
+)
+from airflow_provider_jmsjca.spool.known_ids import BATCH, SEGMENT_STEM
+from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest, file_faults, given_up
+from airflow_provider_jmsjca.spool.splits import parts
+from airflow_provider_jmsjca.spool.spool import LOCK, SpoolBatch, read_segment, seal_place, segment_file
+
+_OLD_MANIFEST: Final = "damaged-manifest.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenUp:
+    """A segment whose messages the batch goes on without.
+
+    Attributes:
+        rows: How many messages it held; `None` if nothing says so.
+        fault: What is wrong with it.
+        kept: Where its bytes are now.
+    """
+
+    file: str
+    rows: int | None
+    fault: str
+    kept: Place
+
+
+def salvage(spool: Place, batch_id: str) -> tuple[GivenUp, ...]:
+    """Give up the damaged segments of a batch, and keep all others.
+
+    Guarantee: no message of a sound segment is lost, and what is left of a damaged one is kept. Killed at any
+    point, called again it goes on. An unfinished batch stays so: its task goes on with it. A finished one is
+    submitted, streamed and recognised as before, without those messages. Whatever of them the broker repeats
+    is stored once more.
+
+    Args:
+        spool: The folder of all batches.
+        batch_id: The batch.
+
+    Returns:
+        What was given up; nothing if all segments are sound.
+
+    Raises:
+        BatchInUseError: A writer holds it.
+        SpoolError: There is no such batch, or it was pruned. Or its job is under way on parts of it, which
+            count on the rows of the whole. Or the place can't be read or written at the moment: then nothing
+            says that a segment is damaged.
+    """
+    folder = spool / check_batch_id(batch_id)
+    if not is_folder(folder):
+        raise SpoolError(f"{spool}: there is no batch {batch_id!r}")
+    if exists(folder / PRUNED):
+        raise SpoolError(f"{folder}: the batch was pruned, its messages are gone")
+    if parts(folder) and Done.read(folder) is None:
+        raise SpoolError(
+            f"{folder}: the batch was split, and its parts count on all of its rows; restore the damaged file"
+        )
+    try:
+        with hold(folder / LOCK):
+            found = _salvaged(folder)
+    except OSError as error:
+        raise SpoolError(f"{folder}: can't be salvaged: {error.strerror or error}") from error
+    if exists(folder / _OLD_MANIFEST) and not exists(folder / MANIFEST):
+        source, activation = _named(folder)
+        with SpoolBatch(spool, batch_id, source=source, activation=activation) as batch:
+            batch.complete()
+    return found
+
+
+def _salvaged(folder: Place) -> tuple[GivenUp, ...]:
+    manifest, unreadable = _manifest(folder)
+    listed = {} if manifest is None else {segment.number: segment for segment in manifest.segments}
+    there = {number for number, _ in numbered(folder, SEGMENT_STEM)}
+    found, ended = [], False
+    for number in range(max([*there, *listed], default=-1) + 1):
+        path, segment = folder / segment_file(number), listed.get(number)
+        fault = _unread(path)
+        if fault is None and segment is not None:
+            fault = "; ".join(file_faults(folder, segment)) or None
+        if fault is None:
+            try:
+                read = read_segment(path, folder.name, number)
+            except SpoolError as error:
+                fault = str(error)
+            else:
+                ended = ended or read.ended is not None
+                continue
+        kept = given_up(folder, number)
+        rows = segment.rows if segment is not None else None if manifest is None else 0
+        _set_aside(path, kept)
+        seal_place(folder, folder.name, number)
+        found.append(GivenUp(file=path.name, rows=rows, fault=fault, kept=kept))
+    if manifest is not None and found and not ended:
+        seal_place(folder, folder.name, max(there | set(listed)) + 1, manifest.created)
+    if unreadable or (found and manifest is not None):
+        _set_aside(folder / MANIFEST, folder / _OLD_MANIFEST)
+    return tuple(found)
+
+
+def _manifest(folder: Place) -> tuple[Manifest | None, bool]:
+    """Return the manifest, and whether there is one that can't be read."""
+    if not exists(folder / MANIFEST):
+        return None, False
+    try:
+        return Manifest.read(folder / MANIFEST), False
+    except SpoolError:
+        if _unread(folder / MANIFEST) is None:
+            return None, True  # it was read, and its content is wrong
+        raise
+
+
+def _unread(path: Place) -> str | None:
+    """Return why a file is lost, as far as reading it tells.
+
+    Raises:
+        SpoolError: It can't be read, which may pass.
+    """
+    try:
+        with open_file(path) as file:
+            digest_of(file)
+    except FileNotFoundError:
+        return f"{path}: missing"
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise SpoolError(f"{path}: can't be read: {error.strerror or error}") from error
+        return f"{path}: {error.strerror}"
+    return None
+
+
+def _set_aside(path: Place, kept: Place) -> None:
+    """Keep a damaged file under another name, and free its own; nothing to keep leaves an empty file."""
+    try:
+        give_name(path, kept)
+    except FileNotFoundError:
+        seal(kept, b"")
+    remove(path)
+
+
+def _named(folder: Place) -> tuple[str, str]:
+    """Return source and activation of a batch."""
+    try:
+        header: Any = read_document(folder / BATCH)
+        return str(header["source"]), str(header["activation"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise SpoolError(f"{folder / BATCH}: can't be read: {error}; restore the file") from error
