@@ -11,6 +11,7 @@ import pytest
 
 from tests.second_run import FAILURES
 from tests.servers.java import spark_java_home
+from tests.servers.ports import HOST
 
 # The same examples in every run, so that a change is judged by what it changed; `make fuzz` tries new ones.
 # No deadline for one example: a busy machine is slow, and pytest-timeout ends what hangs.
@@ -29,8 +30,13 @@ ROOT = Path(__file__).parent
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _java_for_spark() -> None:
-    """Where the machine has no Java, Spark gets the one of the wheel, as the brokers do."""
+def _anywhere() -> None:
+    """Spark runs on any machine.
+
+    Where there is no Java, Spark gets the one of the wheel, as the brokers do. Spark's own way to an address,
+    the name of the host, isn't gone: not every machine finds that.
+    """
+    os.environ["SPARK_LOCAL_IP"] = HOST
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         os.environ["JAVA_HOME"] = str(spark_java_home())
 

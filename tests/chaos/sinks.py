@@ -199,7 +199,6 @@ def submit(
                 **os.environ,
                 "PYTHONPATH": str(ROOT),
                 "PYSPARK_PYTHON": sys.executable,
-                "SPARK_LOCAL_IP": HOST,
                 **sink.environment(),
             },
         )  # fmt: skip

@@ -27,7 +27,6 @@ from tests.chaos.conftest import Report
 from tests.chaos.spark_processes import soon
 from tests.chaos.test_delta_kill import live_files
 from tests.servers.broker import Broker
-from tests.servers.ports import HOST
 from tests.servers.spark_cluster import SparkCluster
 
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"
@@ -66,7 +65,7 @@ class Stream:
             return subprocess.Popen(
                 [*line, str(self.table), str(self.checkpoint)],
                 cwd=ROOT, stdout=log, stderr=log, start_new_session=True,
-                env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST},
+                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
             )  # fmt: skip
 
     def said(self) -> str:

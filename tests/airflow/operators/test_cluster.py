@@ -14,7 +14,6 @@ from airflow.utils.state import TaskInstanceState
 from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
 from tests.airflow.conftest import Publish
 from tests.airflow.task_runs import run_task
-from tests.servers.ports import HOST
 from tests.servers.spark_cluster import SparkCluster, bare_python
 from tests.spark import library_everywhere
 
@@ -34,7 +33,6 @@ def test_driver_and_executors_get_the_job_library_with_the_job(
     fields = {"conn_type": "spark", "host": spark_cluster.url}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_TEST", json.dumps(fields))
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
-    monkeypatch.setenv("SPARK_LOCAL_IP", HOST)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     publish(*(json.dumps({"id": number}) for number in range(20)), "no JSON")
     table, places = tmp_path / "table", tmp_path / "places"

@@ -67,7 +67,6 @@ def test_a_driver_in_a_container_stores_a_batch_of_hdfs(
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     monkeypatch.setenv("HADOOP_CONF_DIR", str(yarn_cluster.folder))
     monkeypatch.setenv("JAVA_HOME", str(spark_java_home()))
-    monkeypatch.setenv("SPARK_LOCAL_IP", HOST)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     publish(*(json.dumps({"id": number}) for number in range(20)), "no JSON")
     root = f"127.0.0.1:{hdfs.ports['hdfs']}/{uuid.uuid4().hex}"
