@@ -14,7 +14,7 @@ from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.spark.rejects import reject_reasons
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import exists
-from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
+from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, given_up_segments
 from airflow_provider_jmsjca.spool.salvage import salvage
 from airflow_provider_jmsjca.spool.splits import lineage
 from airflow_provider_jmsjca.spool.upkeep import BatchState, adopt, batches, prune, verify
@@ -41,6 +41,7 @@ def show_command(args: argparse.Namespace) -> None:
         "segments": str(batch.segments),
         "attempts": str(batch.attempts),
         **{f"stored in {table}": str(rows) for table, rows in batch.stored},
+        **{f"segment {number}": "damaged, given up" for number in given_up_segments(batch.folder)},
         **({} if key is None else {"dag": key.dag_id, "run": key.run_id, "task": key.task_id}),
         "fault": verify(batch) or "",
     }

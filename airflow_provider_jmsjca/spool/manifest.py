@@ -16,13 +16,22 @@ from urllib.parse import quote, unquote, urlsplit
 import pyarrow as pa
 
 from airflow_provider_jmsjca.errors import SpoolError
-from airflow_provider_jmsjca.spool.files import ObjectPath, Place, digest_of, exists, open_file, read_document
+from airflow_provider_jmsjca.spool.files import (
+    ObjectPath,
+    Place,
+    digest_of,
+    exists,
+    numbered,
+    open_file,
+    read_document,
+)
 from airflow_provider_jmsjca.spool.files.objects import SCHEMES
 from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, MESSAGE_SCHEMA, SCHEMA_VERSION, SegmentReader
 
 MANIFEST: Final = "manifest.json"
 PRUNED: Final = "pruned"
 """There once a batch's messages have been removed; it says when."""
+_GIVEN_UP: Final = "damaged"
 SEGMENT_FILE: Final = re.compile(r"segment-(?P<number>[0-9]{6,9})\.parquet")
 
 
@@ -130,7 +139,12 @@ class Manifest:
 
 def given_up(folder: Place, number: int) -> Place:
     """Return where a damaged segment of a batch is kept once it was given up; nobody reads it."""
-    return folder / f"damaged-{number:06d}.parquet"
+    return folder / f"{_GIVEN_UP}-{number:06d}.parquet"
+
+
+def given_up_segments(folder: Place) -> list[int]:
+    """Return the numbers of the segments of a batch that were given up."""
+    return [number for number, _ in numbered(folder, _GIVEN_UP)]
 
 
 def is_given_up(folder: Place, number: int) -> bool:

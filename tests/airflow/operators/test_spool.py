@@ -242,6 +242,8 @@ def test_the_commands_list_show_verify_prune_and_adopt(
     assert [(row["batch"], row["segment"], row["messages"]) for row in printed("salvage", fresh)] == [
         (fresh, "segment-000000.parquet", "2")
     ]
+    shown = {row["name"]: row["value"] for row in printed("show", fresh)}
+    assert (shown["messages"], shown["segment 0"], shown["fault"]) == ("0", "damaged, given up", "")
     run("salvage", fresh, unfinished)
     assert f"note: {unfinished}: no segment is damaged" in capsys.readouterr().err
     assert [row["fault"] for row in printed("verify")] == ["none"] * 3
