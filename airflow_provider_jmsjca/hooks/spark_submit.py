@@ -28,6 +28,8 @@ _POD_LIVING: Final = frozenset({"Pending", "Running", "Unknown"})
 _OK, _NOT_FOUND = 200, 404
 # Ours, of the job library; YARN's, of spark-submit.
 _ADDRESS: Final = re.compile(rf"(?:^{SPARK_UI}|\btracking URL: )(https?://\S+)\s*$")
+# Of the driver's pod, which spark-submit names so when it doesn't wait; namespace and name.
+_POD: Final = re.compile(r"\bsubmission ID (?P<namespace>[a-z0-9-]+):(?P<pod>[a-z0-9.-]+)")
 
 
 @functools.cache
@@ -73,6 +75,9 @@ def spark_submit_hook() -> Any:
         def _listening(self, lines: Iterator[Any]) -> Iterator[Any]:
             said = False
             for line in lines:
+                # The provider's own way finds it in a namespace called "spark" alone.
+                if self._is_kubernetes and not self._kubernetes_driver_pod and (pod := _POD.search(line)):
+                    self._kubernetes_driver_pod = pod["pod"]
                 if not said and (found := _ADDRESS.search(line)) is not None:
                     said = True
                     self._heard(found[1])

@@ -61,6 +61,8 @@ _LATEST_SECONDS = 5
 _TICK_SECONDS = 0.02
 # What Spark calls the environment of a driver that runs on a cluster.
 _DRIVER_ENVIRONMENTS = ("yarn.appMasterEnv", "kubernetes.driverEnv")
+_NAMESPACE = "spark.kubernetes.namespace"
+_WAITS = "spark.kubernetes.submission.waitAppCompletion"
 _SIGNALLED = 128
 """What shells, and Spark for its Python drivers, add to the number of a signal."""
 
@@ -335,6 +337,16 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         # In either way spark-submit ends as soon as the cluster has taken the application.
         if host.startswith("k8s"):
             kubernetes_client()
+            properties = self.conf or {}
+            if not (properties.get(_NAMESPACE) or connection.extra_dejson.get("namespace")):
+                raise ConfigurationError(
+                    f"{named}: deferrable=True asks for the driver's pod; expected its namespace as "
+                    f"`namespace` in the extra, or as {_NAMESPACE} in conf"
+                )
+            if str(properties.get(_WAITS, "")).lower() == "true":
+                raise ConfigurationError(
+                    f"conf: {_WAITS}: got true, expected no such property with deferrable=True"
+                )
             self._submission = {"track_driver_via_k8s_api": True}
             return
         self._submission = {"yarn_track_via_rm_api": True}

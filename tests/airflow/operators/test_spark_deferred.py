@@ -14,15 +14,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 from airflow.utils.state import TaskInstanceState
 
-from airflow_provider_jmsjca.hooks.spark_submit import ClusterAwayError, SparkApplication
+from airflow_provider_jmsjca.hooks.spark_submit import ClusterAwayError, SparkApplication, kubernetes_client
 from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
 from airflow_provider_jmsjca.triggers.spark_application import JmsSparkApplicationTrigger
 from tests.airflow.conftest import Publish
 from tests.airflow.task_runs import run_task
 from tests.airflow.triggers.waiting import until
+from tests.servers.kubernetes import stand_in_kubernetes
 from tests.servers.yarn import StandInYarn, stand_in_yarn
 
 Make = Callable[..., JmsToSparkSubmitOperator]
@@ -168,6 +170,54 @@ def test_while_the_resource_manager_is_away_nothing_is_submitted_twice(
 
     assert asyncio.run(asyncio.wait_for(run(), 60))["how"] == "YARN doesn't know it any more"
     assert caplog.text.count("asked again") == 1
+
+
+@pytest.mark.timeout(300)
+def test_on_kubernetes_a_driver_is_known_by_its_pod_and_gets_the_job_library(
+    monkeypatch: pytest.MonkeyPatch, publish: Publish, load: Make, tmp_path: Path
+) -> None:
+    playing(monkeypatch, "Running")
+    monkeypatch.setattr(spark_submit, "kube_client", kubernetes_client(), raising=False)
+    publish('{"id": 1}')
+    conf = {
+        "spark.kubernetes.container.image": "spark",
+        "spark.kubernetes.file.upload.path": (tmp_path / "uploaded").as_uri(),
+    }
+    with stand_in_kubernetes() as kubernetes:
+        extra = {"deploy-mode": "cluster", "namespace": "data-jobs"}
+        connect(monkeypatch, f"k8s://{kubernetes.address}", extra)
+        # Its name has what the name of each driver's pod ends in.
+        trigger = deferred(load(conf=conf, spark_arguments={"name": "my-driver-job"}))
+    (pod,) = kubernetes.of_kind("Pod")
+    assert trigger.application == {
+        "cluster": "kubernetes",
+        "name": pod["metadata"]["name"],
+        "place": "data-jobs",
+        "kerberos": False,
+    }
+    arguments = pod["spec"]["containers"][0]["args"]
+    assert arguments[arguments.index("--manifest") + 1].endswith("/manifest.json")
+    (properties,) = (each["data"]["spark.properties"] for each in kubernetes.of_kind("ConfigMap"))
+    assert "/jms-job.zip" in properties
+    uploaded = {path.name for path in (tmp_path / "uploaded").glob("*/*")}
+    assert {"jms-job.zip", "messages_to_table.py"} <= uploaded
+
+
+@pytest.mark.parametrize(
+    ("extra", "conf", "words"),
+    [
+        ({}, {}, "expected its namespace as `namespace` in the extra"),
+        ({"namespace": "n"}, {"spark.kubernetes.submission.waitAppCompletion": "true"}, "got true"),
+    ],
+)
+def test_what_the_pod_of_a_driver_needs_is_asked_for_before_a_message_is_taken(
+    monkeypatch: pytest.MonkeyPatch, load: Make, extra: dict[str, str], conf: dict[str, str], words: str
+) -> None:
+    playing(monkeypatch, "Running")
+    connect(monkeypatch, "k8s://https://k", {"deploy-mode": "cluster", **extra})
+    monkeypatch.setattr(JmsToSparkSubmitOperator, "collected", None)
+    with pytest.raises(AirflowFailException, match=words):
+        load(conf=conf).execute(attempt())
 
 
 @pytest.mark.parametrize(
