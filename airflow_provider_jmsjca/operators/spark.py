@@ -315,7 +315,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             raise ConfigurationError(
                 f"connection {self.spark_conn_id!r} is of Spark Connect, where no job can run; expected a "
                 "connection of type spark with a master, such as spark://host:7077. For Spark Connect use "
-                "JmsCollectOperator, and read the Parquet files that its manifest names"
+                "JmsCollectOperator, and read its batches in the format jms-spool"
             )
 
         if self.deferrable:
