@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.exceptions import AirflowException
@@ -130,6 +131,22 @@ def database_environment(conn_id: str) -> dict[str, str]:
         )
     found = {"URL": url, "USER": connection.login, "PASSWORD": connection.password}
     return {f"JMSJCA_JDBC_{name}": value for name, value in found.items() if value}
+
+
+def database_table(conn_id: str, table: str) -> str:
+    """Return what lineage calls a table of a database: `postgres://HOST:PORT/DATABASE/SCHEMA/TABLE`.
+
+    Args:
+        conn_id: As `database_environment`.
+        table: `orders`, which is taken for one of the schema `public`, or `sales.orders`.
+
+    Raises:
+        ConfigurationError: As `database_environment`.
+    """
+    address = urlsplit(database_environment(conn_id)["JMSJCA_JDBC_URL"].removeprefix("jdbc:"))
+    host, colon, port = address.netloc.partition(",")[0].rpartition("@")[2].partition(":")
+    schema, _, name = table.rpartition(".")
+    return f"postgres://{host}{colon or ':'}{port or 5432}{address.path}/{schema or 'public'}/{name}"
 
 
 class ClusterAwayError(AirflowException):

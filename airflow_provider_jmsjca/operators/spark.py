@@ -30,6 +30,7 @@ from airflow_provider_jmsjca.hooks.spark_submit import (
     RM_ADDRESS,
     SparkApplication,
     database_environment,
+    database_table,
     kubernetes_client,
     note_application,
     noted_application,
@@ -259,6 +260,8 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         """Have a batch done, and send its dead letters; what was done before isn't done again."""
         done = Done.read(manifest.folder) or self._submit(hook_class, manifest)
         for table in done.stored:
+            if self.jdbc_conn_id and self.application is None:  # another job may have tables elsewhere
+                table = database_table(self.jdbc_conn_id, table)  # noqa: PLW2901 - what lineage calls it
             note_table(JmsHook(self.jms_conn_id), table)
         reasons = reject_reasons(manifest) if done.rejected else {}
         self.log.info("%s", _summary(done, reasons))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
 from airflow_provider_jmsjca.operators.publish import JmsPublishOperator
+from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
+from airflow_provider_jmsjca.spool.attempts import Done
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.conftest import Publish
@@ -139,6 +142,33 @@ def test_tasks_note_what_they_read_and_write(
     assert uris(collected.collected_assets.outputs) == [f"{broker}/topic/a/b"]
     read = ("consumed", "gathered", "sensed")  # a look is no reading
     assert uris(collected.collected_assets.inputs) == [f"{broker}/queue/{name}" for name in read]
+
+
+@pytest.mark.usefixtures("server")
+def test_a_table_of_a_database_is_noted_with_its_address(
+    collected: HookLineageCollector, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, fields in {
+        "SALES": {"conn_type": "postgres", "host": "db", "schema": "sales", "login": "u", "password": "p"},
+        "SPARK": {"conn_type": "spark", "host": "local[1]"},
+    }.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps(fields))
+    stored = {"shop.orders": 1, "bodies": 1}
+    done = Done(batch_id="b", fence=1, rows=1, stored=stored, rejected=0, rejects=(), finished="now")
+    monkeypatch.setattr(JmsToSparkSubmitOperator, "_submit", lambda *_: done)
+    publish("one", to="orders")
+    outcome = run_task(
+        lambda: JmsToSparkSubmitOperator(
+            task_id="load", jms_conn_id="jms_test", destination="queue://orders", max_messages=1,
+            spool_path=str(tmp_path), spark_conn_id="spark", jdbc_conn_id="sales",
+        )
+    )  # fmt: skip
+    assert outcome.state == TaskInstanceState.SUCCESS
+    database = "postgres://db:5432/sales"
+    assert uris(collected.collected_assets.outputs) == [
+        f"{database}/shop/orders",
+        f"{database}/public/bodies",
+    ]
 
 
 def test_a_task_that_could_not_send_notes_nothing(collected: HookLineageCollector, server: Broker) -> None:
