@@ -15,9 +15,9 @@ from airflow_provider_jmsjca.spark.rejects import reject_reasons
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import exists
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, given_up_segments
-from airflow_provider_jmsjca.spool.salvage import salvage
 from airflow_provider_jmsjca.spool.splits import lineage
-from airflow_provider_jmsjca.spool.upkeep import BatchState, adopt, batches, prune, verify
+from airflow_provider_jmsjca.spool.upkeep.batches import BatchState, adopt, batches, prune, verify
+from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
 
 
 @one_line_errors

@@ -14,10 +14,10 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.spark.data_sources import register
 from airflow_provider_jmsjca.spool.known_ids import Horizon
 from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.salvage import salvage
 from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
 from airflow_provider_jmsjca.spool.sequence import BatchSequence
-from airflow_provider_jmsjca.spool.upkeep import prune
+from airflow_provider_jmsjca.spool.upkeep.batches import prune
+from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
 from tests.spark.conftest import MakeBatch
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ import pytest
 
 from airflow_provider_jmsjca.errors import BatchInUseError, SpoolError
 from airflow_provider_jmsjca.spark.rejects import Reject, rejected_messages
-from airflow_provider_jmsjca.spool import salvage as module
 from airflow_provider_jmsjca.spool.attempts import Done, check_fence, take_fence
 from airflow_provider_jmsjca.spool.known_ids import message_key
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.rows import manifest_messages, row_identity
-from airflow_provider_jmsjca.spool.salvage import salvage
 from airflow_provider_jmsjca.spool.sequence import BatchSequence
 from airflow_provider_jmsjca.spool.splits import Rows, make_part
-from airflow_provider_jmsjca.spool.upkeep import State, batches, describe, prune, verify
+from airflow_provider_jmsjca.spool.upkeep import salvage as module
+from airflow_provider_jmsjca.spool.upkeep.batches import State, batches, describe, prune, verify
+from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
 from tests.unit.spark.conftest import MakeRows, OpenBatch, write_rejects
 
 FIRST, SECOND, END = (f"segment-00000{number}.parquet" for number in range(3))
