@@ -16,8 +16,8 @@ from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import exists
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, given_up_segments
 from airflow_provider_jmsjca.spool.splits import lineage
-from airflow_provider_jmsjca.spool.upkeep.batches import BatchState, adopt, batches, prune, verify
 from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
+from airflow_provider_jmsjca.spool.upkeep.states import BatchState, adopt, batches, prune, verify
 
 
 @one_line_errors

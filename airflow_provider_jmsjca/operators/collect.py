@@ -41,7 +41,7 @@ from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import Place
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.spool import SpoolBatch, Unfinished, unfinished_batches
-from airflow_provider_jmsjca.spool.upkeep.batches import adopt, last_sealed
+from airflow_provider_jmsjca.spool.upkeep.states import adopt, last_sealed
 from airflow_provider_jmsjca.transports.base import Subscription
 
 if TYPE_CHECKING:

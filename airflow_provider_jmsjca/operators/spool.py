@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.spool.files import is_folder
-from airflow_provider_jmsjca.spool.upkeep.batches import NEEDS_CARE, batches, prune, verify
+from airflow_provider_jmsjca.spool.upkeep.states import NEEDS_CARE, batches, prune, verify
 
 _DAY = 24 * 3600.0
 
@@ -25,7 +25,7 @@ _DAY = 24 * 3600.0
 class JmsSpoolMaintenanceOperator(BaseOperator):
     """Removes batches that nobody needs, and names those that somebody has to look after.
 
-    Guarantee: nothing is removed that is needed, as `spool.upkeep.batches.prune` says it.
+    Guarantee: nothing is removed that is needed, as `spool.upkeep.states.prune` says it.
 
     Args:
         spool_path: Directory of the batches; `None` takes what the other operators take. Templated.

@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.spark.data_sources import register
 from airflow_provider_jmsjca.spark.data_sources.from_broker import JmsStreamReader, Receiver
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.spool.upkeep.batches import State, batches
+from airflow_provider_jmsjca.spool.upkeep.states import State, batches
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.servers.broker import Broker

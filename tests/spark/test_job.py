@@ -14,7 +14,7 @@ from airflow_provider_jmsjca.spark.tables import Attempt
 from airflow_provider_jmsjca.spark.tables.parquet import replace_by_overwrite
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from airflow_provider_jmsjca.spool.manifest import Manifest, path_to_uri
-from airflow_provider_jmsjca.spool.upkeep.batches import State, batches
+from airflow_provider_jmsjca.spool.upkeep.states import State, batches
 from tests.spark.conftest import MakeBatch, flight
 
 if TYPE_CHECKING:

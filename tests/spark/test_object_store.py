@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.spool.files import ObjectPath, names_in, remove
 from airflow_provider_jmsjca.spool.manifest import Manifest, path_for_spark, uri_to_path
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.spool.upkeep.batches import State, describe, verify
+from airflow_provider_jmsjca.spool.upkeep.states import State, describe, verify
 from tests.servers.hadoop import Hdfs
 from tests.servers.s3 import BUCKET, S3
 from tests.spark.conftest import ORDERS, flight

@@ -16,8 +16,8 @@ from airflow_provider_jmsjca.spool.known_ids import Horizon
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
 from airflow_provider_jmsjca.spool.sequence import BatchSequence
-from airflow_provider_jmsjca.spool.upkeep.batches import prune
 from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
+from airflow_provider_jmsjca.spool.upkeep.states import prune
 from tests.spark.conftest import MakeBatch
 
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ from airflow_provider_jmsjca.spool.files import exists, make_folder
 from airflow_provider_jmsjca.spool.manifest import Manifest, uri_to_path
 from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
 from airflow_provider_jmsjca.spool.spool import SpoolBatch, unfinished_batches
-from airflow_provider_jmsjca.spool.upkeep.batches import adopt, prune
+from airflow_provider_jmsjca.spool.upkeep.states import adopt, prune
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Subscription
 

@@ -26,7 +26,7 @@ from airflow_provider_jmsjca.spool.files import Place, exists
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest, uri_to_path
 from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
 from airflow_provider_jmsjca.spool.sequence import BatchSequence
-from airflow_provider_jmsjca.spool.upkeep.batches import batches
+from airflow_provider_jmsjca.spool.upkeep.states import batches
 
 NAME = "jms-spool"
 _FAIL, _SKIP = "fail", "skip"

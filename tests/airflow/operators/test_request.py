@@ -30,7 +30,7 @@ from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.operators.request import JmsRequestOperator
 from airflow_provider_jmsjca.spool.known_ids import Horizon
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.spool.upkeep.batches import prune
+from airflow_provider_jmsjca.spool.upkeep.states import prune
 from airflow_provider_jmsjca.transports.base import Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger

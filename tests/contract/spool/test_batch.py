@@ -25,8 +25,8 @@ from airflow_provider_jmsjca.spool.references import read_message, seal_message,
 from airflow_provider_jmsjca.spool.rows import manifest_messages
 from airflow_provider_jmsjca.spool.splits import Rows, make_part, parts, was_split
 from airflow_provider_jmsjca.spool.spool import unfinished_batches
-from airflow_provider_jmsjca.spool.upkeep.batches import State, adopt, batches, describe, prune, verify
 from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
+from airflow_provider_jmsjca.spool.upkeep.states import State, adopt, batches, describe, prune, verify
 from tests.contract.spool.conftest import ORDERS, OpenBatch, rows
 
 

@@ -19,8 +19,8 @@ from airflow_provider_jmsjca.spool.rows import manifest_messages, row_identity
 from airflow_provider_jmsjca.spool.sequence import BatchSequence
 from airflow_provider_jmsjca.spool.splits import Rows, make_part
 from airflow_provider_jmsjca.spool.upkeep import salvage as module
-from airflow_provider_jmsjca.spool.upkeep.batches import State, batches, describe, prune, verify
 from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
+from airflow_provider_jmsjca.spool.upkeep.states import State, batches, describe, prune, verify
 from tests.unit.spark.conftest import MakeRows, OpenBatch, write_rejects
 
 FIRST, SECOND, END = (f"segment-00000{number}.parquet" for number in range(3))

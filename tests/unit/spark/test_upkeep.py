@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.spool.files import ASIDE, seal, take_away
 from airflow_provider_jmsjca.spool.known_ids import Horizon, message_key
 from airflow_provider_jmsjca.spool.manifest import Manifest, path_to_uri
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from airflow_provider_jmsjca.spool.upkeep.batches import (
+from airflow_provider_jmsjca.spool.upkeep.states import (
     Kept,
     Removed,
     State,
