@@ -22,15 +22,15 @@ CATALOGUE = "reference/catalogue"
 RULES = catalogue(Path(__file__).resolve().parents[2])
 """Number -> name."""
 _NUMBER = re.compile(r"(?<![\w`/.])[JPCWIR]\d{1,3}b?(?!\w)")
+_SPAN = re.compile(r"(?<![`:\w])`([^`]+)`(?![`_\w])")  # code, which without this would lose its backslashes
 _CODE = (nodes.literal, nodes.literal_block, nodes.reference, nodes.title)
 _log = logging.getLogger(__name__)
 
 
-def leave_out_sources(
-    _app: Sphinx, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]
-) -> None:
-    """Called by Sphinx for each docstring."""
-    lines[:] = without_sources("\n".join(lines)).split("\n")
+def prepare(_app: Sphinx, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:
+    """Leave out the sources of a docstring, and keep what stands between backticks. Called by Sphinx."""
+    text = without_sources("\n".join(lines))
+    lines[:] = _SPAN.sub(r"``\1``", text).split("\n")
 
 
 def mark_rules(app: Sphinx, page: nodes.document) -> None:
@@ -82,7 +82,7 @@ def _linked(app: Sphinx, text: nodes.Text, found: list[re.Match[str]], docname: 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.setup_extension("sphinx.ext.autodoc")
-    app.connect("autodoc-process-docstring", leave_out_sources, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", prepare, priority=400)  # before napoleon
     app.connect("doctree-read", mark_rules)
     app.connect("doctree-resolved", link_numbers)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

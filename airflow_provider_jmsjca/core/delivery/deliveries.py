@@ -624,12 +624,19 @@ class Deliveries:
                 unit.full = True
                 self._completion.hurry(unit)
             case TimerKind.TIMEOUT if unit.phase is not Phase.COMMITTING:
-                text = f"a unit of work of {len(unit.members)} message(s) took too long: it is rolled back"
-                self._log(LogLevel.WARNING, text)
+                self._too_long(unit)
                 unit.rollback = unit.expired = True
                 self._completion.hurry(unit)
                 if unit.phase is Phase.HOLDING:
                     self._completion.finish(unit)
+
+    def _too_long(self, unit: Unit) -> None:
+        timeout = self._settings.transaction_timeout or timedelta(0)
+        text = f"took longer than transaction_timeout ({timeout.total_seconds():g} s)"
+        self._log(
+            LogLevel.WARNING, f"a unit of work of {len(unit.members)} message(s) {text}: it is rolled back"
+        )
+        self._sightings.failed(unit.members, Failure(class_names=(), message=f"its unit of work {text}"))
 
     def interrupt(self) -> None:
         """End delays and open batches; let handlers and commits finish.

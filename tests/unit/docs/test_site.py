@@ -9,7 +9,7 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 from tests.docs.prose import without_sources
-from tests.docs.site import RULES
+from tests.docs.site import RULES, prepare
 
 RULE = RULES["J133"]
 PAGES = {
@@ -54,6 +54,12 @@ def test_a_number_on_a_page_for_users_is_a_warning(tmp_path: Path) -> None:
         tmp_path, guide="# Guide\n\n| a |\n|---|\n| as J134-J136 say |\n\n`J133`, X1, J999.\n"
     )
     assert re.findall(r"guide\.md.*WARNING: (\w+) is a number", warnings) == ["J134", "J136"]
+
+
+def test_code_in_a_docstring_keeps_its_backslashes() -> None:
+    lines = ["As `b'\\nid:'` and ``x`` say, of :class:`Y`.", "", "Source: J1."]
+    prepare(None, "", "", None, None, lines)  # type: ignore[arg-type]  # it needs no Sphinx
+    assert lines[0] == "As ``b'\\nid:'`` and ``x`` say, of :class:`Y`."
 
 
 def test_a_docstring_loses_its_sources_and_nothing_else() -> None:

@@ -71,11 +71,25 @@ def test_a_slow_handler_is_rolled_back_w22(site: Site, caplog: pytest.LogCapture
 
     def slow(delivery: Delivery) -> None:
         if delivery.redelivery_count == 0:
-            until(lambda: "took too long" in caplog.text)
+            until(lambda: "took longer than transaction_timeout (0.5 s)" in caplog.text)
 
     timeout = {"transaction_timeout": timedelta(milliseconds=500)}
     counts = site.activation(slow, changes=timeout).run(idle_for=QUICK)
     assert (counts.rolled_back, counts.committed) == (1, 1)
+
+
+def test_the_dead_letter_of_a_slow_handler_says_so_w22(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.send("a")
+    timeout = {"transaction_timeout": timedelta(milliseconds=200)}
+    site.activation(
+        lambda _: until(lambda: "took longer" in caplog.text),
+        changes=timeout,
+        redelivery_handling="1:move(queue:dlq)",
+    ).run(idle_for=QUICK)
+    (letter,) = site.broker.messages("dlq")
+    assert letter.properties["JMS_Sun_JMSJCA_ExceptionMessage"] == (
+        "its unit of work took longer than transaction_timeout (0.2 s)"
+    )
 
 
 def test_a_plain_listener_goes_this_way(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

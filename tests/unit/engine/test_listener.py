@@ -215,7 +215,7 @@ def test_context_name_is_on_the_lines_about_a_delivery(site: Site, caplog: pytes
     def handle(delivery: Delivery) -> None:
         match delivery.redelivery_count:
             case 0:
-                until(lambda: said("took too long"))
+                until(lambda: said("took longer than transaction_timeout"))
             case 1:
                 delivery.redelivery_handling = "1:move(queue:dlq)"
                 raise ValueError("move it")
@@ -230,7 +230,7 @@ def test_context_name_is_on_the_lines_about_a_delivery(site: Site, caplog: pytes
     activation.stop()
     lines = {record.getMessage(): record.ContextName for record in caplog.records}  # type: ignore[attr-defined]
     of_delivery = (
-        "took too long", "the handler raised", "it could not be copied", "move failed",
+        "took longer than transaction_timeout", "the handler raised", "it could not be copied", "move failed",
         "could not be committed", "delayed for 5000",
     )  # fmt: skip
     for text in of_delivery:
