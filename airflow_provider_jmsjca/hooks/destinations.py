@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -45,11 +44,6 @@ def find_destination(text: str, *, variables: bool = True) -> Destination:
 
     Source: J20, J85, J87, J88, J90, J91.
     """
-    if not isinstance(text, str):  # what another task has returned, or a template that is rendered natively
-        raise ConfigurationError(
-            f"destination is {reprlib.repr(text)}, of type {type(text).__name__}; expected a string such as "
-            "queue://orders"
-        )
     return _resolve(DestinationReference.parse(text, default=DestinationKind.QUEUE), variables=variables)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import contextlib
+import io
 import json
 import os
 import re
@@ -232,6 +233,11 @@ def one_order_is_mended_and_sent_back(names: dict[str, Any]) -> None:
         for identifier in ("ID:broker-1:4710", "ID:broker-1:4711", "ID:broker-1:4712")
     )
     connection.close()
+    for look in ("show", "show_received"):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            names[look]()
+        assert 'ID:broker-1:4711 None {"id": 7, "amount": "much"}\n' in printed.getvalue()
+        assert len(broker(server).messages("orders.dlq")) == 3
     (selector,) = re.findall(
         r'message_selector="(.*)"', (ROOT / "docs/how-to/dead-letters.md").read_text("utf-8")
     )
@@ -293,7 +299,7 @@ def understood(  # noqa: C901 - one case for each program
             assert extra in project["optional-dependencies"]
             assert package.startswith((".", project["name"]))
         case ["pip", "install", "--no-deps", package]:
-            assert package == tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["name"]
+            assert package == "."
         case ["pip", "install", *packages]:
             needed = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
             assert {*packages} <= {*needed, *(each.partition(">=")[0] for each in needed)}

@@ -48,12 +48,12 @@ def _parser() -> argparse.ArgumentParser:
 
     for name, command, help_text in (
         ("up", _up, "start brokers and leave them running"),
+        ("down", _down, "stop brokers that `up` started; their port, password and messages stay"),
         ("fetch", _fetch, "download what brokers need, start nothing"),
     ):
         add(name, command, help_text).add_argument(
             "brokers", nargs="*", default=list(BROKERS), metavar="broker", help=", ".join(BROKERS)
         )
-    add("down", _down, "stop the brokers that `up` started")
     add("status", _status, "show the brokers that `up` started")
     add("connection", _connection, "print the Airflow connection to a broker that `up` started").add_argument(
         "broker", choices=list(BROKERS)
@@ -135,15 +135,13 @@ def _up(options: argparse.Namespace) -> int:
 
 
 def _down(options: argparse.Namespace) -> int:
-    del options
     stopped = []
-    for name in BROKERS:
-        if not (_folder() / name).exists():
+    for broker in _ours(options.brokers, guarded=False, folder=_folder()):
+        if not (_folder() / broker.name).exists():
             continue
-        broker = make_broker(name, _folder() / name)
         broker.adopt()
         if broker.running:
-            stopped.append(name)
+            stopped.append(broker.name)
         broker.stop()
     print(f"stopped: {', '.join(stopped) or 'nothing was running'}")
     return 0

@@ -218,13 +218,7 @@ class _Read:
                 f"jms_conn_id: {factory} is a JNDI name; replace it by the id of your Airflow connection"
             )
         said = {option.name for key in fields if (option := option_by_field(key) or option_by_key(key))}
-        attribute = given.get("transaction_attribute", ("", ""))[1]
-        if attribute.replace("_", "").lower() == "notsupported":
-            notes.append(
-                "transaction_attribute: not_supported, which a missing trans-attribute means before EJB 3; "
-                "what the function sends leaves at once, also if it fails. With required it leaves with the "
-                "commit"
-            )
+        notes.extend(_surprises(given))
         if name in self.weblogic and not (_REDELIVERY & said or self._connector_says("redeliveryhandling")):
             self._redelivery(fields, given, factory, notes)
         if name in self.weblogic and not (
@@ -272,6 +266,24 @@ def _keep_one(fields: dict[str, str], name: str, order: Sequence[str]) -> Iterat
         if (left_out := fields.pop(other)) != fields[spelled[0]]:
             taken = masked_text(fields[spelled[0]])
             yield f"{name}: {taken} of {spelled[0]} is taken, not {masked_text(left_out)} of {other}"
+
+
+def _surprises(given: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    """Yield what a bean's own settings do that its owner may not expect."""
+    durability, members, attribute = (
+        given.get(name, ("", ""))[1].replace("_", "").lower()
+        for name in ("subscription_durability", "distributed_destination_connection", "transaction_attribute")
+    )
+    if durability == "durable" and members == "everymember":
+        yield (
+            "distributed_destination_connection: with EveryMember the client id gets the host and port of "
+            "each member, so the subscription is a new one. Leave the line out for a broker of one host"
+        )
+    if attribute == "notsupported":
+        yield (
+            "transaction_attribute: not_supported, which a missing trans-attribute means before EJB 3; what "
+            "the function sends leaves at once, also if it fails. With required it leaves with the commit"
+        )
 
 
 def _concurrency(given: Mapping[str, tuple[str, str]]) -> Iterator[str]:

@@ -101,13 +101,15 @@ class JmsModules:
         delay = self.delays.get(factory, 0) if found.delay is None else found.delay
         waits = [f"1:{delay}"] if delay and found.limit != 0 else []
         where = f"{found.kind}://{found.name}"
+        # Not $.dlq: the destination is looked up, and `$` would make the name of another object.
+        dead = "lookup://NAME" if any(part in found.name for part in _UNFIT) else f"{found.name}.dlq"
         if found.limit is None:
             note = f"{where} has no redelivery limit: a message that always fails comes again for ever"
-            return "; ".join(waits), f"{note}; end it with {_after('6', 'queue', '$.dlq')}"
+            return "; ".join(waits), f"{note}; end it with {_after('6', 'queue', dead)}"
         at = str(found.limit + 1)
         if not found.error_destination:
             note = f"WebLogic drops a message of {where} after {found.limit} redeliveries, here it stays"
-            return "; ".join(waits), f"{note}; end it with {at}:delete, or {_after(at, 'queue', '$.dlq')}"
+            return "; ".join(waits), f"{note}; end it with {at}:delete, or {_after(at, 'queue', dead)}"
         target = self.destinations.get(found.error_destination)
         kind, name = ("queue", found.error_destination) if target is None else (target.kind, target.name)
         if any(part in name for part in _UNFIT):

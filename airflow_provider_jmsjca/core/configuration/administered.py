@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -63,8 +64,17 @@ class DestinationReference:
             default: What a bare name names without `kind`; `None` refuses it.
 
         Raises:
-            ConfigurationError: There is no name or kind, the kinds differ, or an option is unknown.
+            ConfigurationError: It is no text; there is no name or kind, the kinds differ, or an option is
+                unknown.
         """
+        given: object = (
+            text  # a message's missing `reply_to`, what a task returned, a template rendered natively
+        )
+        if not isinstance(given, str):
+            raise ConfigurationError(
+                f"destination is {reprlib.repr(given)}, of type {type(given).__name__}; expected a string "
+                "such as queue://orders"
+            )
         text = text.strip()
         if text.lower().startswith(LOOKUP):
             name = text[len(LOOKUP) :]

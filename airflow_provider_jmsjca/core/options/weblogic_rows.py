@@ -83,7 +83,7 @@ WEBLOGIC = (
         default=timedelta(seconds=60),
         minimum=0,
         weblogic=("max-suspend-seconds",),
-        meaning="How long in total; 0: never suspend.",
+        meaning="How long the suspensions of one outage last together; 0: never suspend.",
         source="W14, W18, W26",
         acts=_ENGINE,
         shown_default="never suspended; 60s if init_suspend is set",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -73,6 +75,13 @@ def test_refuses_j51(text: str, kind: DestinationKind | None, fault: str) -> Non
     with pytest.raises(ConfigurationError) as caught:
         DestinationReference.parse(text, kind)
     assert fault in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [None, 5, ["queue://orders"]])
+def test_what_is_no_text_is_refused_by_name(value: Any) -> None:
+    fault = f"destination is {value!r}, of type {type(value).__name__}; expected a string such as queue://"
+    with pytest.raises(ConfigurationError, match=re.escape(fault)):
+        DestinationReference.parse(value)
 
 
 def test_examples_of_the_document_j90() -> None:

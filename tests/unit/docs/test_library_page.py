@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 import signal
@@ -14,7 +15,14 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca import Activation, ConnectionSettings
+from airflow_provider_jmsjca import (
+    Activation,
+    ConnectionSettings,
+    Destination,
+    JmsMessage,
+    Outgoing,
+    connect,
+)
 from airflow_provider_jmsjca.transports.memory import broker
 from airflow_provider_jmsjca.transports.stomp import dialects
 
@@ -56,6 +64,34 @@ def test_a_listener_needs_the_packages_that_the_page_installs_and_no_more() -> N
         [sys.executable, "-c", blocked + start], capture_output=True, text=True, check=True, timeout=60
     )
     assert ran.stdout == "1 5 1\n"
+
+
+def test_a_coroutine_handles_messages_and_a_cancelled_listener_ends_in_order() -> None:
+    page = PAGE.read_text("utf-8")
+    (block,) = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "asyncio" in each]
+    settings = ConnectionSettings(scheme="vm", hosts=(("coroutine", None),))
+    names: dict[str, Any] = {"broker": settings, "Activation": Activation, "threading": threading}
+    exec(compile(block, "library", "exec"), names)  # noqa: S102 - our own page
+    connection = connect(settings)
+    connection.send([Outgoing(destination=Destination.queue("orders"), message=JmsMessage.text("one"))])
+    connection.close()
+
+    async def run() -> None:
+        begun, of_the_page = asyncio.Event(), names["fetch"]
+
+        async def fetch(body: str) -> None:
+            begun.set()
+            await of_the_page(body)
+
+        names["fetch"] = fetch
+        listening = asyncio.create_task(names["consume"]({"destination": "queue://orders"}))
+        await asyncio.wait_for(begun.wait(), 20)
+        listening.cancel()
+
+    asyncio.run(run())
+
+    assert names["fetched"] == ["one"]
+    assert broker("coroutine").messages("orders") == []
 
 
 def test_the_service_ends_when_it_is_told_to_and_says_how_it_is() -> None:

@@ -94,6 +94,8 @@ def test_properties_of_jms_2_and_of_weblogic_are_options_w17_w30() -> None:
     assert spec.jms_conn_id == "jms/shop/PriceCF"
     assert (spec.durable_name, spec.client_id) == ("PriceBean", "price-feed")
     assert spec.distributed_destination_connection == "every_member"
+    assert any("so the subscription is a new one" in note for note in found.notes["PriceBean"])
+    assert not any("so the subscription is a new one" in note for note in found.notes["OrderBean"])
     assert spec.polling_interval == timedelta(seconds=30)
     assert spec.transacted, "from EJB 3 on a bean that says nothing is transactional"
     assert any("minimizeAQSessions" in path for path in found.dropped)
@@ -124,11 +126,16 @@ _DROPS = "WebLogic drops a message of queue://OrderQueue after 5 redeliveries, h
     ("before", "after", "handling", "note"),
     [
         ("<redelivery-limit>5<", "<redelivery-limit>0<", "1:move(queue:OrderErrors)", ""),
-        ("<redelivery-limit>5<", "<redelivery-limit>-1<", "1:2000", "no redelivery limit"),
+        (
+            "<redelivery-limit>5<",
+            "<redelivery-limit>-1<",
+            "1:2000",
+            "end it with 6:move(queue:OrderQueue.dlq)",
+        ),
         ("<load-balancing-policy>", f"{_DELAY}<load-balancing-policy>", "1:7; 6:move(queue:OrderErrors)", ""),
         (_ERRORS, '<queue name="Other">', "1:2000; 6:move(queue:OrderErrors)", "isn't in these files"),
         ("OrderErrors", "Order$Errors", "1:2000", "6:move(queue:lookup://NAME)"),
-        (">OrderErrors</error", "></error", "1:2000", f"{_DROPS}6:delete, or 6:move(queue:$.dlq)"),
+        (">OrderErrors</error", "></error", "1:2000", f"{_DROPS}6:delete, or 6:move(queue:OrderQueue.dlq)"),
     ],
 )
 def test_what_a_module_says_of_failed_messages(before: str, after: str, handling: str, note: str) -> None:
