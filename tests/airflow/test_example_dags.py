@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset
 from airflow.utils.state import DagRunState
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from tests.airflow.conftest import Publish
 from tests.airflow.operators.test_request import service
-from tests.airflow.task_runs import Outcome, execute
+from tests.airflow.task_runs import Outcome, execute, execute_on_event, word_of
+from tests.airflow.triggers.test_holding import Store, Stores
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "example_dags").glob("example_*.py"))
 
 
 def read(path: Path) -> list[DAG]:
+    return [value for value in vars(loaded(path)).values() if isinstance(value, DAG)]
+
+
+def loaded(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return [value for value in vars(module).values() if isinstance(value, DAG)]
+    return module
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -54,6 +62,29 @@ def run(name: str, task_id: str) -> Outcome:
     return outcome
 
 
+async def event_of(asset: Asset) -> dict[str, Any]:
+    """Return the event that the trigger of an asset makes of what is on its queue."""
+    _, arguments = asset.watchers[0].trigger.serialize()
+    trigger = JmsActivationTrigger(**arguments)
+    trigger.asset_state_store = Stores({asset.name: Store()})  # type: ignore[assignment]
+    events = trigger.run()
+    try:
+        event = await asyncio.wait_for(anext(events), 30)
+    finally:
+        await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+    return dict(json.loads(json.dumps(event.payload)))
+
+
+def run_on_event(name: str, asset: str, task_id: str) -> tuple[Outcome, dict[str, Any]]:
+    """Run a DAG for the event of its own trigger."""
+    module = loaded(EXAMPLES[0].with_name(f"{name}.py"))
+    watched = getattr(module, asset)
+    payload = asyncio.run(event_of(watched))
+    outcome = execute_on_event(module.dag, task_id, watched, payload)
+    assert outcome.run.state == DagRunState.SUCCESS
+    return outcome, payload
+
+
 EXECUTED: dict[str, Callable[[Publish, Any], None]] = {}
 
 
@@ -71,26 +102,37 @@ def example_jms_publish(publish: Publish, bodies: Any) -> None:  # noqa: ARG001
 @example
 def example_jms_event(publish: Publish, bodies: Any) -> None:
     publish("a", "b")
-    assert run("example_jms_event", "collect").value["rows"] == 2
+    outcome, payload = run_on_event("example_jms_event", "orders", "collect")
+    assert (payload["event"], outcome.value["rows"]) == ("ready", 2)
     assert bodies("orders") == []
 
 
 @example
 def example_jms_batches(publish: Publish, bodies: Any) -> None:  # noqa: ARG001
-    """Run by hand, without an event."""
+    """Run by hand, without an event, and by one for a full batch."""
     assert run("example_jms_batches", "count").value == {"messages": 0, "characters": 0}
+    publish(*["abc"] * 500, to="payments")
+    outcome, _ = run_on_event("example_jms_batches", "payments", "count")
+    assert outcome.value == {"messages": 500, "characters": 1_500}
 
 
 @example
 def example_jms_hold(publish: Publish, bodies: Any) -> None:  # noqa: ARG001
-    """Run by hand, without an event: nothing waits for a word."""
+    """Run by hand, without an event, nothing waits for a word; by an event the task says it."""
     assert run("example_jms_hold", "booked").value == 0
+    publish("a parcel", to="shipments")
+    outcome, payload = run_on_event("example_jms_hold", "shipments", "booked")
+    assert (outcome.value, word_of(payload)) == (1, {"acknowledged": True})
 
 
 @example
 def example_jms_names(publish: Publish, bodies: Any) -> None:  # noqa: ARG001
-    """Run by hand, without an event."""
+    """Run by hand, without an event, and by one that refers to a large message."""
     assert run("example_jms_names", "lengths").value == []
+    publish("x" * 70_000, to="payments")
+    outcome, payload = run_on_event("example_jms_names", "payments", "lengths")
+    assert outcome.value == [70_000]
+    assert "reference" in payload
 
 
 @example
