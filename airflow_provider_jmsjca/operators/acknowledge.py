@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.sdk import Asset, BaseOperator, Context
+from airflow.sdk.definitions.asset import AssetNameRef, AssetUriRef
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
@@ -24,7 +25,8 @@ class JmsAcknowledgeOperator(BaseOperator):
     crash before that repeats nothing: the trigger asks again when it is back.
 
     Args:
-        asset: The asset whose events started the run.
+        asset: The asset whose events started the run. Where its watcher stands in another DAG file, name it
+            by `Asset.ref(name="...")`: to name the asset without its watchers would take them away.
         outcome: `"acknowledge"`, or `"roll_back"` for the redelivery handling to deal with the messages.
 
     Returns:
@@ -38,8 +40,10 @@ class JmsAcknowledgeOperator(BaseOperator):
 
     ui_color = "#cfe3c8"
 
-    def __init__(self, *, asset: Asset, outcome: str = "acknowledge", **kwargs: Any) -> None:
-        if not isinstance(asset, Asset):
+    def __init__(
+        self, *, asset: Asset | AssetNameRef | AssetUriRef, outcome: str = "acknowledge", **kwargs: Any
+    ) -> None:
+        if not isinstance(asset, Asset | AssetNameRef | AssetUriRef):
             raise ConfigurationError(f"asset is {asset!r}; expected the Asset whose watcher has the trigger")
         inlets = [*(kwargs.pop("inlets", None) or ()), asset]
         super().__init__(inlets=inlets, **kwargs)
@@ -66,8 +70,8 @@ class JmsAcknowledgeOperator(BaseOperator):
                 store.set(outcome_key(str(token)), word)
         if not waiting:
             self.log.warning(
-                "No event of asset %r that started this run waits for a word; expected a trigger with "
+                "No event of %r that started this run waits for a word; expected a trigger with "
                 "hold_until_ack=True",
-                self.asset.name,
+                self.asset,
             )
         return len(waiting)

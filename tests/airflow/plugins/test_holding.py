@@ -17,7 +17,7 @@ import pytest
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.operators.acknowledge import JmsAcknowledgeOperator
 from airflow_provider_jmsjca.triggers.payload import outcome_key
-from tests.airflow.task_runs import serialized
+from tests.airflow.task_runs import execute_on_event, serialized, word_of
 
 pytestmark = [
     pytest.mark.usefixtures("metadata"),
@@ -296,6 +296,21 @@ def test_a_task_says_nothing_of_messages_that_wait_no_more() -> None:
     }
     assert JmsAcknowledgeOperator(task_id="say", asset=asset).execute(context) == 2
     assert store == {"jms-hold.b": {"token": "b"}, outcome_key("b"): DONE}
+
+
+def test_a_task_of_another_dag_file_refers_to_the_asset() -> None:
+    from airflow.providers.standard.operators.empty import EmptyOperator
+    from airflow.sdk import DAG, Asset
+
+    asset, payload = Asset("orders"), held("jms-hold.a")
+    with DAG("watching", schedule=[asset]) as watching:
+        EmptyOperator(task_id="nothing")
+    serialized(watching)
+    reference = Asset.ref(name="orders")
+    with DAG("acting", schedule=[reference]) as acting:
+        JmsAcknowledgeOperator(task_id="say", asset=reference)
+    outcome = execute_on_event(acting, "say", asset, payload)
+    assert (outcome.value, word_of(payload)) == (1, DONE)
 
 
 @pytest.mark.parametrize("asset", ["orders", None, 3, ["orders"]])
