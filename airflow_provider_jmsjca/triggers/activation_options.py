@@ -165,6 +165,7 @@ class ActivationOptions:
         conn_id = given["jms_conn_id"] or read.values.get("jms_conn_id") or JmsHook.default_conn_name
         if not isinstance(conn_id, str) or _unusable(given["jms_conn_id"]):
             faults.append(f"jms_conn_id is {_shown(conn_id)}; expected the id of an Airflow connection")
+        faults += _templates({"jms_conn_id": conn_id, **read.values})
         if faults:
             raise ConfigurationError(f"{_WHO}: {fault}" for fault in faults)
         return cls(
@@ -457,6 +458,15 @@ def _prefetch(said: Mapping[str, ResolvedValue]) -> int:
 def _prefetch_unless_said(said: Mapping[str, ResolvedValue]) -> int:
     held = said.get("hold_until_ack")
     return _DEFAULT_PREFETCH_HELD if held is not None and held.value is True else _DEFAULT_PREFETCH
+
+
+def _templates(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with names that Airflow would render in a task: in a trigger it renders nothing."""
+    for name in ("jms_conn_id", *_TEXT_LISTS):
+        found = values.get(name)
+        for text in found if isinstance(found, tuple) else (found,):
+            if isinstance(text, str) and "{{" in text:
+                yield f"{name} is {_shown(text)}: Airflow renders no templates in a trigger: expected a name"
 
 
 def _fields(given: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
