@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.engine.activations.activation import Activation
     from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
     from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-    from airflow_provider_jmsjca.engine.session.session import JmsSession
+    from airflow_provider_jmsjca.engine.session.session import AcknowledgeMode, JmsSession
     from airflow_provider_jmsjca.errors import (
         AuthenticationError,
         BatchInUseError,
@@ -79,7 +79,7 @@ _MODULES: Final = {
     "engine.activations.activation": ("Activation",),
     "engine.delivering.delivery": ("Delivery",),
     "engine.session.connection": ("JmsConnection",),
-    "engine.session.session": ("JmsSession",),
+    "engine.session.session": ("AcknowledgeMode", "JmsSession"),
     "errors": (
         "AuthenticationError",
         "BatchInUseError",
@@ -122,6 +122,7 @@ _MODULES: Final = {
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "AcknowledgeMode",
     "Activation",
     "ActivationSpec",
     "AsyncJmsHook",

@@ -54,7 +54,7 @@ class JmsActivationTrigger(BaseEventTrigger):
     - `event="message"`: every message is an event and is consumed by it, or every batch of `batch_size`. The
       messages of an event are acknowledged together, after Airflow has stored the event. Nothing is lost when
       the triggerer, the broker or the network dies. A message redelivered in the life of a triggerer makes no
-      second event. After a crash of the triggerer the last few may make one, with the same `message_id`.
+      second event. After a crash of the triggerer those under way may make one, with the same `message_id`.
     - `event="ready"`: messages are there. Nothing is consumed; a task of the DAG, such as
       `JmsToSparkSubmitOperator`, drains the queue. While messages are there, an event comes every `interval`
       seconds. While nobody consumes the first of them, events come less and less often, down to every 5

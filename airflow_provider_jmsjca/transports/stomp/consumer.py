@@ -392,6 +392,7 @@ class StompConsumer:
             full = self._acknowledge_up_to(*self._unsettled.take_in_order(received))
         if full:
             self._wire.nudge(full=True)
+        self._go_on()
 
     def _acknowledge_up_to(self, token: bytes | None, count: int) -> bool:
         """Acknowledge a message, if there is one, and all before it, `count` with it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
 import signal
@@ -66,30 +67,28 @@ def test_a_listener_needs_the_packages_that_the_page_installs_and_no_more() -> N
     assert ran.stdout == "1 5 1\n"
 
 
-def test_a_coroutine_handles_messages_and_a_cancelled_listener_ends_in_order() -> None:
+def test_a_coroutine_handles_messages_and_comes_to_its_end() -> None:
     page = PAGE.read_text("utf-8")
     (block,) = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "asyncio" in each]
     settings = ConnectionSettings(scheme="vm", hosts=(("coroutine", None),))
-    names: dict[str, Any] = {"broker": settings, "Activation": Activation, "threading": threading}
+    given = {"broker": settings, "Activation": Activation, "threading": threading, "signal": signal}
+    names: dict[str, Any] = dict(given)
     exec(compile(block, "library", "exec"), names)  # noqa: S102 - our own page
     connection = connect(settings)
     connection.send([Outgoing(destination=Destination.queue("orders"), message=JmsMessage.text("one"))])
     connection.close()
+    of_the_page, begun = names["fetch"], list[str]()
 
-    async def run() -> None:
-        begun, of_the_page = asyncio.Event(), names["fetch"]
+    async def fetch(body: str) -> None:
+        begun.append(body)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.1)  # the listener stops meanwhile
+        await of_the_page(body)
 
-        async def fetch(body: str) -> None:
-            begun.set()
-            await of_the_page(body)
+    names["fetch"] = fetch
+    asyncio.run(names["service"]())
 
-        names["fetch"] = fetch
-        listening = asyncio.create_task(names["consume"]({"destination": "queue://orders"}))
-        await asyncio.wait_for(begun.wait(), 20)
-        listening.cancel()
-
-    asyncio.run(run())
-
+    assert begun == ["one"]
     assert names["fetched"] == ["one"]
     assert broker("coroutine").messages("orders") == []
 
@@ -97,7 +96,7 @@ def test_a_coroutine_handles_messages_and_a_cancelled_listener_ends_in_order() -
 def test_the_service_ends_when_it_is_told_to_and_says_how_it_is() -> None:
     page = PAGE.read_text("utf-8")
     (service,) = [
-        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "SIGTERM" in block
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "def health" in block
     ]
     settings = ConnectionSettings(scheme="vm", hosts=(("service", None),))
     listener = Activation({"destination": "queue://orders"}, print, connection=settings)

@@ -9,6 +9,8 @@ import pytest
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Consumer, Received, Subscription
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Cumulative
+from airflow_provider_jmsjca.transports.stomp.dialects.generic import GenericDialect
 from tests.unit.transports.stomp.test_connection import (
     QUEUE,
     Pair,
@@ -48,6 +50,27 @@ def test_one_frame_acknowledges_all_up_to_a_message(pair: Pair) -> None:  # noqa
     assert pair.peer.hear() == ("ACK", {"id": "a1"})
     consumer.acknowledge(inbox[2:])
     assert pair.peer.hear() == ("ACK", {"id": "a2"})
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 3])
+def test_what_waits_for_a_place_is_handed_out_when_one_is_free(
+    pair: Pair,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    prefetch: int,
+) -> None:
+    """A broker that bounds nothing and knows cumulative acknowledgements sends more than was asked for."""
+    monkeypatch.setattr(GenericDialect, "cumulative", Cumulative.SUBSCRIPTION)
+    connection, inbox, consumers = pair.up(b"Toy/1.0"), list[Received](), list[Consumer]()
+    subscription = Subscription(destination=QUEUE, prefetch=prefetch, in_order=True)
+    thread, _ = pair.in_background(lambda: consumers.append(connection.consume(subscription, inbox.append)))
+    _, headers = pair.peer.hear()
+    pair.peer.receipt(headers)
+    thread.join(5)
+    for number in range(8):
+        pair.peer.say(f"MESSAGE\nsubscription:{headers['id']}\nack:a{number}\n\nx\0\n".encode())
+    for settled in range(8):
+        until(lambda settled=settled: len(inbox) == min(settled + prefetch, 8))  # type: ignore[misc]
+        consumers[0].acknowledge(inbox[settled : settled + 1])
 
 
 def test_each_is_acknowledged_where_the_broker_knows_no_more(pair: Pair) -> None:  # noqa: F811
