@@ -16,6 +16,7 @@ from airflow.sdk.execution_time.timeout import timeout as execution_timer
 from airflow_provider_jmsjca.assets.jms import note_input
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.destination_options import reference_text
+from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
@@ -232,7 +233,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 stop=self._killed,
                 within=self.stop_timeout,
                 within_if_stopped=WITHIN_IF_KILLED,
-                progress=lambda now: self._log_progress(so_far + now, activation.down),
+                progress=lambda now: self._log_progress(so_far + now, _not_up(activation)),
                 progress_every=_PROGRESS,
             )
         if counts.moved:
@@ -342,6 +343,13 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         self.log.info(
             "Listening: %s%s", shown or "nothing yet", f"; not up: {', '.join(down)}" if down else ""
         )
+
+
+def _not_up(activation: ActivationBase) -> Sequence[str]:
+    """Return which members aren't up, or where there are none, the state that isn't."""
+    if activation.down or activation.state is ActivationState.UP:
+        return activation.down
+    return (str(activation.state),)
 
 
 def _instance(task: Any) -> str:

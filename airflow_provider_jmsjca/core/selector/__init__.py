@@ -5,15 +5,20 @@ Source: JMS 2.0 section 3.8; J178-J182.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.selector.evaluation import Compiler, Condition
 from airflow_provider_jmsjca.core.selector.parser import parse
 from airflow_provider_jmsjca.core.selector.substitution import Parameter, parameters_for, substitute
 from airflow_provider_jmsjca.core.selector.syntax import Node
-from airflow_provider_jmsjca.core.selector.writing import write
-from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.core.selector.writing import names_in, under_either_name, write
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 
 __all__ = ["Parameter", "Selector", "parameters_for", "substitute"]
+
+_MOST_RENAMED: Final = 4
 
 
 class Selector:
@@ -62,6 +67,26 @@ class Selector:
         delivering without an error; `a = NULL` becomes `a IS NULL`.
         """
         return "" if self._tree is None else write(self._tree)
+
+    def portable_with(self, others: Mapping[str, str]) -> str:
+        """The same as `portable`, where a property may travel under another name.
+
+        Args:
+            others: Name -> the other name. A property is looked for under that first: a broker may call a
+                header of its own by the name.
+
+        Raises:
+            CapabilityError: It has so many of these names that it would grow beyond all bounds.
+        """
+        if self._tree is None:
+            return ""
+        found = [name for name in dict.fromkeys(names_in(self._tree)) if name in others]
+        if len(found) > _MOST_RENAMED:
+            raise CapabilityError(
+                f"message selector: {', '.join(found)} are names of headers on this broker; a selector can "
+                f"have {_MOST_RENAMED} of them: use other properties"
+            )
+        return write(under_either_name(self._tree, others))
 
     def matches(self, message: JmsMessage) -> bool:
         """Tell whether the message is selected: unknown counts as no."""

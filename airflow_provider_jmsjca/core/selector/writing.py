@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, assert_never
 
 from airflow_provider_jmsjca.core.message.property_reader import java_float_text
 from airflow_provider_jmsjca.core.selector.syntax import (
@@ -28,6 +30,47 @@ _MIRRORED = {
     Comparison.GREATER: Comparison.LESS,
     Comparison.GREATER_OR_EQUAL: Comparison.LESS_OR_EQUAL,
 }
+
+
+def under_either_name(node: Node, others: Mapping[str, str]) -> Node:
+    """Return a selector that finds a property under another name, or else under its own.
+
+    It grows twofold with each name of `others` that it has.
+    """
+    for name in dict.fromkeys(names_in(node)):
+        if other := others.get(name):
+            there = Identifier(other)
+            node = Or(
+                (
+                    And((IsNull(identifier=there, negated=True), _renamed(node, name, other))),
+                    And((IsNull(identifier=there, negated=False), node)),
+                )
+            )
+    return node
+
+
+def names_in(node: object) -> Iterator[str]:
+    """Yield the name of each identifier, as often as it stands there."""
+    if isinstance(node, Identifier):
+        yield node.name
+    elif isinstance(node, tuple):
+        for each in node:
+            yield from names_in(each)
+    elif is_dataclass(node):
+        for field in fields(node):
+            yield from names_in(getattr(node, field.name))
+
+
+def _renamed(node: Any, name: str, other: str) -> Any:
+    if isinstance(node, Identifier):
+        return Identifier(other) if node.name == name else node
+    if isinstance(node, tuple):
+        return tuple(_renamed(each, name, other) for each in node)
+    if is_dataclass(node) and not isinstance(node, type):
+        return replace(
+            node, **{field.name: _renamed(getattr(node, field.name), name, other) for field in fields(node)}
+        )
+    return node
 
 
 def write(node: Node) -> str:  # noqa: C901, PLR0912 - one case for each kind of node

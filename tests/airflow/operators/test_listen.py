@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import logging
 import threading
 import time
 import uuid
@@ -99,6 +100,18 @@ def test_a_task_fails_when_the_same_message_only_fails(
     assert outcome.state == TaskInstanceState.FAILED
     assert "the same messages failed again and again" in caplog.text
     assert [message.body for message in server.messages("orders")] == ["bad"]
+
+
+def test_a_line_of_the_log_says_that_the_broker_is_away(
+    server: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without that it read as if the queue were empty."""
+    monkeypatch.setattr("airflow_provider_jmsjca.operators.listen._PROGRESS", timedelta(seconds=0.1))
+    monkeypatch.setattr(JmsListenOperator, "log", logging.getLogger("listen"))
+    server.kill()
+    with caplog.at_level(logging.INFO):
+        run_task(lambda: listen(print, run_for=1, defer_after=None))
+    assert "Listening: nothing yet; not up: Connecting" in caplog.messages
 
 
 def test_what_a_handler_sends_is_looked_up_once_for_each_name(

@@ -7,7 +7,6 @@ from typing import ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue, modified_utf8
-from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Capabilities, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
@@ -127,7 +126,7 @@ class ActiveMqDialect(Dialect):
             "destination": self.destination(subscription.destination),
             "activemq.prefetchSize": str(max(1, self.prefetch(subscription))),  # with 0 nothing ever comes
         }
-        if subscription.selector and (selector := Selector.parse(subscription.selector).portable):
+        if subscription.selector and (selector := self.portable(subscription.selector)):
             headers["selector"] = selector
         if subscription.durable_name is not None:
             headers["activemq.subscriptionName"] = subscription.durable_name

@@ -8,7 +8,6 @@ from typing import ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage
-from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
@@ -99,7 +98,7 @@ class ArtemisDialect(Dialect):
         """Refuse selectors on names that match nothing."""
         super().check(subscription, broker, client_id)
         if subscription.selector:
-            _selector(subscription.selector)
+            _selector(self.portable(subscription.selector))
 
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE."""
@@ -110,7 +109,7 @@ class ArtemisDialect(Dialect):
             "consumer-window-size": str(max(_window(subscription.prefetch), subscription.prefetch_bytes)),
         }
         if subscription.selector:
-            headers["selector"] = _selector(subscription.selector)
+            headers["selector"] = _selector(self.portable(subscription.selector))
         if subscription.durable_name is not None:
             headers["durable-subscription-name"] = subscription.durable_name
         return headers
@@ -236,11 +235,10 @@ def _window(prefetch: int | None) -> int:
     return 0 if prefetch <= 1 else prefetch * BYTES_PER_MESSAGE
 
 
-def _selector(selector: str) -> str:
+def _selector(portable: str) -> str:
     """Return the selector in the broker's words; numbers compare only with the prefix.
 
     Raises:
-        ConfigurationError: It is no selector.
         CapabilityError: It asks for what matches nothing there.
     """
     faults: list[str] = []
@@ -253,7 +251,7 @@ def _selector(selector: str) -> str:
             faults.append(f"a selector on {name} matches nothing on artemis over STOMP")
         return _SELECTOR_NAMES.get(name, name)
 
-    translated = _OUTSIDE_QUOTES.sub(translate, Selector.parse(selector).portable)
+    translated = _OUTSIDE_QUOTES.sub(translate, portable)
     if faults:
         raise CapabilityError(faults)
     return f"convert_string_expressions:{translated}"

@@ -22,6 +22,7 @@ from airflow_provider_jmsjca.core.message import (
     unchecked_message,
 )
 from airflow_provider_jmsjca.core.message.checks import HIGHEST_PRIORITY, HIGHEST_RECEIVED_PRIORITY
+from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
     ConfigurationError,
@@ -461,6 +462,18 @@ class Dialect(ABC):
                     "spread it over several properties, or put it into the body"
                 )
             headers.append((f"{RENAMED}{name}" if name in taken else name, text))
+
+    def portable(self, selector: str) -> str:
+        """Return a selector as the broker reads it; empty if it is blank.
+
+        A property may have the name of a header. It is looked for under the name that `property_headers`
+        gives it. Then comes its own name, which programs use that don't send by STOMP.
+
+        Raises:
+            ConfigurationError: It is no selector.
+            CapabilityError: It has too many such names.
+        """
+        return Selector.parse(selector).portable_with({name: f"{RENAMED}{name}" for name in self.taken})
 
     @abstractmethod
     def encode_body(self, headers: Headers, message: JmsMessage) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.message import JmsMessage, PropertyType
 from airflow_provider_jmsjca.core.selector import Selector
-from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 
 MESSAGE = JmsMessage.text(
     "body",
@@ -496,3 +497,38 @@ def test_strings_read_as_numbers(properties: dict[str, str], text: str, expected
 )
 def test_the_portable_spelling(text: str, expected: str) -> None:
     assert Selector.parse(text).portable == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ""),
+        ("region = 'eu'", "region = 'eu'"),
+        (
+            "type = 'x'",
+            "((their_type IS NOT NULL) AND (their_type = 'x')) OR ((their_type IS NULL) AND (type = 'x'))",
+        ),
+        ("a = 'type'", "a = 'type'"),
+    ],
+)
+def test_a_property_is_looked_for_under_either_name(text: str, expected: str) -> None:
+    assert Selector.parse(text).portable_with({"type": "their_type", "id": "their_id"}) == expected
+
+
+@pytest.mark.parametrize("text", ["type = 'x'", "type IS NULL", "NOT (type LIKE 'x%') OR id IN ('x')"])
+def test_under_either_name_a_selector_means_the_same(text: str) -> None:
+    selector = Selector.parse(text)
+    respelled = Selector.parse(selector.portable_with({"type": "their_type", "id": "their_id"}))
+    for type_, id_ in itertools.product((None, "x", "y"), repeat=2):
+        own = {name: value for name, value in (("type", type_), ("id", id_)) if value is not None}
+        expected = selector.matches(JmsMessage.text("", own))
+        for renamed in ((), ("type",), ("id",), ("type", "id")):
+            sent = {f"their_{name}" if name in renamed else name: value for name, value in own.items()}
+            assert respelled.matches(JmsMessage.text("", sent)) is expected
+
+
+def test_a_selector_with_too_many_other_names_is_refused() -> None:
+    names = "abcde"
+    text = " AND ".join(f"{name} = 'x'" for name in names)
+    with pytest.raises(CapabilityError, match="a, b, c, d, e are names of headers"):
+        Selector.parse(text).portable_with({name: f"their_{name}" for name in names})
