@@ -31,6 +31,8 @@ PER_SECOND: Final = 20
 SECONDS: Final = 10
 BURST: Final = 300
 ROUNDS: Final = 3
+_SETTLING_SECONDS: Final = 25
+"""What starting leaves to do has ended then."""
 # Airflow looks at every shared stream each 30 s.
 _IDLE_SECONDS: Final = 30
 _STUCK_SECONDS: Final = 180
@@ -134,7 +136,7 @@ def _floor(broker: Broker) -> dict[str, float]:
     home.start()
     try:
         home.until(lambda: home.report().get("triggers") == ACTIVATIONS, _STUCK_SECONDS, "its triggers")
-        time.sleep(5)
+        time.sleep(_SETTLING_SECONDS)
         idle = _idle(psutil.Process(home.report()["pid"]))
         found = home.report()
     finally:
@@ -169,7 +171,7 @@ def _many(broker: Broker, event: str, floor: dict[str, float]) -> Iterator[tuple
         started = time.monotonic() - began
         home.until(lambda: home.report().get("consuming", 0) >= ACTIVATIONS, _STUCK_SECONDS, "all consuming")
         yield f"{name}: all consuming", time.monotonic() - began, 30, f"s (triggers made: {started:.1f} s)"
-        time.sleep(5)
+        time.sleep(_SETTLING_SECONDS)
         runner = psutil.Process(home.report()["pid"])
         idle = _idle(runner)
         found = home.report()
