@@ -9,7 +9,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from airflow.sdk import Connection
 from airflow.sdk.bases.hook import BaseHook
@@ -60,6 +60,8 @@ class _Answer:
     resolved: Resolved
 
 
+_PARTS: Final = ("conn_id", "conn_type", "host", "port", "schema", "login", "password", "extra")
+"""What Airflow keeps of a connection that decides how to connect."""
 _asked: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[_Answer | JmsError]]] = (
     weakref.WeakKeyDictionary()
 )
@@ -203,6 +205,26 @@ class JmsHook(BaseHook):
             connections |= {each.conn_id: connection_layer(each) for each in looked}
         layer = connection_layer(found[0]) if found else None
         return _resolved(layer, activation, connections)
+
+    async def asaid(self, activation: Layer) -> tuple[object, ...]:
+        """Return what Airflow says of this connection, and of those that the activation's URL names.
+
+        Equal answers come to the same settings, and to compare them takes a tenth of the time; for an event
+        loop. A connection that isn't defined is `None` in it.
+
+        Raises:
+            ConfigurationError: The answer can't be used.
+            TransientBrokerError: Airflow can't be asked now.
+        """
+        said: list[object] = []
+        for name in (self.jms_conn_id, *_lookups(activation)):
+            try:
+                found = (await JmsHook(name)._answer()).found  # noqa: SLF001  # the same class
+            except _UndefinedError:
+                said.append(None)
+                continue
+            said += [tuple(getattr(each, part) for part in _PARTS) for each in found]
+        return tuple(said)
 
     def _is_defined(self) -> bool:
         try:

@@ -6,7 +6,7 @@ import contextlib
 import enum
 import functools
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Self
@@ -240,6 +240,24 @@ class ActivationOptions:
             # Whoever only looks has no identity: the client id is for the consumer.
             return in_force, replace(settings, client_id=None)
         return in_force, with_client_id_of(settings, in_force.spec, "")
+
+    def settings_as_edited(self, in_force: InForce) -> Callable[[], Awaitable[ConnectionSettings]]:
+        """Return what returns the settings to connect with, as Airflow's connection says when it is called.
+
+        It is called once a minute for each of perhaps a thousand activations, so settings are worked out
+        only when a connection was edited. It raises as `settings` does.
+        """
+        said: tuple[object, ...] | None = None
+        settings: ConnectionSettings | None = None
+
+        async def now() -> ConnectionSettings:
+            nonlocal said, settings
+            says = await JmsHook(self.jms_conn_id).asaid(self.activation)
+            if settings is None or says != said:
+                settings, said = (await self.settings(in_force))[1], says
+            return settings
+
+        return now
 
     def in_force(self, resolved: Resolved) -> InForce:
         """Return what holds after every level was heard.

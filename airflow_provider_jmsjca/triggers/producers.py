@@ -32,7 +32,6 @@ from airflow_provider_jmsjca.errors import (
 )
 from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store
 from airflow_provider_jmsjca.store.sql.store import SqlStore
-from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions, InForce
 from airflow_provider_jmsjca.triggers.holding import Hold, Holder
 from airflow_provider_jmsjca.triggers.payload import weight
@@ -104,8 +103,8 @@ class _Producer(SharedStreamProducer):
         self._where = f" from {options.title} over connection {options.jms_conn_id!r}"
         in_force, _ = await options.settings()
         in_force.check()
-        find = functools.partial(_settings_now, options, in_force)
         quiet = in_force.spec.minimal_reconnect_logging
+        find = options.settings_as_edited(in_force)
         return options, in_force, AsyncConnection(find, minimal_logging=quiet)
 
     def _events(
@@ -119,11 +118,6 @@ class _Producer(SharedStreamProducer):
     async def aclose(self) -> None:
         """Close; messages whose events were not stored go back to the broker."""
         await self._close()
-
-
-async def _settings_now(options: ActivationOptions, in_force: InForce) -> ConnectionSettings:
-    """Return what to connect with, as the Airflow connection says now."""
-    return (await options.settings(in_force))[1]
 
 
 _MENDED = (ConfigurationError, PermanentBrokerError, TransientBrokerError, TransientStoreError)

@@ -23,6 +23,7 @@ from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from airflow_provider_jmsjca.transports.memory import connection as memory
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 from airflow_provider_jmsjca.triggers.ready import JmsReadyTrigger
 from tests.airflow.triggers.waiting import run, until
@@ -100,6 +101,49 @@ def test_what_runs_moves_when_its_connection_has_changed(
         say(monkeypatch, host=f"vm://{right.name}")
         await asyncio.wait_for(first, 10)
         await producer.aclose()
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        {"host": "elsewhere"},
+        {"port": 7},
+        {"login": "somebody"},
+        {"password": "another"},
+        {"extra": {"connect_timeout": 7}},
+    ],
+)
+def test_settings_are_worked_out_again_when_a_connection_was_edited_and_only_then(
+    edited: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand activations ask each minute."""
+    monkeypatch.setattr("airflow_provider_jmsjca.hooks.jms._ANSWER_HOLDS_SECONDS", 0.0)
+    usual = {"host": "here", "port": 1, "login": "me", "password": "mine"}
+    say(monkeypatch, **usual)
+    worked_out: list[object] = []
+    alevels = JmsHook.alevels
+
+    async def counting(self: JmsHook, activation: Any) -> Any:
+        worked_out.append(activation)
+        return await alevels(self, activation)
+
+    monkeypatch.setattr(JmsHook, "alevels", counting)
+
+    async def work() -> None:
+        options = ActivationOptions.parse(JmsActivationTrigger("jms_moved", "queue://orders").serialize()[1])
+        in_force, first = await options.settings()
+        now = options.settings_as_edited(in_force)
+        worked_out.clear()
+        for _ in range(3):
+            assert await now() == first
+            await asyncio.sleep(0.01)
+        assert len(worked_out) == 1
+        say(monkeypatch, **usual | edited)
+        await asyncio.sleep(0.01)
+        assert await now() != first
+        assert len(worked_out) == 2
 
     run(work())
 
