@@ -39,7 +39,7 @@ _STEADY_SECONDS = 10.0
 _THREADS = 2
 
 # Between two looks at one broker, whoever looks.
-_LOOKS_APART_SECONDS = 0.08
+_LOOKS_APART_SECONDS = 0.1
 
 # Whether settings have changed is looked for so often, by all at once and within one second.
 _CHECKED_EVERY_SECONDS = 60.0

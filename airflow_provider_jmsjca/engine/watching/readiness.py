@@ -178,7 +178,7 @@ class QueueWatch:
             queue: A queue, not a topic.
             selector: Only messages that match count.
             poll: Time between two looks at an empty queue, for brokers that can be browsed; longer the more
-                queues of the broker are watched in this process, 80 seconds for 1,000.
+                queues of the broker are watched in this process, 100 seconds for 1,000.
         """
         self._connection = connection
         self._queue = queue

@@ -145,7 +145,7 @@ def test_a_delivery_that_counts_is_reported(server: Broker) -> None:
 def test_many_share_a_connection_and_two_threads_and_look_less_often(
     server: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eighty milliseconds apart on average: a thousand queues are looked at every 80 seconds."""
+    """A tenth of a second apart on average: a thousand queues are looked at every 100 seconds."""
     many = 200
     pauses: list[float] = []
     all_pause = asyncio.Event()
@@ -179,7 +179,7 @@ def test_many_share_a_connection_and_two_threads_and_look_less_often(
 
     run(work())
     pool.close()
-    assert max(pauses) == pytest.approx(many * 0.08)
+    assert max(pauses) == pytest.approx(many * 0.1)
     assert min(pauses) >= SECOND.total_seconds()
 
 
