@@ -129,7 +129,7 @@ def get_provider_info() -> dict[str, Any]:
                         ),
                         "version_added": "0.1.0",
                         "type": "string",
-                        "example": "https://files.example.com/jms-spool/{batch_id}/",
+                        "example": "https://spool.example.com/jms-spool/{batch_id}/",
                         "default": "",
                     },
                     "reference_retention_days": {

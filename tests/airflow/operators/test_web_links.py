@@ -79,11 +79,11 @@ def test_a_batch_is_linked_to_where_it_is_seen(
     page = f"https://airflow.example.com/dags/{run.dag_id}/runs/manual__2026-01-02T00%3A00%3A00%2B00%3A00"
     assert links(outcome, "collect") == {"JMS batch": f"{page}/tasks/collect/xcom"}
 
-    monkeypatch.setenv("AIRFLOW__JMSJCA__BATCH_URL", "https://files.example.com/spool/{batch_id}/")
+    monkeypatch.setenv("AIRFLOW__JMSJCA__BATCH_URL", "https://spool.example.com/spool/{batch_id}/")
     publish("b")
     outcome = run_task(collect(tmp_path))
     name = outcome.value["batch_id"]
-    assert links(outcome, "collect") == {"JMS batch": f"https://files.example.com/spool/{name}/"}
+    assert links(outcome, "collect") == {"JMS batch": f"https://spool.example.com/spool/{name}/"}
     # Nothing came, and nothing is left: there is nothing to see.
     assert links(run_task(collect(tmp_path)), "collect") == {"JMS batch": None}
 
@@ -154,8 +154,8 @@ def test_a_task_that_has_failed_is_linked_to_its_batch_where_that_has_a_page(
 ) -> None:
     failed = SimpleNamespace(linked_batch=("d~~r~~t~~-1", False))
     assert JmsBatchLink().get_link(failed, ti_key=KEY) == ""
-    monkeypatch.setenv("AIRFLOW__JMSJCA__BATCH_URL", "https://files.example.com/?b={batch_id}")
-    assert JmsBatchLink().get_link(failed, ti_key=KEY) == "https://files.example.com/?b=d~~r~~t~~-1"
+    monkeypatch.setenv("AIRFLOW__JMSJCA__BATCH_URL", "https://spool.example.com/?b={batch_id}")
+    assert JmsBatchLink().get_link(failed, ti_key=KEY) == "https://spool.example.com/?b=d~~r~~t~~-1"
 
 
 def test_the_link_of_a_mapped_task_is_that_of_its_instance() -> None:
