@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+import math
 import random
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import replace
-from typing import Self, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool, Lease, settings_key
@@ -38,7 +39,8 @@ _STEADY_SECONDS = 10.0
 # Threads for what may block, for all users of one broker together.
 _THREADS = 2
 
-# Between two looks at one broker, whoever looks.
+# Between two looks at one broker, whoever looks. Those of one second are made together, which takes a third
+# of the time: most of it is spent on waking threads.
 _LOOKS_APART_SECONDS = 0.1
 
 # Whether settings have changed is looked for so often, by all at once and within one second.
@@ -138,11 +140,11 @@ class AsyncConnection:
         """
         return await in_thread(function, undo=undo, start=self._crew.submit)
 
-    def watching(self) -> Watching:
-        """Return what counts the holder among those who look at the broker, while it is used as a context."""
+    async def turn_to_look(self, poll: float) -> None:
+        """Wait before the next look at the broker: `poll` seconds, and the turns of others who look."""
         if self._shared is None:
             raise AssertionError("only a broker that answered is looked at")
-        return Watching(self._shared)
+        await self._shared.turn_to_look(poll)
 
     def look(self) -> Connection:
         """Open a connection that is nobody else's, to ask what stays: the client id is for the consumer.
@@ -265,7 +267,6 @@ class _Shared:
 
     Attributes:
         crew: Threads for what may block.
-        watchers: How many look at queues of the broker.
     """
 
     def __init__(self, pool: ConnectionPool, settings: ConnectionSettings) -> None:
@@ -278,7 +279,8 @@ class _Shared:
         self._failures = 0
         self._said: set[str] = set()
         self.crew = Crew(_THREADS)
-        self.watchers = 0
+        self._next_look = 0.0
+        self._lookers = 0
 
     async def lease(self, known_within: float, *, minimal_logging: bool) -> Lease:
         """Return the right to the connection, opened if need be; those who ask meanwhile wait for it too.
@@ -298,6 +300,18 @@ class _Shared:
             if failure is not None:
                 raise copy.copy(failure) from failure  # one exception object isn't raised in several tasks
         return lease
+
+    async def turn_to_look(self, poll: float) -> None:
+        """As for `AsyncConnection`."""
+        now = asyncio.get_running_loop().time()
+        first = now + poll
+        turn = min(max(first, self._next_look), first + self._lookers * _LOOKS_APART_SECONDS)
+        self._next_look = turn + _LOOKS_APART_SECONDS
+        self._lookers += 1
+        try:
+            await asyncio.sleep((turn if turn == first else math.ceil(turn)) - now)
+        finally:
+            self._lookers -= 1
 
     def say_once(self, text: str) -> None:
         """Write a line that concerns all users of the broker."""
@@ -340,26 +354,6 @@ class _Shared:
         if self._spare is lease:
             self._spare = None
             self.crew.leave(lease.release)
-
-
-class Watching:
-    """One of those who look at the queues of a broker: the more they are, the less often each looks."""
-
-    def __init__(self, shared: _Shared) -> None:
-        self._shared = shared
-
-    def __enter__(self) -> Self:
-        """Count the holder."""
-        self._shared.watchers += 1
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Count the holder no more."""
-        self._shared.watchers -= 1
-
-    def pause(self, poll: float) -> float:
-        """Return how many seconds to wait before the next look, `poll` at least."""
-        return max(poll, self._shared.watchers * _LOOKS_APART_SECONDS)
 
 
 _KEPT_SPARE_SECONDS = 0.1

@@ -196,15 +196,14 @@ class QueueWatch:
             connection = await self._connection.get()
             if not connection.capabilities.browse:
                 return await self._receive_and_hand_back()
-            with self._connection.watching() as watching:
-                try:
-                    found = await self._look(connection)
-                except TransientBrokerError as error:
-                    self._connection.failed(error)
-                    continue
-                if found is not None:
-                    return found
-                await asyncio.sleep(watching.pause(self._poll.total_seconds()))
+            try:
+                found = await self._look(connection)
+            except TransientBrokerError as error:
+                self._connection.failed(error)
+                continue
+            if found is not None:
+                return found
+            await self._connection.turn_to_look(self._poll.total_seconds())
 
     async def look(self) -> Ready | None:
         """Return what is there now, or `None` if nothing is; one attempt.
