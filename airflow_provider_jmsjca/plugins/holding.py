@@ -8,16 +8,27 @@ import json
 import logging
 import sys
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 
-from airflow_provider_jmsjca.triggers.payload import hold_records, hold_token, outcome_key, still_waits
+from airflow_provider_jmsjca.triggers.payload import (
+    hold_records,
+    hold_token,
+    is_event,
+    outcome_key,
+    receipt_of,
+    still_waits,
+    tokens_of,
+    with_number,
+)
 
 if TYPE_CHECKING:
     from airflow.listeners.types import AssetEvent
     from airflow.models.dagrun import DagRun
+    from sqlalchemy.orm import Session
 
 _log = logging.getLogger(__name__)
 
@@ -27,16 +38,19 @@ _TRIGGERS = "airflow_provider_jmsjca.triggers.activation"
 
 
 class EventStored:
-    """Records which messages wait for the runs of an event, when Airflow stores the event.
+    """Sees to it that the event of a trigger gets a run, and records what was stored and which messages wait.
 
-    Guarantee: the records are stored in the transaction that stores the event: both are there after a crash,
-    or neither. So a message that comes again finds its run if there is one, and makes an event if there is
-    none.
+    A run of Airflow's consumes the events up to the time at which it was asked for, and the first of several
+    events asks. So those that follow before the run is made would wait until another event comes, which on a
+    quiet queue may be never. Here each event asks anew.
+
+    Guarantee: both are done in the transaction that stores the event: after a crash all is there, or nothing.
+    So a message that comes again finds its run if there is one, and makes an event if there is none.
     """
 
     @hookimpl
     def on_asset_event_emitted(self, asset_event: AssetEvent) -> None:
-        """Record what waits."""
+        """Ask for a run, and record what waits."""
         _stored(asset_event)
 
 
@@ -83,8 +97,7 @@ class TriggererStarting:
 
 
 def _stored(event: AssetEvent) -> None:
-    records = hold_records(event.extra, time.time())
-    if not records or event.source_task_id is not None:
+    if event.source_task_id is not None or not is_event(event.extra):
         return
     # The triggerer's side of Airflow isn't there where only the SDK is.
     from airflow import settings  # noqa: PLC0415
@@ -99,9 +112,32 @@ def _stored(event: AssetEvent) -> None:
     asset_id = session.scalar(
         select(AssetModel.id).where(AssetModel.name == event.asset.name, AssetModel.uri == event.asset.uri)
     )
+    _ask_for_runs(session, asset_id)
     store, scope = get_state_backend(), AssetScope(asset_id=asset_id)
-    for key, record in records.items():
+    if (receipt := receipt_of(event.extra)) is not None:
+        key, stream, number = receipt
+        numbers = json.loads(store.get(scope, key, session=session) or "null")
+        store.set(scope, key, json.dumps(with_number(numbers, stream, number)), session=session)
+    for key, record in hold_records(event.extra, time.time()).items():
+        kept = json.loads(store.get(scope, key, session=session) or "null")
+        if isinstance(kept, dict):
+            record["also"] = tokens_of(kept)
         store.set(scope, key, json.dumps(record), session=session)
+
+
+def _ask_for_runs(session: Session, asset_id: int) -> None:
+    """Ask anew for the runs that earlier events have asked for, and that aren't made yet."""
+    from airflow.models.asset import AssetDagRunQueue  # noqa: PLC0415
+    from sqlalchemy import select  # noqa: PLC0415
+
+    asked = (
+        select(AssetDagRunQueue)
+        .where(AssetDagRunQueue.asset_id == asset_id)
+        .order_by(AssetDagRunQueue.target_dag_id)  # one order for all who lock
+        .with_for_update()  # where a scheduler makes the run just now, Airflow asks for the next one
+    )
+    for each in session.scalars(asked):
+        each.created_at = datetime.now(UTC)
 
 
 def _ended(dag_run: DagRun) -> None:

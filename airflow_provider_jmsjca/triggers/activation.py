@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import hashlib
+import json
 import logging
 import time
 import uuid
@@ -39,8 +41,10 @@ from airflow_provider_jmsjca.triggers.payload import (
     message_content,
     message_event,
     ready_event,
+    with_receipt,
 )
 from airflow_provider_jmsjca.triggers.producers import Handed, MessageProducer, ReadyProducer, closing
+from airflow_provider_jmsjca.triggers.receipts import Receipt
 from airflow_provider_jmsjca.triggers.references import sealed
 
 log = logging.getLogger(__name__)
@@ -283,7 +287,9 @@ class JmsActivationTrigger(BaseEventTrigger):
         event = (
             batch_event(self._conn_id, bodies) if handed.batch else message_event(self._conn_id, bodies[0])
         )
-        return TriggerEvent(self._held(event, handed, list(contents)) if self._holds else event)
+        if self._holds:
+            return TriggerEvent(self._held(event, handed, list(contents)))
+        return TriggerEvent(self._receipted(event, handed))
 
     @functools.cached_property
     def _holds(self) -> bool:
@@ -317,6 +323,20 @@ class JmsActivationTrigger(BaseEventTrigger):
                 for asset, store in self._stores().items()
             )
         return held_event(event, token, of, [key for key in keys.values() if key is not None])
+
+    def _receipted(self, event: dict[str, Any], handed: Handed) -> dict[str, Any]:
+        """Return the event, and what it is known by once it is stored; unchanged where no asset watches."""
+        stores = self._stores()
+        if not stores:
+            return event
+        receipt = Receipt(stores, self._receipt_key, handed.stream, handed.number)
+        handed.receipts.append(receipt)
+        return with_receipt(event, receipt.key, receipt.stream, receipt.number)
+
+    @functools.cached_property
+    def _receipt_key(self) -> str:
+        arguments = json.dumps(self.serialize(), sort_keys=True, default=str)
+        return f"jms-stored.{hashlib.sha256(arguments.encode()).hexdigest()[:16]}"
 
     def _stores(self) -> dict[str, AssetStore]:
         """Return the stores of the assets that watch with this trigger, by their names."""

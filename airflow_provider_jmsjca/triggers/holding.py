@@ -5,7 +5,7 @@ triggers, tasks and the scheduler reach alike:
 
 | key | value | written by |
 |---|---|---|
-| `jms-hold.<digest of the message>` | the token of its event, how many messages that has, and since when it waits | the triggerer, with the event |
+| `jms-hold.<digest of the message>` | the token of its event and of any before it, how many messages it has, since when it waits | the triggerer, with the event |
 | `jms-outcome.<token>` | `{"acknowledged": true}`, or false and why | `JmsAcknowledgeOperator`; the scheduler, when a run ends |
 
 Both are deleted 30 seconds after the message was settled, the word of a batch with the last of its messages.
@@ -92,11 +92,8 @@ class Hold:
         Raises:
             JmsError: Airflow can't be asked.
         """
-        try:
-            record = await store.aget(key)
-        except Exception as error:
-            raise JmsError(f"Airflow's asset store can't be read: {type(error).__name__}: {error}") from error
-        if not isinstance(record, dict) or not isinstance(record.get("token"), str):
+        record = await _record(store, key)
+        if record is None:
             return None
         since, of = record.get("since"), record.get("of")
         return cls(
@@ -107,6 +104,31 @@ class Hold:
             of=of if isinstance(of, int) else 1,
             since=float(since) if isinstance(since, int | float) else time.time(),
         )
+
+    async def stored(self) -> bool:
+        """Return whether the message is recorded, as it is with its event; of one without an id nobody knows.
+
+        Raises:
+            JmsError: Airflow can't be asked.
+        """
+        return self.key is None or await _record(self.store, self.key) is not None
+
+
+async def asked(store: AssetStore, key: str) -> Any:
+    """Return what is kept under a key; `None`: nothing.
+
+    Raises:
+        JmsError: Airflow can't be asked.
+    """
+    try:
+        return await store.aget(key)
+    except Exception as error:
+        raise JmsError(f"Airflow's asset store can't be read: {type(error).__name__}: {error}") from error
+
+
+async def _record(store: AssetStore, key: str) -> dict[str, Any] | None:
+    record = await asked(store, key)
+    return record if isinstance(record, dict) and isinstance(record.get("token"), str) else None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,6 +12,9 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, to_json
 
 _BODY_KEYS = ("body", "item_types")
+# Of what was stored: two triggerers and their restarts, and the gaps that several pauses make.
+_STREAMS_KEPT = 4
+_RANGES_KEPT = 16
 
 
 class Payload(enum.StrEnum):
@@ -79,6 +82,54 @@ def held_event(event: Mapping[str, Any], token: str, of: int, keys: Sequence[str
     return {**event, "hold": {"token": token, "of": of, "keys": list(keys)}}
 
 
+def with_receipt(event: Mapping[str, Any], key: str, stream: str, number: int) -> dict[str, Any]:
+    """Return the payload of an event whose trigger looks, later, whether it was stored.
+
+    Args:
+        event: The payload.
+        key: Under which key is kept what was stored.
+        stream: What tells the trigger from others that use this key, after a restart.
+        number: Of the event, counted from 1.
+    """
+    return {**event, "receipt": {"key": key, "stream": stream, "number": number}}
+
+
+def receipt_of(extra: object) -> tuple[str, str, int] | None:
+    """Return key, stream and number of such an event, by what Airflow keeps of it; `None` for others."""
+    found = _part("receipt", extra)
+    key, stream, number = (found.get(name) for name in ("key", "stream", "number"))
+    if isinstance(key, str) and isinstance(stream, str) and isinstance(number, int):
+        return key, stream, number
+    return None
+
+
+def with_number(kept: object, stream: str, number: int) -> dict[str, list[list[int]]]:
+    """Return what is kept of the events that were stored, with one more: from and to, for each stream.
+
+    Gaps are numbers whose events were not stored. Of a stream some last gaps are kept, and some last streams.
+    """
+    streams = dict(kept) if isinstance(kept, Mapping) else {}
+    ranges = streams.pop(stream, [])
+    if ranges and number == ranges[-1][1] + 1:
+        ranges[-1][1] = number
+    elif not has_number({stream: ranges}, stream, number):
+        ranges.append([number, number])
+    kept_streams = list(streams.items())[1 - _STREAMS_KEPT :]
+    return {**dict(kept_streams), stream: ranges[-_RANGES_KEPT:]}
+
+
+def has_number(kept: object, stream: str, number: int) -> bool:
+    """Say whether the event of this number was stored, by what is kept."""
+    ranges = kept.get(stream, []) if isinstance(kept, Mapping) else []
+    return any(first <= number <= last for first, last in ranges)
+
+
+def is_event(extra: object) -> bool:
+    """Say whether this is what Airflow keeps of an event that one of the triggers has made."""
+    payload = extra.get("payload") if isinstance(extra, Mapping) and extra.get("from_trigger") else None
+    return isinstance(payload, Mapping) and "jms_conn_id" in payload and "event" in payload
+
+
 def hold_token(extra: object) -> str | None:
     """Return the token in what Airflow keeps of such an event; `None` for other events.
 
@@ -116,13 +167,27 @@ def still_waits(extra: object, kept: Callable[[str], object]) -> bool:
     of = _hold(extra).get("of")
     if not isinstance(of, int) or len(records) < of:
         return True  # of a message without an id nothing is kept
-    found = map(kept, records)
-    return any(isinstance(each, Mapping) and each.get("token") == hold_token(extra) for each in found)
+    token = hold_token(extra)
+    return any(isinstance(each, Mapping) and token in tokens_of(each) for each in map(kept, records))
+
+
+def tokens_of(record: Mapping[str, Any]) -> list[Any]:
+    """Return the tokens of the events in a record: the last, and those that were stored before it.
+
+    There are several where a triggerer was believed dead while it lived: it and its successor may each have
+    made an event of one message, and only one of them waits.
+    """
+    also = record.get("also")
+    return [record.get("token"), *(also if isinstance(also, list) else [])]
 
 
 def _hold(extra: object) -> Mapping[str, Any]:
+    return _part("hold", extra)
+
+
+def _part(part: str, extra: object) -> Mapping[str, Any]:
     found = extra
-    for name in ("payload", "hold"):
+    for name in ("payload", part):
         found = found.get(name) if isinstance(found, Mapping) else None
     return found if isinstance(found, Mapping) else {}
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -35,6 +37,7 @@ from airflow_provider_jmsjca.store.sql.store import SqlStore
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions, InForce
 from airflow_provider_jmsjca.triggers.holding import Hold, Holder
 from airflow_provider_jmsjca.triggers.payload import weight
+from airflow_provider_jmsjca.triggers.receipts import Acknowledger, Confirmed, Receipt, shown
 from airflow_provider_jmsjca.triggers.references import sweep_sometimes
 from airflow_provider_jmsjca.triggers.releasing import releasing
 
@@ -46,6 +49,10 @@ MOST_BATCH_BYTES = 1_048_576
 """A batch ends when bodies and properties in its event would exceed this."""
 _MOST_HELD = MOST_BYTES // 2
 """A batch ends when its messages, bodies that its event only refers to included, take so much of memory."""
+
+# How long the events that Airflow has of a trigger may take to be stored, once the trigger is cancelled.
+_STORING_SECONDS = 30.0
+_STORED_LOOKS_SECONDS = 0.2
 
 # After a fault that only people can mend. Airflow would start a trigger that raises again every 2 seconds.
 MENDING = Backoff(steps=tuple(timedelta(seconds=step) for step in (5, 10, 30, 60)), jitter=0)
@@ -137,17 +144,45 @@ class Handed:
         fault: Why a trigger could not make its event; `None`: none failed.
         holds: What each message waits for after its event was stored, one entry for each trigger; empty where
             messages don't wait.
+        receipts: Where it is seen that the event was stored, one for each trigger that watches assets; empty
+            where messages wait.
+        stream: Names the stream, since it was opened.
+        number: Of the event in the stream, from 1 on.
     """
 
-    __slots__ = ("batch", "deliveries", "fault", "holds", "open", "refused")
+    __slots__ = ("batch", "deliveries", "fault", "holds", "number", "open", "receipts", "refused", "stream")
 
-    def __init__(self, deliveries: Sequence[StreamDelivery], *, batch: bool) -> None:
+    def __init__(
+        self, deliveries: Sequence[StreamDelivery], *, batch: bool, stream: str = "", number: int = 0
+    ) -> None:
         self.deliveries = tuple(deliveries)
         self.batch = batch
         self.open = 0
         self.refused: set[StreamDelivery] = set()
         self.fault: JmsError | None = None
         self.holds: dict[StreamDelivery, list[Hold]] = {}
+        self.receipts: list[Receipt] = []
+        self.stream = stream
+        self.number = number
+
+    @property
+    def has_left(self) -> bool:
+        """Whether Airflow has the event, and a look tells whether it has stored it."""
+        return not self.open and bool(self.holds or self.receipts)
+
+    async def is_recorded(self) -> bool:
+        """Say whether all that wait for their runs are recorded, as they are with their event.
+
+        Raises:
+            JmsError: Airflow can't be asked.
+        """
+        return all([await hold.stored() for holds in self.holds.values() for hold in holds])
+
+    def event_stored(self) -> None:
+        """Its messages are done with, but for those that wait for their runs, or were refused."""
+        for delivery in self.deliveries:
+            if delivery not in self.holds and delivery not in self.refused:
+                delivery.returned()
 
 
 class MessageProducer(_Producer):
@@ -161,6 +196,9 @@ class MessageProducer(_Producer):
     makes a second event with the same message id, unless the spec has `use_store`: then only a crash between
     Airflow's storing and ours does. Without a crash a message whose broker keeps its id makes
     one event, however often it is redelivered.
+
+    Where messages wait for their runs, closing doesn't race with the storing of their events. Airflow takes a
+    trigger from a triggerer that it believes dead, and that one may yet store what the trigger has made.
     """
 
     def __init__(self, parse: Parse, **more: Any) -> None:
@@ -169,6 +207,10 @@ class MessageProducer(_Producer):
         self._holder: Holder | None = None
         # What was stored stays known while a fault is mended, and events still await their storing then.
         self._once = Once()
+        self._under_way: set[Handed] = set()
+        self._acknowledger = Acknowledger()
+        self._name = uuid.uuid4().hex[:12]
+        self._numbers = itertools.count(1)
         self._store: SqlStore | None = None
 
     async def _events(
@@ -188,16 +230,20 @@ class MessageProducer(_Producer):
         if in_force.batch_size > 1:
             weigh = functools.partial(weight, limit=options.max_body_bytes, form=options.payload)
             async for deliveries in _batches(stream, in_force, weigh):
-                handed = Handed(deliveries, batch=True)
-                yield handed, handed
+                yield self._hand(deliveries, batch=True)
             return
         async for delivery in stream:
-            handed = Handed((delivery,), batch=False)
-            yield handed, handed
+            yield self._hand((delivery,), batch=False)
+
+    def _hand(self, deliveries: Sequence[StreamDelivery], *, batch: bool) -> tuple[Handed, Handed]:
+        handed = Handed(deliveries, batch=batch, stream=self._name, number=next(self._numbers))
+        self._under_way.add(handed)
+        return handed, handed
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """Settle what was stored, dead-letter what was refused, roll back what was neither."""
         for handed, outcome in batch:
+            self._under_way.discard(handed)
             why = self._not_stored(handed, outcome)
             if why is not None:
                 log.warning(
@@ -207,6 +253,7 @@ class MessageProducer(_Producer):
                     self._who(),
                     why,
                 )
+            stored: list[StreamDelivery] = []
             for delivery in handed.deliveries:
                 if outcome.rejected or (why is None and delivery in handed.refused):
                     delivery.raised(
@@ -218,9 +265,14 @@ class MessageProducer(_Producer):
                     if self._holder is not None:  # else it is closed, and the message went back
                         self._holder.take(delivery, holds)
                 elif why is None:
-                    delivery.returned()
+                    stored.append(delivery)
                 else:
                     delivery.raised(JmsError(f"Airflow did not store its event ({why})"))
+            if stored and handed.receipts:
+                self._acknowledger.take(stored, handed.receipts)
+            else:
+                for delivery in stored:
+                    delivery.returned()
 
     @staticmethod
     def _not_stored(handed: Handed, outcome: AdvanceOutcome) -> str | None:
@@ -233,6 +285,15 @@ class MessageProducer(_Producer):
             return str(handed.fault)
         return "a trigger was cancelled before Airflow had it" if handed.open else None
 
+    async def aclose(self) -> None:
+        """Close; messages go back to the broker, those whose events are being stored a moment later."""
+        confirmed = await self._acknowledger.stop()
+        being_stored = [handed for handed in self._under_way if handed.has_left]
+        if self._stream is not None and (confirmed or being_stored):
+            stream, self._stream = self._stream, None
+            _leave(_close_once_stored(stream, confirmed, being_stored))
+        await self._close()
+
     async def _close(self) -> None:
         holder, self._holder = self._holder, None
         if holder is not None:
@@ -243,6 +304,41 @@ class MessageProducer(_Producer):
         store, self._store = self._store, None
         if store is not None:
             leave_to_thread(lambda: leave_shared_store(store))
+
+
+async def _close_once_stored(
+    stream: DeliveryStream, confirmed: Sequence[Confirmed], being_stored: Sequence[Handed]
+) -> None:
+    """Close a stream when the events that Airflow has are stored: whoever gets the messages then knows."""
+    try:
+        async with asyncio.timeout(_STORING_SECONDS):
+            known = await shown([each.receipts for each in confirmed])
+            for each in itertools.compress(confirmed, known):
+                each.returned()
+            left = list(being_stored)
+            while left:
+                stored = [each for each in left if await each.is_recorded()]
+                stored = list(itertools.compress(stored, await shown([each.receipts for each in stored])))
+                for handed in stored:
+                    handed.event_stored()
+                left = [each for each in left if each not in stored]
+                if left:
+                    await asyncio.sleep(_STORED_LOOKS_SECONDS)
+    except (TimeoutError, JmsError) as error:
+        # Nobody stores the events of a trigger that was deleted, and nobody answers at the end of a process.
+        log.debug("Messages go back, and whether their events are stored isn't known: %s", error)
+    finally:
+        await stream.aclose()
+
+
+def _leave(closing: Coroutine[Any, Any, None]) -> None:
+    """Have something closed by a task of its own: Airflow waits for a trigger that it has cancelled."""
+    task = asyncio.get_running_loop().create_task(closing)
+    _left.add(task)
+    task.add_done_callback(_left.discard)
+
+
+_left: set[asyncio.Task[None]] = set()
 
 
 async def _batches(

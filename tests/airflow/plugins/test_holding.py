@@ -162,7 +162,11 @@ def test_other_events_and_runs_are_left_alone(payload: dict[str, Any]) -> None:
 
 
 def held(*keys: str) -> dict[str, Any]:
-    return {"event": "message", "hold": {"token": "t2", "of": len(keys), "keys": list(keys)}}
+    return {
+        "event": "message",
+        "jms_conn_id": "jms",
+        "hold": {"token": "t2", "of": len(keys), "keys": list(keys)},
+    }
 
 
 def stored(runs: Runs, payload: dict[str, Any], *, by_hand: bool = False, **more: Any) -> dict[str, Any]:
@@ -217,6 +221,60 @@ def test_of_messages_that_wait_no_more_nothing_is_said(runs: Runs) -> None:
     store.set(scope, "jms-hold.b", json.dumps({"token": "t2", "of": 1, "since": 0}), session=runs.session)
     runs.end(run, "success")
     assert runs.word("t2") == DONE
+
+
+def test_the_number_of_an_event_is_noted_in_the_transaction_that_stores_it(runs: Runs) -> None:
+    receipt = {"key": "jms-stored.a", "stream": "s", "number": 1}
+    event = {"event": "message", "jms_conn_id": "jms", "receipt": receipt}
+    assert stored(runs, event) == {"jms-stored.a": {"s": [[1, 1]]}}
+    assert stored(runs, event | {"receipt": receipt | {"number": 2}}) == {"jms-stored.a": {"s": [[1, 2]]}}
+    runs.session.rollback()
+
+
+def test_of_two_events_of_one_message_the_runs_of_both_speak(runs: Runs) -> None:
+    """A triggerer was believed dead while it lived: its event is stored after that of its successor."""
+    from airflow.models.asset import AssetEvent
+
+    successor, slow = held("jms-hold.a"), held("jms-hold.a")
+    slow["hold"]["token"] = "t1"
+    stored(runs, successor)
+    event = runs.session.query(AssetEvent).order_by(AssetEvent.id.desc()).first()
+    assert stored(runs, slow)["jms-hold.a"]["also"] == ["t2"]
+    runs.event = event
+    runs.end(runs.start("shop"), "success")
+    assert runs.word("t2") == DONE
+
+
+@pytest.mark.parametrize(
+    ("payload", "asked_again"),
+    [({"event": "ready", "jms_conn_id": "jms"}, True), ({"event": "other"}, False)],
+)
+def test_an_event_asks_anew_for_a_run_that_is_not_made_yet(
+    runs: Runs, payload: dict[str, Any], asked_again: bool
+) -> None:
+    """Airflow's scheduler gives a run the events up to the time at which it was asked for."""
+    from airflow.models.asset import AssetDagRunQueue, AssetEvent, AssetModel
+    from airflow.models.dag import DagModel
+    from airflow.models.dagbundle import DagBundleModel
+
+    earlier = datetime(2026, 1, 1, tzinfo=UTC)
+    runs.session.add(DagBundleModel(name="files"))
+    runs.session.flush()
+    runs.session.add(DagModel(dag_id="shop", bundle_name="files"))
+    other = AssetModel(name="other", uri="other", group="asset")
+    runs.session.add(other)
+    runs.session.flush()
+    for asset_id in (runs.asset_id, other.id):
+        asked = AssetDagRunQueue(asset_id=asset_id, target_dag_id="shop", created_at=earlier)
+        runs.session.add(asked)
+    runs.session.flush()
+    stored(runs, payload)
+    runs.session.flush()
+    runs.session.expire_all()
+    event = runs.session.query(AssetEvent).order_by(AssetEvent.id.desc()).first()
+    found = {each.asset_id: each.created_at for each in runs.session.query(AssetDagRunQueue)}
+    assert (found[runs.asset_id] >= event.timestamp) is asked_again
+    assert found[other.id] == earlier
 
 
 def test_an_event_that_a_task_passes_on_is_no_trigger_s(runs: Runs) -> None:

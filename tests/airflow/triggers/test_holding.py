@@ -13,7 +13,7 @@ from airflow.triggers.base import TriggerEvent
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports.memory import Broker
-from airflow_provider_jmsjca.triggers import holding
+from airflow_provider_jmsjca.triggers import holding, producers
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from airflow_provider_jmsjca.triggers.payload import hold_records, hold_token, outcome_key
 from tests.airflow.conftest import Publish
@@ -237,9 +237,10 @@ def test_after_a_restart_a_message_finds_its_run(server: Broker, publish: Publis
 
 
 def test_killed_as_soon_as_its_event_was_stored_it_makes_no_second_one(
-    server: Broker, publish: Publish
+    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the trigger heard of it, or had done anything."""
+    monkeypatch.setattr(producers, "_STORING_SECONDS", 0)  # nobody waits in a process that was killed
 
     async def work() -> None:
         store = Store()
@@ -258,6 +259,57 @@ def test_killed_as_soon_as_its_event_was_stored_it_makes_no_second_one(
             await until(lambda: server.depth("orders") == 0)
             assert second.bodies == ["b"]
             await until(lambda: not store.rows)
+
+    run(work())
+
+
+def test_cancelled_while_its_event_is_being_stored_it_gives_the_message_back_afterwards(
+    server: Broker, publish: Publish
+) -> None:
+    """As when another triggerer takes over from one that was only slow: both would make an event."""
+
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            first = watch(running, store)
+            first.stores = False
+            publish("a")
+            await until(lambda: first.bodies == ["a"])
+            await first.cancel()
+            second = watch(running, store)
+            await asyncio.sleep(1)
+            assert second.bodies == []
+            store.rows |= hold_records({"payload": first.events[0].payload}, time.time())
+            await asyncio.sleep(1)
+            store.say(first, DONE)
+            await until(lambda: server.depth("orders") == 0)
+            assert second.bodies == []
+
+    run(work())
+
+
+def test_cancelled_before_an_event_that_is_never_stored_it_gives_the_message_back(
+    publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the trigger was deleted; or Airflow can't be asked any more."""
+    monkeypatch.setattr(producers, "_STORING_SECONDS", 0.5)
+
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            for away in (False, True):
+                first = watch(running, store)
+                first.stores = False
+                publish("a")
+                await until(lambda first=first: first.bodies == ["a"])
+                store.fails = away
+                await first.cancel()
+                store.fails = False
+                second = watch(running, store)
+                await until(lambda second=second: second.bodies == ["a"])
+                second.store()
+                store.say(second, DONE)
+                await second.cancel()
 
     run(work())
 

@@ -1,0 +1,141 @@
+"""Messages are acknowledged when Airflow's store of the watched asset shows that their events were stored.
+
+Airflow's own word isn't enough. Where nobody watches the asset any more, because the DAG was paused or its
+file was edited a moment ago, Airflow drops an event and confirms it all the same. So each event is noted
+beside the asset in the transaction that stores it. That is looked up before anything is acknowledged, once
+for all events of a round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
+from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
+from airflow_provider_jmsjca.errors import JmsError
+from airflow_provider_jmsjca.triggers.holding import AssetStore, asked
+from airflow_provider_jmsjca.triggers.payload import has_number
+
+# A trigger whose event Airflow has dropped is cancelled a second or two later; its messages go back then.
+_PATIENCE_SECONDS = 30.0
+_AGAIN_SECONDS = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Where it is seen whether the event of one trigger was stored.
+
+    Attributes:
+        stores: Of the assets that the trigger watches, by name. One of them is enough: the DAG of another may
+            be paused.
+        key: Under which key.
+        stream: Of the trigger, since it was started.
+        number: Of the event.
+    """
+
+    stores: Mapping[str, AssetStore]
+    key: str
+    stream: str
+    number: int
+
+
+async def shown(receipts: Iterable[Sequence[Receipt]]) -> list[bool]:
+    """Say for each event whether all its receipts are shown; each row is asked for once.
+
+    Raises:
+        JmsError: Airflow can't be asked.
+    """
+    rows: dict[tuple[str, str], Any] = {}
+
+    async def is_shown(receipt: Receipt) -> bool:
+        for name, store in receipt.stores.items():
+            if (name, receipt.key) not in rows:
+                rows[name, receipt.key] = await asked(store, receipt.key)
+            if has_number(rows[name, receipt.key], receipt.stream, receipt.number):
+                return True
+        return False
+
+    return [all([await is_shown(receipt) for receipt in each]) for each in receipts]
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """Deliveries whose event Airflow has confirmed."""
+
+    deliveries: Sequence[StreamDelivery]
+    receipts: Sequence[Receipt]
+    since: float
+
+    def returned(self) -> None:
+        """The event is stored."""
+        for delivery in self.deliveries:
+            delivery.returned()
+
+
+class Acknowledger:
+    """Ends deliveries whose events Airflow has confirmed, when those are seen to be stored; for one loop.
+
+    Guarantee: no message is acknowledged whose event was dropped. It stays in hand until the trigger is
+    ended, half a minute at most.
+
+    Args:
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._waiting: list[Confirmed] = []
+        self._more = Signal()
+        self._task: asyncio.Task[None] | None = None
+        self._reported = ""
+
+    def take(self, deliveries: Sequence[StreamDelivery], receipts: Sequence[Receipt]) -> None:
+        """End the deliveries when their event is seen to be stored."""
+        self._waiting.append(Confirmed(deliveries, receipts, self._clock()))
+        self._more.set()
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> list[Confirmed]:
+        """Stop looking; return what still waits."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    async def _run(self) -> None:
+        while True:
+            self._more.clear()
+            await self._look()
+            try:
+                await asyncio.wait_for(self._more.wait(), _AGAIN_SECONDS if self._waiting else None)
+            except TimeoutError:
+                continue
+
+    async def _look(self) -> None:
+        waiting = tuple(self._waiting)
+        try:
+            found = await shown(each.receipts for each in waiting)
+        except JmsError as error:  # it is asked again, and the log says so once
+            if str(error) != self._reported:
+                self._reported = str(error)
+                _log.warning("Messages wait for their acknowledgement: %s", error)
+            return
+        for each, is_shown in zip(waiting, found, strict=True):
+            if is_shown:
+                each.returned()
+            elif self._clock() > each.since + _PATIENCE_SECONDS:
+                for delivery in each.deliveries:
+                    delivery.raised(JmsError("Airflow has confirmed its event and not stored it"))
+            else:
+                continue
+            self._waiting.remove(each)
