@@ -96,7 +96,7 @@ fuzz: setup  ## 100,000 generated inputs for each parser (hours of two cores)
 
 MODULES ?=
 .PHONY: mutants
-mutants: setup  ## Small changes of the core that no test notices; `make mutants MODULES=core/redelivery/tracker.py` (hours for all)
+mutants: setup  ## Small changes of the core that no test notices; `make mutants MODULES=core/redelivery/tracker.py` (half an hour or more for all)
 	@$(UV_ENVIRONMENT) $(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .run/mutants/venv
 	@VIRTUAL_ENV=$(CURDIR)/.run/mutants/venv $(UV) pip sync --quiet --require-hashes requirements/mutants.txt
 	@$(IN_VENV) python -m tests.mutants $(MODULES)

@@ -421,7 +421,7 @@ class DeliveryMachine:
         self._connected = self._consuming = self._deliveries.gate.open = False
         self._deliveries.connection_lost()
 
-    def _connect_later(self, why: str, *, standby: bool = False, logged: bool = False) -> None:
+    def _connect_later(self, why: str, *, logged: bool, standby: bool = False) -> None:
         self.state, pause = self._outage.pause(self._chance())
         if not standby:
             level = LogLevel.DEBUG if logged else self._outage.level()

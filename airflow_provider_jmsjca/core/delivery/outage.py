@@ -27,9 +27,7 @@ class Refusals:
         self._reasons: dict[int, str] = {}
         self._final: dict[int, bool] = {}
 
-    def refused(
-        self, source: int, reason: str, now: float, chance: float, *, final: bool = True
-    ) -> timedelta:
+    def refused(self, source: int, reason: str, now: float, chance: float, *, final: bool) -> timedelta:
         """Note a refusal and return the pause before the next attempt.
 
         Args:

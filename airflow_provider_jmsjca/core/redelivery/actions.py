@@ -135,7 +135,7 @@ class GrowingDelay:
         """
         steps = max(seen - self.at, 0)
         if steps * math.log(self.multiplier) >= math.log(self.maximum / self.initial):
-            full = float(self.initial if self.multiplier == 1.0 else self.maximum)
+            full = float(self.maximum)
         else:
             full = self.initial * self.multiplier**steps
         return timedelta(milliseconds=round(full * (1.0 - self.jitter * chance)))

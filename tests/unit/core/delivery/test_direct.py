@@ -201,3 +201,20 @@ def test_a_transaction_times_out() -> None:
     assert rolled_back == d.RollBackUnit(unit=direct.unit)
     assert isinstance(again, d.Deliver)
     assert again.delivery == direct.delivery
+
+
+def test_a_unit_is_open_until_its_handler_has_returned() -> None:
+    run = two_at_a_time()
+    first, second = begin(run, "ID:a"), begin(run, "ID:b")
+    assert run.machine.returned_directly(second)
+    assert [run.machine.is_open(each.unit) for each in (first, second)] == [True, False]
+
+
+def test_handling_of_what_failed_holds_up_no_first_delivery() -> None:
+    begin(Run(handling="1:1000"))
+
+
+def test_one_at_a_time_keeps_the_order_of_groups() -> None:
+    run = Run()
+    run.delivery += 1
+    assert run.machine.begin_directly(run.delivery, "ID:a", "group", run.now) is not None

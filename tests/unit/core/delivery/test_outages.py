@@ -381,7 +381,7 @@ def test_a_connection_that_is_of_no_use_any_more_is_replaced_like_a_lost_one() -
     closes, log = machine.handle(e.ReconnectAsked(reason="a message stays"), 1.0)
     assert closes == d.CloseConnection()
     assert isinstance(log, d.Log)
-    assert log.text == "a message stays; connecting again in 1.0 s"
+    assert (log.level, log.text) == (d.LogLevel.WARNING, "a message stays; connecting again in 1.0 s")
     assert machine.state == "Connecting"
     assert machine.handle(e.Tick(), 2.0) == [d.Connect()]
 
@@ -394,3 +394,45 @@ def test_a_stop_is_not_held_up_by_a_connection_that_is_replaced() -> None:
     decided = machine.handle(e.StopAsked(reason="enough"), 1.0)
     assert decided[-2:] == [d.CloseConnection(), d.Stopped(reason="enough")]
     assert machine.deadline is None
+
+
+def test_it_is_opening_from_the_connection_until_the_subscriptions_are_confirmed() -> None:
+    machine = new_machine(SETTINGS)
+    machine.handle(e.Start(), 0.0)
+    assert machine.opening is False, "there is no connection yet"
+    machine.handle(e.ConnectionUp(), 0.0)
+    assert machine.opening is True
+    machine.handle(e.ConsumerOpened(), 0.0)
+    assert machine.opening is False
+
+
+def test_it_is_stopping_while_a_handler_still_runs() -> None:
+    run = Run()
+    assert run.machine.stopping is False
+    first = run.only(d.Deliver, run.message())
+    run.send(e.StopAsked(reason="enough"))
+    assert run.machine.stopping is True
+    run.send(e.HandlerReturned(call=first.call))
+    run.send(e.UnitCommitted(unit=first.unit))
+    assert run.machine.stopping is False
+
+
+@pytest.mark.parametrize(("by_handler", "level"), [(True, d.LogLevel.WARNING), (False, d.LogLevel.INFO)])
+def test_a_stop_by_a_handler_is_a_warning(by_handler: bool, level: d.LogLevel) -> None:
+    machine = new_machine(SETTINGS)
+    machine.handle(e.Start(), 0.0)
+    log, *_ = machine.handle(e.StopAsked(reason="enough", by_handler=by_handler), 0.0)
+    assert log == d.Log(level=level, text="message delivery stops: enough")
+
+
+def test_a_connection_that_nobody_wants_is_closed_and_its_failure_is_nothing() -> None:
+    """Before the start, and while the last handler runs."""
+    machine = new_machine(SETTINGS)
+    assert machine.handle(e.ConnectionUp(), 0.0) == [d.CloseConnection()]
+    assert machine.handle(e.ConnectFailed(failure=FAILURE), 0.0) == []
+    run = Run()
+    run.arrive()
+    run.send(e.StopAsked(reason="enough"))
+    assert run.send(e.ConnectionUp()) == [d.CloseConnection()]
+    assert run.send(e.ConnectFailed(failure=FAILURE)) == []
+    assert run.machine.state == "Disconnecting"

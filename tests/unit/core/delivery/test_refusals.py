@@ -12,7 +12,7 @@ def test_a_refused_destination_is_tried_again_later_and_later() -> None:
     refusals = Refusals()
     now = 0.0
     for seconds in (1, 5, 15, 60, 60):
-        assert refusals.refused(1, "no permission", now, 0.0) == timedelta(seconds=seconds)
+        assert refusals.refused(1, "no permission", now, 0.0, final=True) == timedelta(seconds=seconds)
         assert refusals.may_try(0, now)
         assert not refusals.may_try(1, now + seconds - 0.1)
         assert refusals.due(now + seconds - 0.1) == ()
@@ -26,7 +26,17 @@ def test_a_refused_destination_is_tried_again_later_and_later() -> None:
 def test_a_destination_that_is_accepted_begins_anew() -> None:
     refusals = Refusals()
     assert not refusals.accepted(0)
-    refusals.refused(0, "no permission", 0.0, 0.0)
+    refusals.refused(0, "no permission", 0.0, 0.0, final=True)
     assert refusals.accepted(0)
     assert (refusals.reasons, refusals.next_due) == ({}, None)
-    assert refusals.refused(0, "no permission", 9.0, 0.0) == timedelta(seconds=1)
+    assert refusals.refused(0, "no permission", 9.0, 0.0, final=True) == timedelta(seconds=1)
+
+
+def test_what_is_refused_for_good_is_told_from_what_may_end() -> None:
+    refusals = Refusals()
+    refusals.refused(0, "no permission", 0.0, 0.0, final=True)
+    assert refusals.all_final is True
+    refusals.refused(1, "in use", 0.0, 0.0, final=False)
+    assert refusals.all_final is False
+    refusals.accepted(1)
+    assert refusals.all_final is True

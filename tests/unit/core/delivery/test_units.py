@@ -287,6 +287,11 @@ def test_w22_a_batch_that_waits_too_long_for_a_move_is_rolled_back() -> None:
     assert (end.batch_index, end.rollback) == (1, True)
 
 
+def test_a_transaction_lasts_30_seconds_and_a_turn_one_message_unless_something_else_is_said() -> None:
+    settings = DeliverySettings(destination=SETTINGS.destination)
+    assert (settings.transaction_timeout, settings.quantity) == (30 * SECOND, 1)
+
+
 def test_settings_report_every_fault() -> None:
     with pytest.raises(ConfigurationError) as caught:
         DeliverySettings(
@@ -307,6 +312,7 @@ def test_a_batch_that_only_collects_ends_before_its_transaction_times_out(
     while run.now < start + longest - 0.09:
         run.now += 0.09
         assert run.arrive() == []
+        assert run.send(e.Tick()) == []
         call = delivered(run.send(e.HandlerReturned(call=call))).call
     assert run.send(e.HandlerReturned(call=call)) == []
     run.now = start + longest

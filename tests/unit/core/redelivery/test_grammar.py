@@ -51,6 +51,7 @@ VALID: list[tuple[str, tuple[Action, ...]]] = [
         (Move(3, MoveKind.QUEUE, "a", (MoveTarget(MoveKind.TOPIC, "b"), MoveTarget(MoveKind.SAME, "c$"))),),
     ),
     ("2:backoff(100,2,60000)", (GrowingDelay(2, 100, 2.0, 60_000),)),
+    ("2:backoff(1,1000,1000,1)", (GrowingDelay(2, 1, 1000.0, 1000, 1.0),)),
     ("2:backoff( 100 , 1.5 , 60000 , 0.25 )", (GrowingDelay(2, 100, 1.5, 60_000, 0.25),)),
     ("5:1000, 10:5000", (Delay(5, 1000), Delay(10, 5000))),
     ("5:1000, 50:move(queue:a,b)", (Delay(5, 1000), Move(50, MoveKind.QUEUE, "a,b"))),
@@ -93,6 +94,13 @@ INVALID: list[tuple[str, list[str]]] = [
     ("5:backoff(1,2)", ["character 11: '1,2' are no numbers for backoff(initial,multiplier,maximum)"]),
     ("5:backoff(1,x,3)", ["character 11: '1,x,3' are no numbers"]),
     ("5:backoff(0,2,3)", ["character 1: the initial delay is 0 ms; expected 1"]),
+    (
+        "5:backoff(0,2,0)",
+        [
+            "character 1: the initial delay is 0 ms; expected 1",
+            "character 1: the longest delay is 0 ms; expected 1",
+        ],
+    ),
     ("5:backoff(9,2,3)", ["character 1: the longest delay is 3 ms, below the initial 9 ms"]),
     ("5:backoff(1,0.5,3)", ["character 1: the multiplier is 0.5; expected 1 to 1000"]),
     ("5:backoff(1,2,3,1.5)", ["character 1: the jitter is 1.5; expected 0 to 1"]),
@@ -227,6 +235,11 @@ def test_c14_separate_client_properties() -> None:
         ("1:move(queue:$-$)", Destination.queue("lookup://n"), [Destination.queue("lookup://n-n")]),
         ("1:move(queue:dlq)", Destination.queue("lookup://a/b/name"), [Destination.queue("dlq")]),
         (
+            "1:move(queue:a,topic:all)",
+            Destination.queue("q"),
+            [Destination.queue("a"), Destination.topic("all")],
+        ),
+        (
             "1:move(queue:$,topic:all,same:$)",
             Destination.queue("q"),
             [Destination.queue("q"), Destination.topic("all")],
@@ -258,6 +271,11 @@ def test_a_target_may_have_options_j91() -> None:
     assert [str(action) for action in client.actions] == [
         "3:move(queue:jmsjca://?name=queue://$.dlq&x-queue-type=quorum)"
     ]
+
+
+def test_a_target_with_options_may_be_called_topic() -> None:
+    (move,) = RedeliveryHandling.parse("3:move(queue:jmsjca://?name=topic&prefetch=1)").actions
+    assert move == Move(3, MoveKind.QUEUE, "topic", options=(("prefetch", "1"),))
 
 
 def test_a_target_of_the_same_kind_may_be_called_like_a_queue() -> None:

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.redelivery import (
     Action,
     Delay,
@@ -101,6 +102,7 @@ def test_backoff_grows_to_its_limit() -> None:
         backoff.pause(seen, 0.9) // timedelta(milliseconds=1) for seen in (3, 4, 5, 6, 7, 8, 50_000_000)
     ]
     assert pauses == [100, 200, 400, 800, 1000, 1000, 1000]
+    assert backoff.pause(1, 0.0) == timedelta(milliseconds=100), "no shorter before its count"
 
 
 def test_backoff_jitter_only_shortens() -> None:
@@ -117,6 +119,14 @@ def test_j139_values_refuse_what_the_grammar_refuses() -> None:
         Delay(0, 5)
     with pytest.raises(ConfigurationError, match="the delay is -1 ms"):
         Delay(1, -1)
+    with pytest.raises(ConfigurationError, match=r"the jitter is -0\.5"):
+        GrowingDelay(1, 1, 2.0, 3, -0.5)
+    with pytest.raises(ConfigurationError) as caught:
+        Move(0, MoveKind.QUEUE, " a")
+    assert caught.value.faults == (
+        "the count is 0; expected 1 to 50000000",
+        "the destination name ' a' begins or ends with a blank",
+    )
     for name in ("", " a", "a;b", "a,queue:b", "a\nb"):
         with pytest.raises(ConfigurationError):
             MoveTarget(MoveKind.QUEUE, name)
@@ -124,3 +134,10 @@ def test_j139_values_refuse_what_the_grammar_refuses() -> None:
 
 def test_kind_may_be_given_as_text() -> None:
     assert Move(1, "queue", "a") == Move(1, MoveKind.QUEUE, "a")  # type: ignore[arg-type]
+
+
+def test_a_destination_is_a_target() -> None:
+    destination = Destination(DestinationKind.TOPIC, "t", (("prefetch", "1"),))
+    target = MoveTarget.of(destination)
+    assert target == MoveTarget(MoveKind.TOPIC, "t", (("prefetch", "1"),))
+    assert target.destination(Destination.queue("orders")) == destination
