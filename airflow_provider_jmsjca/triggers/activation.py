@@ -88,6 +88,10 @@ class JmsActivationTrigger(BaseEventTrigger):
     raises every two seconds. They are logged, and tried again with growing pauses, up to a minute. Wrong
     arguments are a `UserWarning` besides, when the DAG is parsed.
 
+    For an `AssetWatcher`: in a task of your own that is deferred until this trigger fires, nobody can look
+    whether the event reached the task. A task that is cleared or times out at that moment loses the message;
+    `JmsSensor(peek=False)` and `JmsListenOperator` don't.
+
     In `dag.test()` Airflow runs triggers without storing events; then nothing is acknowledged and a consumed
     message goes back.
 
