@@ -109,7 +109,7 @@ def with_number(kept: object, stream: str, number: int) -> dict[str, list[list[i
     Gaps are numbers whose events were not stored. Of a stream some last gaps are kept, and some last streams.
     """
     streams = dict(kept) if isinstance(kept, Mapping) else {}
-    ranges = streams.pop(stream, [])
+    ranges = _ranges(streams.pop(stream, None))
     if ranges and number == ranges[-1][1] + 1:
         ranges[-1][1] = number
     elif not has_number({stream: ranges}, stream, number):
@@ -120,8 +120,18 @@ def with_number(kept: object, stream: str, number: int) -> dict[str, list[list[i
 
 def has_number(kept: object, stream: str, number: int) -> bool:
     """Say whether the event of this number was stored, by what is kept."""
-    ranges = kept.get(stream, []) if isinstance(kept, Mapping) else []
+    ranges = _ranges(kept.get(stream)) if isinstance(kept, Mapping) else []
     return any(first <= number <= last for first, last in ranges)
+
+
+def _ranges(found: object) -> list[list[int]]:
+    """Return ranges; whoever writes tasks may write what they like into the store of their asset."""
+    known: list[list[int]] = []
+    for each in found if isinstance(found, list) else ():
+        match each:
+            case [int(first), int(last)]:
+                known.append([first, last])
+    return known
 
 
 def is_event(extra: object) -> bool:

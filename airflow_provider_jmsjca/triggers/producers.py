@@ -291,7 +291,8 @@ class MessageProducer(_Producer):
         being_stored = [handed for handed in self._under_way if handed.has_left]
         if self._stream is not None and (confirmed or being_stored):
             stream, self._stream = self._stream, None
-            _leave(_close_once_stored(stream, confirmed, being_stored))
+            store, self._store = self._store, None
+            _leave(_close_once_stored(stream, store, confirmed, being_stored))
         await self._close()
 
     async def _close(self) -> None:
@@ -302,12 +303,14 @@ class MessageProducer(_Producer):
         if stream is not None:
             await stream.aclose()
         store, self._store = self._store, None
-        if store is not None:
-            leave_to_thread(lambda: leave_shared_store(store))
+        _leave_store(store)
 
 
 async def _close_once_stored(
-    stream: DeliveryStream, confirmed: Sequence[Confirmed], being_stored: Sequence[Handed]
+    stream: DeliveryStream,
+    store: SqlStore | None,
+    confirmed: Sequence[Confirmed],
+    being_stored: Sequence[Handed],
 ) -> None:
     """Close a stream when the events that Airflow has are stored: whoever gets the messages then knows."""
     try:
@@ -329,6 +332,12 @@ async def _close_once_stored(
         log.debug("Messages go back, and whether their events are stored isn't known: %s", error)
     finally:
         await stream.aclose()
+        _leave_store(store)
+
+
+def _leave_store(store: SqlStore | None) -> None:
+    if store is not None:
+        leave_to_thread(lambda: leave_shared_store(store))
 
 
 def _leave(closing: Coroutine[Any, Any, None]) -> None:

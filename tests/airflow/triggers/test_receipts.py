@@ -165,6 +165,9 @@ def test_what_is_kept_of_numbers_is_small_and_knows_gaps() -> None:
     assert kept == {"a": [[1, 3], [7, 8]]}
     assert [has_number(kept, "a", number) for number in (0, 3, 4, 8, 9)] == [False, True, False, True, False]
     assert not has_number(kept, "b", 1)
+    for strange in (1, "a", [1], {"a": 1}, {"a": [1, ["x", 2], [1, 2, 3]]}):
+        assert not has_number(strange, "a", 1)
+        assert with_number(strange, "a", 1)["a"] == [[1, 1]]
     for stream in "bcdef":
         kept = with_number(kept, stream, 1)
     assert list(kept) == ["c", "d", "e", "f"]
