@@ -53,6 +53,7 @@ _MOST_HELD = MOST_BYTES // 2
 # How long the events that Airflow has of a trigger may take to be stored, once the trigger is cancelled.
 _STORING_SECONDS = 30.0
 _STORED_LOOKS_SECONDS = 0.2
+_SETTLING_SECONDS = 5.0
 
 # After a fault that only people can mend. Airflow would start a trigger that raises again every 2 seconds.
 MENDING = Backoff(steps=tuple(timedelta(seconds=step) for step in (5, 10, 30, 60)), jitter=0)
@@ -327,6 +328,7 @@ async def _close_once_stored(
                 left = [each for each in left if each not in stored]
                 if left:
                     await asyncio.sleep(_STORED_LOOKS_SECONDS)
+        await stream.aclose(within=_SETTLING_SECONDS)
     except (TimeoutError, JmsError) as error:
         # Nobody stores the events of a trigger that was deleted, and nobody answers at the end of a process.
         log.debug("Messages go back, and whether their events are stored isn't known: %s", error)

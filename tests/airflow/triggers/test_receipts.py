@@ -118,7 +118,7 @@ def test_ended_while_events_are_being_stored_it_acknowledges_those_that_are(
     server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first is never stored, and doesn't hold up the second."""
-    monkeypatch.setattr(producers, "_STORING_SECONDS", 1.0)
+    monkeypatch.setattr(producers, "_STORING_SECONDS", 3.0)
 
     async def work() -> None:
         asset = Store()

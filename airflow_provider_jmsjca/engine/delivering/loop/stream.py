@@ -142,13 +142,17 @@ class DeliveryStream:
             await driver.changed.wait()
         raise StopAsyncIteration
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, within: float = _CLOSE_SECONDS) -> None:
         """End the stream: what was returned is settled, the rest goes back.
 
-        Guarantee: returns within half a second; a broker that doesn't answer is left to a thread.
+        Guarantee: returns within half a second, or the time given; a broker that doesn't answer is left to a
+        thread.
+
+        Args:
+            within: Seconds, mostly for what is being settled.
         """
         if self._closed:
             return
         self._closed = True
         if self._driver is not None:
-            await self._driver.close(commit_within=_COMMIT_SECONDS, within=_CLOSE_SECONDS)
+            await self._driver.close(commit_within=within - (_CLOSE_SECONDS - _COMMIT_SECONDS), within=within)
