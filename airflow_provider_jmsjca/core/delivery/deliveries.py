@@ -636,7 +636,8 @@ class Deliveries:
         self._log(
             LogLevel.WARNING, f"a unit of work of {len(unit.members)} message(s) {text}: it is rolled back"
         )
-        self._sightings.failed(unit.members, Failure(class_names=(), message=f"its unit of work {text}"))
+        failure = Failure(class_names=(), message=f"its unit of work {text}")
+        self._sightings.took_too_long(unit.members, failure)
 
     def interrupt(self) -> None:
         """End delays and open batches; let handlers and commits finish.

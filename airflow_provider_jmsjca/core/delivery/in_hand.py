@@ -46,6 +46,7 @@ class InHand:
         first: Its first sighting on this delivery counted as a redelivery.
         calls: How often it was handed over on this delivery by the broker.
         uncalled: It was handed over, and its handler could not be called.
+        first_noted: Nothing was known of it before its unit took too long.
         served: Its delay has been served already.
         poison: It goes to the dead-letter destination.
         undecodable: It can't be delivered.
@@ -74,6 +75,7 @@ class InHand:
     stored: bool = False
     calls: int = 0
     uncalled: bool = False
+    first_noted: bool = False
     moves_failed: int = 0
     set_aside: bool = False
 
@@ -670,6 +672,12 @@ class Sightings:
         for message in messages:
             self._tracker.note(message.key, failure=failure)
 
+    def took_too_long(self, messages: Iterable[InHand], failure: Failure) -> None:
+        """Note it of the messages of a unit, whose handlers may yet turn out not to have been called."""
+        for message in messages:
+            message.first_noted = message.key not in self._tracker
+            self._tracker.note(message.key, failure=failure)
+
     def to_come_again(self, messages: Iterable[InHand]) -> None:
         """Know these messages when they come back, even from a broker that doesn't flag them."""
         for message in messages:
@@ -688,6 +696,8 @@ class Sightings:
             if message.message_id is None:  # nobody would know it again
                 continue
             self._look(message)
+            if message.first_noted and not message.calls:
+                self._tracker.forget_notes(message.key)
             self._tracker.take_back(
                 message.key,
                 counted=message.raised,

@@ -151,6 +151,10 @@ class RedeliveryTracker:
         self._states.pop(message_id, None)
         self._in_vain.pop(message_id, None)
 
+    def forget_notes(self, message_id: str) -> None:
+        """Drop what is noted about a message, and its count; what was taken back stays known."""
+        self._states.pop(message_id, None)
+
     def __contains__(self, message_id: str) -> bool:
         return message_id in self._states
 

@@ -262,6 +262,22 @@ def test_w22_a_running_handler_is_waited_for_and_not_committed() -> None:
     assert rolled_back == d.RollBackUnit(unit=slow.unit)
 
 
+@pytest.mark.parametrize("called_before", [False, True])
+def test_a_message_whose_time_ran_out_before_its_handler_was_called_has_no_attempt(
+    called_before: bool,
+) -> None:
+    run = Run(settings=replace(SETTINGS, transaction_timeout=30 * SECOND))
+    one = delivered(run.arrive("ID:a"))
+    if called_before:
+        one = delivered(run.send(e.HandlerRaised(call=one.call, failure=FAILURE))[1:])
+    before = one.seen
+    run.tick()
+    run.send(e.ConnectionLost())
+    run.send(e.HandlerNotCalled(call=one.call))
+    run.send(e.ConnectionUp())
+    assert delivered(run.arrive("ID:a")).seen == before == int(called_before)
+
+
 def test_w22_an_end_of_batch_that_takes_too_long_commits_nothing() -> None:
     run = Run(settings=replace(BATCH, transaction_timeout=30 * SECOND))
     one = delivered(run.arrive())
