@@ -103,6 +103,7 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
             older_than=timedelta(seconds=self.older_than),
             collected=self.collected,
             forget=None if self.forget is None else timedelta(seconds=self.forget),
+            care_after=timedelta(seconds=self.care_after),
             dry_run=self.only_look,
         )
         for gone in outcome.removed:

@@ -75,6 +75,8 @@ class State(enum.StrEnum):
 
 NEEDS_CARE: Final = frozenset({State.UNFINISHED, State.UNDONE, State.REJECTS, State.DAMAGED})
 """States in which messages are in the spool and nowhere else, and maybe nobody comes for them."""
+CARE_AFTER: Final = timedelta(hours=1)
+"""A batch in such a state that changed within this time may have a job that runs, or a retry that comes."""
 _UNPRUNED: Final = frozenset({State.COLLECTED, State.UNDONE, State.REJECTS, State.DONE})
 
 
@@ -269,6 +271,7 @@ def prune(
     collected: bool = False,
     forget: timedelta | None = None,
     horizon: Horizon | None = None,
+    care_after: timedelta = CARE_AFTER,
     dry_run: bool = False,
     now: float | None = None,
 ) -> Pruned:
@@ -287,6 +290,8 @@ def prune(
         collected: Also those that no job was ever submitted for: whoever reads them must be through.
         forget: Remove also the reports of batches that haven't changed for this long; `None` keeps them.
         horizon: How far back ids are needed; `None` means the default.
+        care_after: A batch that needs care and has changed within this time may have a job that runs, or a
+            retry that comes; the reason says so.
         dry_run: Change nothing, and return what would go.
         now: Seconds since the epoch; `None` asks the clock.
 
@@ -314,7 +319,11 @@ def prune(
                 why = None
             else:
                 whole = batch.state is State.EMPTY
-                why = _why_kept(batch, age, older_than, horizon, collected=collected, needed=needed)
+                why = (
+                    _why_care(age, care_after)
+                    if batch.state in NEEDS_CARE
+                    else _why_kept(batch, age, older_than, horizon, collected=collected, needed=needed)
+                )
             if why is None:
                 size = batch.bytes if whole else sum(map(_size, _beyond_receipt(batch.folder)))
                 if dry_run or (_remove(batch.folder) if whole else _reduce(batch.folder, now)):
@@ -355,6 +364,13 @@ def _finish_removal(folder: Place) -> str | None:
     return f"it holds messages, and there is another batch {batch_id!r} by now"
 
 
+def _why_care(age: timedelta, care_after: timedelta) -> str:
+    if age < care_after:
+        span = _minutes(care_after)
+        return f"it changed within the last {span}, so its job may be running or its retry coming"
+    return "somebody has to look after it, see `airflow jms spool show`"
+
+
 def _why_kept(
     batch: BatchState,
     age: timedelta,
@@ -370,14 +386,17 @@ def _why_kept(
             return "a writer holds it"
         case State.COLLECTED if not collected:
             return "no job was submitted for it; it goes if you ask for `collected` ones"
-        case State.UNFINISHED | State.UNDONE | State.REJECTS | State.DAMAGED:
-            return "somebody has to look after it, see `airflow jms spool show`"
     if batch.batch_id in needed:
         return (
             f"within the horizon (the newest {horizon.count:,} messages of the last "
             f"{_days(horizon.age)}), by which repetitions are recognised"
         )
     return f"it changed within the last {_days(older_than)}" if age < older_than else None
+
+
+def _minutes(span: timedelta) -> str:
+    minutes = span / timedelta(minutes=1)
+    return "minute" if minutes == 1 else f"{minutes:g} minutes"
 
 
 def _days(span: timedelta) -> str:

@@ -182,7 +182,8 @@ def test_a_batch_that_no_job_has_done_is_named_from_the_first_moment(
         record.levelno: record.getMessage() for record in caplog.records if "undone" in record.getMessage()
     }
     assert f"Batch {old} is undone" in named[logging.WARNING]
-    assert "kept 2 undone batches: " in caplog.text
+    assert "kept 1 undone batch: it changed within the last 60 minutes" in caplog.text
+    assert "kept 1 undone batch: somebody has to look after it" in caplog.text
     assert f"Batch {fresh} is undone" in caplog.text
     assert "`care_after` is 3600 s" in caplog.text
 
