@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from airflow.cli.simple_table import AirflowConsole
+from airflow.sdk.exceptions import AirflowNotFoundException
 from rich.markup import escape
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec, Descriptor, read_descriptor
@@ -113,13 +114,16 @@ def explain_command(args: argparse.Namespace) -> None:
     # As `airflow connections get` does it: without, connections in Airflow's database aren't found.
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
     activation = None if args.activation is None else _layer(Path(args.activation), args.name)
-    conn_id = args.conn_id or _connection_of(activation)
+    named = _connection_of(activation)
+    conn_id = args.conn_id or named
     resolved = resolve_levels(None if conn_id is None else JmsHook(conn_id), activation)
     AirflowConsole().print_as(
         data=explain(resolved, only_set=args.only_set),
         output=args.output,
         mapper=lambda row: cells(dataclasses.asdict(row), args.output),
     )
+    if named is not None and named != conn_id:
+        sys.stderr.write(f"note: {_left_out(named, conn_id)}\n")
     if resolved.url is not None:
         check_url(resolved.url)
     if activation is not None:
@@ -220,6 +224,19 @@ def _connection_of(activation: Layer | None) -> str | None:
         if (found := option_by_field(name)) and found.name == "jms_conn_id"
     )
     return next((str(value) for value in named if value), None)
+
+
+def _left_out(named: str, shown: str | None) -> str:
+    """Say that a DAG will use another connection than the one whose values were shown."""
+    try:
+        JmsHook.get_connection(named)
+        undefined = ""
+    except AirflowNotFoundException:
+        undefined = ", which is not defined in Airflow"
+    return (
+        f"the activation names connection {named!r}{undefined}. Above are the values with {shown!r}; a task "
+        f"takes {named!r}, unless its own jms_conn_id names another"
+    )
 
 
 def _read(path: Path) -> bytes:

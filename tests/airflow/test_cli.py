@@ -124,6 +124,23 @@ def test_explain_finds_connections_of_the_database_and_the_one_an_activation_nam
         assert rows["username"]["origin"] == "connection 'jms_stored': username"
 
 
+@pytest.mark.usefixtures("_connection", "metadata")
+@pytest.mark.parametrize(
+    ("named", "said"), [("jms/no.such", "'jms/no.such', which is not defined in Airflow. "), ("jms_cli", "")]
+)
+def test_explain_says_that_a_task_takes_the_connection_of_the_activation(
+    named: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "orders.yaml"
+    spec.write_text(f"destination: queue://orders\njms_conn_id: {named}\n")
+
+    run("explain", "--conn-id", "jms_cli", "--activation", str(spec), "--only-set", "-o", "json")
+
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert len(notes) == bool(said)
+    assert said in "".join(notes)
+
+
 def test_the_help_names_the_section(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run("explain", "--help")
