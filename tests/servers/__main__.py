@@ -127,9 +127,11 @@ def _fetch(options: argparse.Namespace) -> int:
 def _up(options: argparse.Namespace) -> int:
     # Guarded until all are up: whatever ends this process before leaves nothing half started.
     brokers = _ours(options.brokers, guarded=True, folder=_folder())
-    fresh = [broker for broker in brokers if not broker.adopt()]
-    for broker in _started(fresh):
+    running = [broker for broker in brokers if broker.adopt()]
+    for broker in _started([broker for broker in brokers if broker not in running]):
         broker.release()
+    for broker in running:
+        broker.wait_ready()  # another `up` may have started it a moment ago
     _table([broker for broker in brokers if broker.running])
     return 0
 

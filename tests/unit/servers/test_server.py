@@ -15,6 +15,7 @@ from typing import ClassVar
 import psutil
 import pytest
 
+from tests.servers import __main__ as command_line
 from tests.servers.errors import ServerError
 from tests.servers.ports import HOST, accepts, free_ports, is_free
 from tests.servers.server import Server
@@ -47,6 +48,15 @@ class Tiny(Server):
 
     def _answers(self) -> bool:
         return True
+
+
+class Late(Tiny):
+    username = "somebody"
+    password_file = Path("password")
+
+    def address(self, *, tls: bool = False) -> tuple[str, int]:
+        del tls
+        return HOST, self.ports["main"]
 
 
 Make = Callable[[str], Tiny]
@@ -193,6 +203,21 @@ def test_another_process_adopts_and_stops_it(make: Make) -> None:
     other.stop()
     assert not server.running
     assert not Tiny(server.folder).adopt()
+
+
+def test_up_waits_for_a_server_that_another_up_is_starting(
+    make: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = make("import time\ntime.sleep(1)\n" + WELL)
+    server.launch()
+    other = Late(server.folder)
+    monkeypatch.setattr(command_line, "_ours", lambda *_, **__: [other])
+
+    assert command_line.main(["up"]) == 0
+
+    assert accepts(server.ports["main"])
+    assert "running" in capsys.readouterr().out
+    server.stop()
 
 
 def test_number_that_went_to_another_process_is_not_ours(make: Make) -> None:
