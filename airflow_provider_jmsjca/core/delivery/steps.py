@@ -23,7 +23,8 @@ _MOVES = _BY_CHANCE + WAYS
 
 _NO_EXCEPTION = Failure(
     class_names=(),
-    message="no exception is known: the handler's process or connection ended, or it asked for a rollback",
+    message="no exception is known: the process or connection that had it ended, or its handler asked for a "
+    "rollback",
 )
 
 _NAMES = {
