@@ -12,9 +12,13 @@ import shlex
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from airflow.cli import cli_parser
 from airflow.configuration import conf
@@ -58,6 +62,8 @@ NOT_RUN = {
     ): "tests/airflow/hooks/test_async_jms.py runs it on real brokers",
     ("docs/how-to/spark-jobs.md", "python"): "tests/spark/test_documentation.py runs its jobs in Spark",
     ("docs/how-to/spark-sources.md", "python"): "tests/spark/test_documentation.py runs it on a real broker",
+    ("docs/how-to/dead-letters.md", "java"): "tests/broker/test_java_programs.py runs it on a real broker",
+    ("docs/migrate/weblogic.md", "java"): "tests/broker/test_java_programs.py runs it on a real broker",
     ("docs/how-to/broker-limits.md", "xml"): "tests/broker/test_broker_recipes.py gives it to the brokers",
     ("docs/how-to/broker-limits.md", "console"): "tests/broker/test_broker_recipes.py runs it",
     ("docs/reference/redelivery.md", "text"): "a grammar",
@@ -189,6 +195,62 @@ def save_imported_spec(folder: Path) -> None:
     (shown,) = (block for block in BLOCKS if block.text.startswith("$ airflow jms import ejb-jar.xml"))
     text = "".join(line for line in shown.printed.splitlines(keepends=True) if not line.startswith("note: "))
     (folder / "orders.yaml").write_text(text, encoding="utf-8")
+
+
+@page_is("docs/migrate/index.md", FINISHED)
+def runs_are_ended(names: dict[str, Any]) -> None:
+    """Airflow's API is played here; the script was tried with a real one."""
+    asked: list[tuple[str, str, str | None, bytes]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(
+            (
+                request.method,
+                request.url.raw_path.decode(),
+                request.headers.get("Authorization"),
+                request.content,
+            )
+        )
+        runs = [{"dag_run_id": "manual__2026-01-01T00:00:00+00:00"}]
+        return httpx.Response(200, json={"access_token": "t", "dag_runs": runs})
+
+    client = partial(httpx.Client, transport=httpx.MockTransport(answer))
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()):
+        patch.setenv("AIRFLOW_USER", "somebody")
+        patch.setenv("AIRFLOW_PASSWORD", "secret")
+        patch.setattr(names["httpx"], "Client", client)
+        names["end_runs"]("orders")
+    runs = "/api/v2/dags/orders/dagRuns"
+    assert [(method, path, token) for method, path, token, _ in asked] == [
+        ("POST", "/auth/token", None),
+        ("GET", f"{runs}?state=running", "Bearer t"),
+        ("PATCH", f"{runs}/manual__2026-01-01T00%3A00%3A00%2B00%3A00", "Bearer t"),
+    ]
+    assert json.loads(asked[0][3]) == {"username": "somebody", "password": "secret"}
+    assert json.loads(asked[2][3]) == {"state": "failed"}
+
+
+@page_is("docs/production/checklist.md", FINISHED)
+def a_rehearsal_is_counted(names: dict[str, Any]) -> None:
+    connection = connect(JmsHook("jms_default").settings())
+    dead = Outgoing(destination=Destination.queue("rehearsed.dlq"), message=JmsMessage.text("bad"))
+    left = Outgoing(destination=Destination.queue("rehearsed"), message=JmsMessage.text("{}"))
+    connection.send([dead, left, left])
+    connection.close()
+    for batch, ids in (("one", [1, 2]), ("two", [3])):
+        folder = Path("table") / f"batch_id={batch}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"id": ids}), folder / "part-0.parquet")
+    (Path("table") / "_staging").mkdir()
+    arguments = {"table": "table", "queue": "queue://rehearsed"}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert names["count"](6, **arguments)
+        assert not names["count"](7, **arguments)
+    assert "6 sent, 3 rows + 1 dead letters + 2 left\ntwice: []\n" in printed.getvalue()
+    pq.write_table(pa.table({"id": [3]}), folder / "part-1.parquet")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert not names["count"](6, **arguments)
+    assert "twice: [3]" in printed.getvalue()
 
 
 @page_is("docs/how-to/topics.md", PREPARED)

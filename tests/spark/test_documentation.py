@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ def rejected(manifest: Manifest) -> list[tuple[str | None, str]]:
 
 
 def test_every_job_of_the_page_is_run_here() -> None:
-    assert len(JOBS) == 5
+    assert len(JOBS) == 6
 
 
 def test_a_job_of_ones_own(
@@ -127,6 +128,41 @@ def test_the_type_of_a_column_is_changed(spark: SparkSession, make_batch: MakeBa
     store(waiting, "DECIMAL(12,2)")
     spark.catalog.clearCache()
     assert rows(spark, table, "id", "CAST(amount AS STRING)") == [(1, "9.50"), (2, "12.25")]
+
+
+def test_a_delta_table_is_tidied_while_batches_are_stored(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    # How many tasks look through the table's folder, which has a dozen files here.
+    looking = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+    spark.conf.set(looking, "2")
+    table = tmp_path / "table"
+    tidy = run(JOBS[4], table)["tidy"]
+    made = [make_batch([order(number, f'{{"id": {number}}}')], batch_id=f"b{number}") for number in range(6)]
+
+    def store(manifest: Manifest) -> None:
+        batch = Batch(manifest, take_fence(manifest.folder))  # whose job dies before it says that it is done
+        batch.write(batch.json(batch.messages(spark), "id LONG").rows, str(table), format="delta")
+
+    def files() -> int:
+        return len(spark.read.format("delta").load(str(table)).inputFiles())
+
+    for manifest in made[:3]:
+        store(manifest)
+    before = files()
+    with ThreadPoolExecutor(1) as beside:
+        tidying = beside.submit(tidy, str(table))
+        for manifest in made[3:]:
+            store(manifest)
+        tidying.result()
+    tidy(str(table))
+    store(made[0])
+    spark.conf.unset(looking)
+
+    assert before == 3
+    assert files() == 1
+    stored = spark.read.format("delta").load(str(table)).select("id").collect()
+    assert sorted(row.id for row in stored) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_spool_and_a_broker_in_spark(

@@ -137,8 +137,8 @@ def test_a_task_that_spark_runs_again_replaces_what_it_wrote(
 
 def test_the_job_of_the_page(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[str, Any] = {}
-    text = JOBS[4].text.replace("jdbc:postgresql://db:5432/sales", writer.options["url"])
-    exec(compile(text.replace("loader", USER), str(JOBS[4]), "exec"), names)  # noqa: S102
+    text = JOBS[-1].text.replace("jdbc:postgresql://db:5432/sales", writer.options["url"])
+    exec(compile(text.replace("loader", USER), str(JOBS[-1]), "exec"), names)  # noqa: S102
     monkeypatch.setenv("SALES_PASSWORD", writer.options["password"])
     names["store"](writer.open("one"), writer.spark.sql("SELECT 1 AS n"))
     found = writer.database.execute("SELECT n, batch_id FROM sales.orders").fetchall()
