@@ -19,6 +19,7 @@ from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.operators.rejected_messages import send_dead_letters
 from airflow_provider_jmsjca.spark.rejects import RejectedMessage
 from airflow_provider_jmsjca.spool.manifest import Manifest
+from airflow_provider_jmsjca.store.sql.store import open_store
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
@@ -48,6 +49,27 @@ def expiring(settings: ConnectionSettings, queue: str, body: str) -> int:
     with contextlib.closing(connect(settings)) as connection:
         connection.send([Outgoing(destination=Destination.queue(queue), message=message)])
     return expiration
+
+
+def test_messages_that_only_waited_in_a_stopped_process_are_no_attempts_with_a_store(
+    activemq: Broker, queue_name: str, tmp_path: Path
+) -> None:
+    """The broker flags what it had sent, and without a store the flag is all that a new process knows."""
+    settings, handled = activemq.settings(), list[Any]()
+    send(settings, queue_name, *map(str, range(20)))
+    with contextlib.closing(open_store(f"sqlite:///{tmp_path}/store.db")) as store:
+        for how_long in ({"max_messages": 1}, {"idle_for": idle()}):
+            activation(
+                settings,
+                queue_name,
+                lambda delivery: handled.append(delivery.body),
+                store=store,
+                use_store=True,
+                max_attempts=1,
+                dead_letter_destination="queue://$.dlq",
+            ).run(**how_long)  # type: ignore[arg-type]
+    assert sorted(handled, key=int) == [str(number) for number in range(20)]
+    assert bodies(settings, f"{queue_name}.dlq") == []
 
 
 @pytest.mark.parametrize("redirect", [False, True], ids=["copied", "redirected"])

@@ -298,6 +298,7 @@ def _concurrency(given: Mapping[str, tuple[str, str]]) -> Iterator[str]:
         "concurrency_mode: not said, messages are handled one by one; "
         f"WebLogic handles {at_once} at once, as "
         + (said[0] if said else f"{ways['queue']} on a queue and {ways['topic']} on a topic")
+        + "; the order is lost then"
     )
 
 

@@ -43,7 +43,7 @@ def test_a_bean_of_weblogic_12_with_its_module_w13_w14() -> None:
     )
     concurrency = (
         "concurrency_mode: not said, messages are handled one by one; "
-        "WebLogic handles up to 16 at once, as sync does (a session for each)"
+        "WebLogic handles up to 16 at once, as sync does (a session for each); the order is lost then"
     )
     assert found.notes["OrderBean"] == (
         "provider-url: dropped, t3 is no transport; the Airflow connection names the broker",
