@@ -673,7 +673,11 @@ class Sightings:
             self._tracker.note(message.key, failure=failure)
 
     def took_too_long(self, messages: Iterable[InHand], failure: Failure) -> None:
-        """Note it of the messages of a unit, whose handlers may yet turn out not to have been called."""
+        """Note a timeout of the messages of a unit; a handler may turn out later not to have been called.
+
+        Guarantee: `given_back` takes the note back where it was the first thing known of a message that was
+        never handed over, so the timeout is no attempt.
+        """
         for message in messages:
             message.first_noted = message.key not in self._tracker
             self._tracker.note(message.key, failure=failure)
