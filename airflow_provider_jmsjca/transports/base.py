@@ -12,7 +12,7 @@ All waits have a deadline.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
@@ -424,6 +424,21 @@ class Connection(Protocol):
         """Yield the messages on a queue without consuming them.
 
         One that can't be decoded is logged and yielded as what can be kept of it, a bytes message.
+
+        Raises:
+            CapabilityError: The broker can't (`Capabilities.browse`).
+        """
+
+    def first_messages(
+        self, queues: Sequence[tuple[Destination, str | None]]
+    ) -> list[JmsMessage | JmsError | None]:
+        """Look at the first message of each of several queues, in one round trip; as `browse`, but for all.
+
+        Args:
+            queues: Which, each with its selector.
+
+        Returns:
+            For each queue its first message, `None` if it holds none, or why that can't be told.
 
         Raises:
             CapabilityError: The broker can't (`Capabilities.browse`).

@@ -62,14 +62,14 @@ def _counter() -> Callable[[], int]:
             stream.DeliveryStream.__init__ = init
             stream.DeliveryStream.watched = True
         if readiness is not None and not hasattr(readiness, "watched"):
-            browse = readiness.browse_once
+            look = readiness.QueueWatch._look
 
-            def browse_once(connection: Any, queue: Any, selector: Any) -> Any:
-                found = browse(connection, queue, selector)
-                looked.add(str(queue))
+            async def looking(self: Any, *arguments: Any) -> Any:
+                found = await look(self, *arguments)
+                looked.add(str(self._queue))
                 return found
 
-            readiness.browse_once = browse_once
+            readiness.QueueWatch._look = looking
             readiness.watched = True
 
     def count() -> int:

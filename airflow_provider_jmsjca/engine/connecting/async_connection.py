@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-import math
 import random
 import time
 import weakref
@@ -38,10 +37,6 @@ _STEADY_SECONDS = 10.0
 
 # Threads for what may block, for all users of one broker together.
 _THREADS = 2
-
-# Between two looks at one broker, whoever looks. Those of one second are made together, which takes a third
-# of the time: most of it is spent on waking threads.
-_LOOKS_APART_SECONDS = 0.1
 
 # Whether settings have changed is looked for so often, by all at once and within one second.
 _CHECKED_EVERY_SECONDS = 60.0
@@ -139,12 +134,6 @@ class AsyncConnection:
         For who has a connection. Arguments, errors and guarantee are those of `engine.threads.in_thread`.
         """
         return await in_thread(function, undo=undo, start=self._crew.submit)
-
-    async def turn_to_look(self, poll: float) -> None:
-        """Wait before the next look at the broker: `poll` seconds, and the turns of others who look."""
-        if self._shared is None:
-            raise AssertionError("only a broker that answered is looked at")
-        await self._shared.turn_to_look(poll)
 
     def look(self) -> Connection:
         """Open a connection that is nobody else's, to ask what stays: the client id is for the consumer.
@@ -279,8 +268,6 @@ class _Shared:
         self._failures = 0
         self._said: set[str] = set()
         self.crew = Crew(_THREADS)
-        self._next_look = 0.0
-        self._lookers = 0
 
     async def lease(self, known_within: float, *, minimal_logging: bool) -> Lease:
         """Return the right to the connection, opened if need be; those who ask meanwhile wait for it too.
@@ -300,18 +287,6 @@ class _Shared:
             if failure is not None:
                 raise copy.copy(failure) from failure  # one exception object isn't raised in several tasks
         return lease
-
-    async def turn_to_look(self, poll: float) -> None:
-        """As for `AsyncConnection`."""
-        now = asyncio.get_running_loop().time()
-        first = now + poll
-        turn = min(max(first, self._next_look), first + self._lookers * _LOOKS_APART_SECONDS)
-        self._next_look = turn + _LOOKS_APART_SECONDS
-        self._lookers += 1
-        try:
-            await asyncio.sleep((turn if turn == first else math.ceil(turn)) - now)
-        finally:
-            self._lookers -= 1
 
     def say_once(self, text: str) -> None:
         """Write a line that concerns all users of the broker."""

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import PoisonMessageError
+from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Connection, Received, Subscription
 
 _log = logging.getLogger(__name__)
@@ -30,25 +30,6 @@ class Ready:
 
     message: JmsMessage | None
     deliveries: int = 0
-
-
-def browse_once(connection: Connection, queue: Destination, selector: str | None) -> Ready | None:
-    """Look at the first message of a queue.
-
-    Returns:
-        `None` if there is none.
-
-    Raises:
-        CapabilityError: The broker can't be browsed.
-    """
-    messages = connection.browse(queue, selector)
-    try:
-        message = next(messages, None)
-    finally:
-        close = getattr(messages, "close", None)
-        if close is not None:
-            close()
-    return None if message is None else Ready(message=message)
 
 
 _WAIT = timedelta(seconds=1)
@@ -71,7 +52,10 @@ def peek(connection: Connection, queue: Destination, selector: str | None, withi
         PermanentBrokerError: The broker refuses.
     """
     if connection.capabilities.browse:
-        return browse_once(connection, queue, selector) is not None
+        (found,) = connection.first_messages([(queue, selector)])
+        if isinstance(found, JmsError):
+            raise found
+        return found is not None
     arrived = threading.Event()
 
     def on_received(_received: Received) -> None:

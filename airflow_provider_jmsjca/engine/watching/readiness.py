@@ -10,7 +10,8 @@ from datetime import timedelta
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.watching.peek import Ready, browse_once
+from airflow_provider_jmsjca.engine.watching.looks import looks_over
+from airflow_provider_jmsjca.engine.watching.peek import Ready
 from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError, TransientBrokerError
 from airflow_provider_jmsjca.transports.base import (
     Connection,
@@ -192,18 +193,20 @@ class QueueWatch:
             PermanentBrokerError: The broker refuses.
             ConfigurationError: The settings or the selector can't work on this broker.
         """
+        after = 0.0
         while True:
             connection = await self._connection.get()
             if not connection.capabilities.browse:
                 return await self._receive_and_hand_back()
             try:
-                found = await self._look(connection)
+                found = await self._look(connection, after)
             except TransientBrokerError as error:
                 self._connection.failed(error)
+                after = 0.0
                 continue
             if found is not None:
                 return found
-            await self._connection.turn_to_look(self._poll.total_seconds())
+            after = self._poll.total_seconds()
 
     async def look(self) -> Ready | None:
         """Return what is there now, or `None` if nothing is; one attempt.
@@ -219,8 +222,10 @@ class QueueWatch:
         """Give the connection back."""
         self._connection.release()
 
-    async def _look(self, connection: Connection) -> Ready | None:
-        return await self._connection.in_thread(lambda: browse_once(connection, self._queue, self._selector))
+    async def _look(self, connection: Connection, after: float = 0.0) -> Ready | None:
+        looks = looks_over(connection)
+        message = await looks.look(connection, self._queue, self._selector, after=after)
+        return None if message is None else Ready(message=message)
 
     async def _receive_and_hand_back(self) -> Ready:
         stream = MessageStream(

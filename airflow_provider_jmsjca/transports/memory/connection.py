@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
@@ -440,6 +440,18 @@ class MemoryConnection:
             ]
             self.server.forget_idle(destination.name)
         return iter(found)
+
+    def first_messages(
+        self, queues: Sequence[tuple[Destination, str | None]]
+    ) -> list[JmsMessage | JmsError | None]:
+        """Look at the first message of each of several queues."""
+        found: list[JmsMessage | JmsError | None] = []
+        for queue, selector in queues:
+            try:
+                found.append(next(self.browse(queue, selector), None))
+            except JmsError as error:
+                found.append(error)
+        return found
 
     def backlog(self, queue: Destination) -> Backlog:
         """Count what a queue holds."""

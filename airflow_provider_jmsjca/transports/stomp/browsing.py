@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import ConnectionLostError, PoisonMessageError
+from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Subscription
 from airflow_provider_jmsjca.transports.stomp.decoding import Decoder
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import consumer_headers
@@ -29,43 +30,126 @@ def browse(
         CapabilityError: The broker can't.
         ConnectionLostError: The connection was lost, or nothing came for `timeout` seconds.
     """
-    # ActiveMQ marks as redelivered whatever it has sent to a browser: with a wider window also messages
-    # that nobody looked at.
-    subscription = Subscription(destination=destination, selector=selector, prefetch=1)
     link.dialect.capabilities.require(link.broker, "browse", purpose="browsing a queue")
-    return _frames(link, subscription, timeout)
+    return _all(link, destination, selector, timeout)
 
 
-def _frames(link: Link, subscription: Subscription, timeout: float) -> Iterator[JmsMessage]:
-    frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
-    decoder = Decoder(link.dialect, subscription)
-    identifier = link.new_subscription_id()
-    headers = consumer_headers(link.dialect, subscription.destination)
-    headers |= link.dialect.subscribe(subscription, None)
-    headers |= {"id": identifier, "ack": "auto", "browser": "true"}
-    receipts = link.replies.receipts(blame=True)
-    key = link.routes.add(identifier, lambda frame, _: frames.put(frame))
-    take_back = link.on_lost(lambda _: frames.put(None))
+def _all(link: Link, destination: Destination, selector: str | None, timeout: float) -> Iterator[JmsMessage]:
+    browser = _Browser(link, destination, selector, ack="auto")
     try:
-        link.wire.append(encode("SUBSCRIBE", [*headers.items(), ("receipt", receipts.ask())]))
-        link.wait(receipts)
-        while True:
-            try:
-                frame = frames.get(timeout=timeout)
-            except queue.Empty:
-                raise ConnectionLostError(f"the broker sent nothing to browse for {timeout:g} s") from None
-            if frame is None:
-                raise ConnectionLostError("the connection was lost while browsing")
-            if frame.first(BROWSER) == b"end":
-                return
-            try:
-                message = decoder.decode(frame, again=False)
-            except PoisonMessageError as error:
-                _log.warning("A message on %s can't be decoded: %s", subscription.destination, error)
-                message = decoder.salvage(frame)
+        while (message := browser.next(timeout)) is not None:
             yield message
     finally:
-        link.routes.remove(key)
-        take_back()
-        if link.is_up:
-            link.wire.write(encode("UNSUBSCRIBE", [("id", identifier)]))
+        browser.close()
+        link.wire.nudge()
+
+
+def first_messages(
+    link: Link, queues: Sequence[tuple[Destination, str | None]], timeout: float
+) -> list[JmsMessage | JmsError | None]:
+    """Look at the first message of several queues in one round trip; see the port.
+
+    Raises:
+        CapabilityError: The broker can't.
+    """
+    link.dialect.capabilities.require(link.broker, "browse", purpose="browsing a queue")
+    browsers: list[_Browser | JmsError] = []
+    for destination, selector in queues:
+        try:
+            # A browser that must acknowledge is sent one message, and not the whole queue.
+            browsers.append(_Browser(link, destination, selector, ack="client"))
+        except JmsError as error:
+            browsers.append(error)
+    found: list[JmsMessage | JmsError | None] = []
+    in_doubt: list[int] = []
+    for number, browser in enumerate(browsers):
+        try:
+            found.append(browser if isinstance(browser, JmsError) else browser.next(timeout))
+        except JmsError as error:
+            found.append(error)
+            if isinstance(browser, _Browser) and browser.is_blamed_with_others and len(queues) > 1:
+                in_doubt.append(number)
+        finally:
+            if isinstance(browser, _Browser):
+                browser.close()
+    link.wire.nudge()
+    for number in in_doubt:
+        found[number] = first_messages(link, [queues[number]], timeout)[0]
+    return found
+
+
+class _Browser:
+    """One subscription that browses; it is made when this returns, and answered by the first `next`.
+
+    Args:
+        link: Over which link.
+        destination: A queue.
+        selector: Only messages that match.
+        ack: `auto` for all messages, `client` for the first.
+
+    Raises:
+        ConnectionLostError: The connection is gone.
+    """
+
+    def __init__(self, link: Link, destination: Destination, selector: str | None, *, ack: str) -> None:
+        # ActiveMQ marks as redelivered whatever it has sent to a browser: with a wider window also messages
+        # that nobody looked at.
+        subscription = Subscription(destination=destination, selector=selector, prefetch=1)
+        self._link = link
+        self._queue = destination
+        self._frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self._decoder = Decoder(link.dialect, subscription)
+        self._identifier = link.new_subscription_id()
+        headers = consumer_headers(link.dialect, destination)
+        headers |= link.dialect.subscribe(subscription, None)
+        headers |= {"id": self._identifier, "ack": ack, "browser": "true"}
+        self._receipts = link.replies.receipts(blame=True)
+        self._key = link.routes.add(self._identifier, lambda frame, _: self._frames.put(frame))
+        self._take_back = link.on_lost(lambda _: self._frames.put(None))
+        self._is_refused = False
+        try:
+            link.wire.append(encode("SUBSCRIBE", [*headers.items(), ("receipt", self._receipts.ask())]))
+        except BaseException:
+            self._forget()
+            raise
+
+    def next(self, timeout: float) -> JmsMessage | None:
+        """Return the next message, `None` after the last.
+
+        Raises:
+            PermanentBrokerError: The broker refuses.
+            ConnectionLostError: The connection was lost, or nothing came for `timeout` seconds.
+        """
+        try:
+            self._link.wait(self._receipts)
+        except JmsError:
+            self._is_refused = True
+            raise
+        try:
+            frame = self._frames.get(timeout=timeout)
+        except queue.Empty:
+            raise ConnectionLostError(f"the broker sent nothing to browse for {timeout:g} s") from None
+        if frame is None:
+            raise ConnectionLostError("the connection was lost while browsing")
+        if frame.first(BROWSER) == b"end":
+            return None
+        try:
+            return self._decoder.decode(frame, again=False)
+        except PoisonMessageError as error:
+            _log.warning("A message on %s can't be decoded: %s", self._queue, error)
+            return self._decoder.salvage(frame)
+
+    @property
+    def is_blamed_with_others(self) -> bool:
+        """Whether it was refused by an error that doesn't say what it answers."""
+        return self._is_refused and self._receipts.refused is None and self._link.is_up
+
+    def close(self) -> None:
+        """End it; the frame leaves with the next ones, or after a nudge."""
+        self._forget()
+        with contextlib.suppress(ConnectionLostError):  # it ended with the connection
+            self._link.wire.append(encode("UNSUBSCRIBE", [("id", self._identifier)]))
+
+    def _forget(self) -> None:
+        self._link.routes.remove(self._key)
+        self._take_back()

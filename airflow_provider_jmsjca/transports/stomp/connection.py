@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import (
     BrokerInfo,
@@ -18,7 +19,7 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
     UnitOfWork,
 )
-from airflow_provider_jmsjca.transports.stomp.browsing import browse
+from airflow_provider_jmsjca.transports.stomp.browsing import browse, first_messages
 from airflow_provider_jmsjca.transports.stomp.confirmed import ConfirmedUnit
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer, delete_subscription, subscribe
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import UnitKind
@@ -88,6 +89,12 @@ class StompConnection:
     def browse(self, destination: Destination, selector: str | None = None) -> Iterator[JmsMessage]:
         """Yield the messages on a queue without consuming them."""
         return browse(self.link, destination, selector, self.link.reply_timeout)
+
+    def first_messages(
+        self, queues: Sequence[tuple[Destination, str | None]]
+    ) -> list[JmsMessage | JmsError | None]:
+        """Look at the first message of each of several queues."""
+        return first_messages(self.link, queues, self.link.reply_timeout)
 
     def backlog(self, queue: Destination) -> Backlog:
         """Ask the broker what a queue holds; see the port."""

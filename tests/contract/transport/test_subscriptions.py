@@ -11,7 +11,13 @@ from airflow_provider_jmsjca.core.copies.parking import parked_copy, unparked
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PermanentBrokerError
+from airflow_provider_jmsjca.errors import (
+    CapabilityError,
+    ConfigurationError,
+    JmsError,
+    PermanentBrokerError,
+    TransientBrokerError,
+)
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
 from tests.contract.transport.collector import DEADLINE, Collector
@@ -171,6 +177,28 @@ def test_browse_or_refusal(connection: Connection, connect: Connect, queue: Dest
     consumer = connect().consume(Subscription(destination=queue), collector)
     consumer.acknowledge(collector.wait(6))
     assert collector.bodies == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_the_first_messages_of_several_queues_or_refusal(connection: Connection, queue: Destination) -> None:
+    empty = Destination.queue(f"{queue.name}.empty")
+    if not connection.capabilities.browse:
+        with pytest.raises(CapabilityError, match="browse"):
+            connection.first_messages([(queue, None)])
+        return
+    send(connection, queue, *(JmsMessage.text(str(number), {"n": number}) for number in range(5)))
+    for _ in range(3):  # a look ends what it began: the next one finds the same
+        asked = [(queue, None), (empty, None), (queue, "n = 3"), (queue, "n = 9"), (queue, "n = = 1")]
+        first, none, third, ninth, wrong = connection.first_messages(asked)
+        assert isinstance(first, JmsMessage)
+        assert isinstance(third, JmsMessage)
+        assert (first.body, none, third.body, ninth) == ("0", None, "3", None)
+        assert isinstance(wrong, JmsError)
+        assert not isinstance(wrong, TransientBrokerError)
+    assert connection.first_messages([]) == []
+    collector = Collector()
+    connection.consume(Subscription(destination=queue, prefetch=10), collector)
+    collector.wait(5)
+    assert [received.message.redelivered for received in collector.received] == [False] * 5
 
 
 def test_topic_reaches_every_subscriber_that_is_there(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import (
     BrokerInfo,
@@ -82,6 +83,11 @@ class LesserConnection:
 
     def browse(self, destination: Destination, selector: str | None = None) -> Iterator[JmsMessage]:
         return self._inner.browse(destination, selector)
+
+    def first_messages(
+        self, queues: Sequence[tuple[Destination, str | None]]
+    ) -> list[JmsMessage | JmsError | None]:
+        return self._inner.first_messages(queues)
 
     def backlog(self, queue: Destination) -> Backlog:
         return self._inner.backlog(queue)

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +15,12 @@ import pytest
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.engine.connecting import async_connection
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
+from airflow_provider_jmsjca.engine.watching.looks import Looks, looks_over
 from airflow_provider_jmsjca.engine.watching.peek import peek
 from airflow_provider_jmsjca.engine.watching.readiness import QueueWatch
+from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError, TransientBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Capabilities, Connection, ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker, broker
@@ -143,7 +143,7 @@ def test_a_delivery_that_counts_is_reported(server: Broker) -> None:
     run(work())
 
 
-def test_many_share_a_connection_and_two_threads_and_look_less_often(
+def test_many_share_a_connection_and_few_threads_and_look_less_often(
     server: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten in each second: a thousand queues are looked at every 100 seconds. Later, few look often again."""
@@ -151,13 +151,15 @@ def test_many_share_a_connection_and_two_threads_and_look_less_often(
     turns: list[float] = []
     all_pause = asyncio.Event()
 
-    async def pause(seconds: float) -> None:
-        turns.append(asyncio.get_running_loop().time() + seconds)
+    usual = Looks._turn
+
+    def turn(self: Looks, now: float, after: float) -> float:
+        turns.append(usual(self, now, after))
         if len(turns) >= many:
             all_pause.set()
-        await asyncio.Event().wait()
+        return turns[-1]
 
-    monkeypatch.setattr(async_connection, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": pause}))
+    monkeypatch.setattr(Looks, "_turn", turn)
     pool = ConnectionPool(connect=connect)
     before = threading.active_count()
 
@@ -188,6 +190,52 @@ def test_many_share_a_connection_and_two_threads_and_look_less_often(
     seconds = Counter(round(turn, 3) for turn in turns)
     assert max(turns) - min(turns) == pytest.approx(many * 0.1, abs=1.5)
     assert seconds.most_common()[len(seconds) // 2][1] == 10
+
+
+def test_who_cannot_look_is_told_and_the_others_look_on(server: Broker) -> None:
+    async def work() -> None:
+        publish(server, "a")
+        connection = connect(settings(server))
+        looks = looks_over(connection)
+        assert looks is looks_over(connection)
+        asked = [
+            (ORDERS, None),
+            (ORDERS, "= 1"),
+            (Destination.topic("t"), None),
+            (Destination.queue("x"), None),
+        ]
+        tasks = [asyncio.ensure_future(looks.look(connection, *each)) for each in asked]
+        gone = asyncio.ensure_future(looks.look(connection, ORDERS, None))
+        await asyncio.sleep(0)
+        gone.cancel()
+        there, selector, topic, nothing = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(there, JmsMessage)
+        assert isinstance(selector, ConfigurationError)
+        assert isinstance(topic, ConfigurationError)
+        assert nothing is None
+        assert gone.cancelled()
+        connection.close()
+        with pytest.raises(ConnectionLostError):
+            await looks.look(connection, ORDERS, None)
+
+    run(work())
+
+
+def test_without_a_thread_a_look_fails_for_a_while(server: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        connection = connect(settings(server))
+
+        def start(_thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start)
+            with pytest.raises(TransientBrokerError, match="thread"):
+                await looks_over(connection).look(connection, ORDERS, None)
+        assert await looks_over(connection).look(connection, ORDERS, None) is None
+        connection.close()
+
+    run(work())
 
 
 @pytest.mark.parametrize("how", [connect, unbrowsable])

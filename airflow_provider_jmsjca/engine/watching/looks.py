@@ -1,0 +1,127 @@
+"""Looks at queues, made together by all who watch queues over one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import functools
+import math
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.connecting.threads import Crew
+from airflow_provider_jmsjca.errors import TransientBrokerError
+from airflow_provider_jmsjca.transports.base import Connection
+
+# Between two looks over one connection, whoever looks. Those of one second are made in one round trip, which
+# takes a tenth of the time: most of a look is spent on waking threads.
+_APART_SECONDS = 0.1
+
+# So many queues are asked about in one round trip.
+_TOGETHER = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Look:
+    queue: Destination
+    selector: str | None
+    found: asyncio.Future[JmsMessage | None]
+
+
+class Looks:
+    """What those who watch queues over one connection have together in an event loop.
+
+    The more they are the longer is the time between two looks at the same queue: ten are made in a second.
+    """
+
+    def __init__(self) -> None:
+        self._crew = Crew(1)
+        self._due: dict[float, list[_Look]] = {}
+        self._next = 0.0
+        self._waiting = 0
+
+    async def look(
+        self, connection: Connection, queue: Destination, selector: str | None, *, after: float = 0.0
+    ) -> JmsMessage | None:
+        """Return the first message of a queue, `None` if it holds none.
+
+        Args:
+            connection: The one that these looks are for.
+            queue: Which.
+            selector: Only messages that match count.
+            after: Seconds to wait first, at least; 0: the look is made as soon as can be.
+
+        Raises:
+            CapabilityError: The broker can't be browsed.
+            JmsError: As the transport says.
+
+        Guarantee: on cancellation it returns at once.
+        """
+        loop = asyncio.get_running_loop()
+        look = _Look(queue, selector, loop.create_future())
+        turn = self._turn(loop.time(), after) if after else 0.0
+        if turn not in self._due:
+            self._due[turn] = []
+            loop.call_at(turn, self._begin, turn, connection)
+        self._due[turn].append(look)
+        self._waiting += 1
+        try:
+            return await look.found
+        finally:
+            self._waiting -= 1
+
+    def _turn(self, now: float, after: float) -> float:
+        first = now + after
+        turn = min(max(first, self._next), first + self._waiting * _APART_SECONDS)
+        self._next = turn + _APART_SECONDS
+        return turn if turn == first else math.ceil(turn)
+
+    def _begin(self, turn: float, connection: Connection) -> None:
+        due = [look for look in self._due.pop(turn) if not look.found.done()]
+        loop = asyncio.get_running_loop()
+        for begin in range(0, len(due), _TOGETHER):
+            together = due[begin : begin + _TOGETHER]
+            try:
+                self._crew.submit(functools.partial(_make, connection, together, loop))
+            except TransientBrokerError as error:
+                _answer(together, [error] * len(together))
+
+
+def _make(connection: Connection, looks: Sequence[_Look], loop: asyncio.AbstractEventLoop) -> None:
+    """Look, in a thread."""
+    answers: Sequence[JmsMessage | BaseException | None]
+    try:
+        answers = connection.first_messages([(look.queue, look.selector) for look in looks])
+    except BaseException as error:  # noqa: BLE001 - raised again where the answers are awaited
+        answers = [error] * len(looks)
+    with contextlib.suppress(RuntimeError):  # the loop is gone, and with it whoever waited
+        loop.call_soon_threadsafe(_answer, looks, answers)
+
+
+def _answer(looks: Sequence[_Look], answers: Sequence[JmsMessage | BaseException | None]) -> None:
+    for look, answer in zip(looks, answers, strict=True):
+        if look.found.done():
+            continue
+        if isinstance(answer, BaseException):
+            # One exception object isn't raised in several tasks.
+            look.found.set_exception(copy.copy(answer))
+        else:
+            look.found.set_result(answer)
+
+
+_everybody: weakref.WeakKeyDictionary[
+    asyncio.AbstractEventLoop, weakref.WeakKeyDictionary[Connection, Looks]
+] = weakref.WeakKeyDictionary()
+
+
+def looks_over(connection: Connection) -> Looks:
+    """Return the looks of all who watch queues over a connection in the running event loop."""
+    known = _everybody.setdefault(asyncio.get_running_loop(), weakref.WeakKeyDictionary())
+    found = known.get(connection)
+    if found is None:
+        found = known[connection] = Looks()
+    return found
