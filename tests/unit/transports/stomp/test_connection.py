@@ -692,3 +692,54 @@ def test_a_heart_beat_of_months_is_waited_for_as_long(pair: Pair) -> None:
     pair.peer.receipt(pair.peer.hear()[1])
     thread.join(5)
     assert raised == []
+
+
+def looked_at(peer: Peer, count: int) -> list[dict[str, str]]:
+    """Take the subscriptions of one look at so many queues."""
+    asked = [peer.hear() for _ in range(count)]
+    assert [command for command, _ in asked] == ["SUBSCRIBE"] * count
+    assert {(headers["browser"], headers["ack"]) for _, headers in asked} == {("true", "client")}
+    return [headers for _, headers in asked]
+
+
+def answer(peer: Peer, headers: dict[str, str]) -> None:
+    peer.receipt(headers)
+    peer.say(f"MESSAGE\nsubscription:{headers['id']}\nmessage-id:1\nbrowser:end\n\n\0\n".encode())
+
+
+def test_an_error_that_does_not_say_which_look_it_means_is_found_out(pair: Pair) -> None:
+    """The broker refuses the second of two queues, and doesn't say so; each is asked about alone."""
+    connection = pair.up(b"ActiveMQ/6.3.1")
+    found: list[Any] = []
+    thread, _ = pair.in_background(
+        lambda: found.extend(connection.first_messages([(QUEUE, None), (Destination.queue("secret"), None)]))
+    )
+    looked_at(pair.peer, 2)
+    refusal = b"ERROR\nmessage:not allowed\n\n\0\n"
+    pair.peer.say(refusal)
+    assert [pair.peer.hear()[0] for _ in range(2)] == ["UNSUBSCRIBE"] * 2
+    (alone,) = looked_at(pair.peer, 1)
+    answer(pair.peer, alone)
+    assert pair.peer.hear()[0] == "UNSUBSCRIBE"
+    (alone,) = looked_at(pair.peer, 1)
+    assert alone["destination"].endswith("secret")
+    pair.peer.say(refusal)
+    thread.join(5)
+    nothing, refused = found
+    assert nothing is None
+    assert isinstance(refused, PermanentBrokerError)
+    assert "not allowed" in str(refused)
+
+
+def test_a_look_that_loses_the_connection_fails_for_all(pair: Pair) -> None:
+    connection = pair.up(b"ActiveMQ/6.3.1")
+    found: list[Any] = []
+    queues = [(QUEUE, None)] * 3
+    thread, _ = pair.in_background(lambda: found.extend(connection.first_messages(queues)))
+    first, *_ = looked_at(pair.peer, 3)
+    answer(pair.peer, first)
+    pair.peer.close()
+    thread.join(5)
+    assert found[0] is None
+    assert [type(each) for each in found[1:]] == [ConnectionLostError] * 2
+    assert [type(each) for each in connection.first_messages(queues)] == [ConnectionLostError] * 3
