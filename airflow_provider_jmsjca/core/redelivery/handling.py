@@ -251,14 +251,13 @@ def _action(offset: int, entry: str, faults: _Faults) -> Action | None:
 
 
 def _move(at: int | None, offset: int, arguments: str, faults: _Faults) -> Move | None:
-    targets: list[MoveTarget | None] = []
-    start = 0
-    for stop, following in [
-        *(found.span() for found in NEXT_TARGET.finditer(arguments)),
-        (len(arguments), 0),
-    ]:
-        targets.append(_target(*_stripped(offset + start, arguments[start:stop]), faults))
-        start = following
+    cuts = [found.span() for found in NEXT_TARGET.finditer(arguments)]
+    starts = (0, *(end for _, end in cuts))
+    stops = (*(begin for begin, _ in cuts), len(arguments))
+    targets = [
+        _target(*_stripped(offset + start, arguments[start:stop]), faults)
+        for start, stop in zip(starts, stops, strict=True)
+    ]
     sound = tuple(target for target in targets if target is not None)
     if at is None or len(sound) < len(targets):
         return None

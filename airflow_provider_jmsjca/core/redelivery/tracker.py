@@ -45,11 +45,11 @@ class InVain:
             on the next one says no more than that this one was given back.
     """
 
-    deliveries: int = 0
-    flagged: bool = False
+    deliveries: int
+    flagged: bool
 
 
-_NEVER = InVain()
+_NEVER = InVain(deliveries=0, flagged=False)
 
 
 class RedeliveryTracker:

@@ -137,11 +137,12 @@ def _is_single_literal(text: str) -> bool:
         *tokens, _ = tokenize(text)
     except ConfigurationError:
         return False
-    if len(tokens) == 2 and tokens[0].text in {"+", "-"}:  # noqa: PLR2004 - a sign and its number
-        return tokens[1].kind is TokenKind.NUMBER
-    if len(tokens) != 1:
-        return False
-    return tokens[0].kind in {TokenKind.NUMBER, TokenKind.STRING} or tokens[0].text in {"TRUE", "FALSE"}
+    match tokens:
+        case [sign, number] if sign.text in {"+", "-"}:
+            return number.kind is TokenKind.NUMBER
+        case [token]:
+            return token.kind in {TokenKind.NUMBER, TokenKind.STRING} or token.text in {"TRUE", "FALSE"}
+    return False
 
 
 def _joins(neighbour: str) -> bool:

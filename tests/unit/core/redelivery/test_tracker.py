@@ -111,7 +111,7 @@ def test_what_was_never_counted_is_taken_back_without_a_trace() -> None:
     take_back(tracker, counted=True)
     assert "a" not in tracker
     assert "a" not in tracker.taken_back
-    assert tracker.in_vain("a") == InVain()
+    assert tracker.in_vain("a") == InVain(deliveries=0, flagged=False)
 
 
 def test_deliveries_in_vain_are_counted_each_by_itself() -> None:
@@ -123,7 +123,7 @@ def test_deliveries_in_vain_are_counted_each_by_itself() -> None:
     take_back(tracker)
     assert tracker.in_vain("a") == InVain(deliveries=2, flagged=False)
     assert "a" in tracker.taken_back
-    assert tracker.in_vain("b") == InVain()
+    assert tracker.in_vain("b") == InVain(deliveries=0, flagged=False)
     tracker.forget("a")
     assert "a" not in tracker.taken_back
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.selector import Selector, substitute
+from airflow_provider_jmsjca.core.selector import Selector, parameters_for, substitute
 from airflow_provider_jmsjca.errors import ConfigurationError
 from tests.unit.core.texts import ANY_TEXT
 
@@ -44,6 +44,8 @@ EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
         ("x = 1 and (${selector})", {"selector": "a = 1 or b = 2"}, "x = 1 and (a = 1 or b = 2)"),
         ("x = 1 and ${selector}", {"selector": "a = 1"}, "x = 1 and a = 1"),
         ("x = 1 and ${selector}", {"selector": "a = 1 or b = 2"}, "x = 1 and (a = 1 or b = 2)"),
+        ("(${selector} and x = 1)", {"selector": "a = 1 or b = 2"}, "((a = 1 or b = 2) and x = 1)"),
+        ("(x = 1 and ${selector})", {"selector": "a = 1 or b = 2"}, "(x = 1 and (a = 1 or b = 2))"),
         ("not ${selector}", {"selector": "a = 1 and b = 2"}, "not (a = 1 and b = 2)"),
         # J182: the published examples
         (
@@ -130,6 +132,13 @@ def test_the_published_example_selects_what_it_is_meant_to() -> None:
     assert selector.matches(JmsMessage.empty({"msgtype": 1, "sub": "sub47"}))
     assert not selector.matches(JmsMessage.empty({"msgtype": 1, "sub": "sub48"}))
     assert not selector.matches(JmsMessage.empty({"msgtype": 2, "sub": "sub47"}))
+
+
+def test_configured_parameters_have_the_names_that_the_template_gives_them() -> None:
+    """J181: case doesn't tell them apart; what isn't configured, or not named, is no parameter."""
+    template = "s = '${Sub}' AND t = '${SUB}' AND u = '${unknown}' AND p = '$${price}' AND v = '${}'"
+    values = {"sub": "x47", "price": "5", "other": "y", "": "z"}
+    assert parameters_for(template, values) == {"Sub": "x47", "SUB": "x47"}
 
 
 def test_the_environment_can_serve_as_parameters() -> None:
