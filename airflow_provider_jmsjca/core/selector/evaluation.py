@@ -48,9 +48,11 @@ def like(pattern: str, escape: str | None) -> Callable[[str], bool]:
             segments.append([])
         else:
             segments[-1].append(part)
-    if len(segments) == 1:
-        return _whole(segments[0])
-    return _anchored(segments[0], [segment for segment in segments[1:-1] if segment], segments[-1])
+    head, *others = segments
+    if not others:
+        return _whole(head)
+    *middle, tail = others
+    return _anchored(head, [segment for segment in middle if segment], tail)
 
 
 def _parts(pattern: str, escape: str | None) -> Iterator[object]:

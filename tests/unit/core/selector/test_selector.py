@@ -111,12 +111,15 @@ TRUE = (
     "7 / 2 = 3",
     "-7 / 2 = -3",
     "7 / -2 = -3",
+    "-1 / 1 = -1",
     "7 / 2.0 = 3.5",
     "1.0 / 0 > 1E308",
     "-1.0 / 0 < -1E308",
     "1 / 0.0 > 1E308",
     "big + 0.0 > 9E18",
+    "1 / -0.0 < -1E308",
     "low + 1 < 0",
+    "-big = low + 1",
     # BETWEEN, IN, LIKE, NULL
     "i BETWEEN 5 AND 5",
     "i BETWEEN 1 + 1 AND 2 * 3",
@@ -129,6 +132,7 @@ TRUE = (
     "s LIKE 'e_'",
     "s LIKE '%u'",
     "s LIKE '%'",
+    "s LIKE 'e%u'",
     "s LIKE '%e%u%'",
     "s NOT LIKE 'e'",
     "lines LIKE 'a_b'",
@@ -180,6 +184,9 @@ FALSE = (
     "s LIKE 'E%'",
     "s LIKE 'e'",
     "s LIKE ''",
+    "s LIKE 'eu%u'",
+    "s LIKE '%x%'",
+    "s LIKE '%u%e%'",
     "under LIKE 'a!!b' ESCAPE '!'",
     "i IS NULL",
     "missing IS NOT NULL",
@@ -187,6 +194,10 @@ FALSE = (
     "TRUE AND FALSE OR FALSE",
     "(TRUE OR TRUE) AND FALSE",
     "7 / 2 = 3.5",
+    # Neither more nor less than anything
+    "0.0 / 0 > 0",
+    "0.0 / 0 < 0",
+    "0.0 / 0 / 0 > 0",
     "JMSDeliveryMode = 'PERSISTENT'",
 )
 
@@ -440,6 +451,11 @@ CONVERTING = (
     ({"n": "3.5"}, "n > 2.0", True),
     ({"n": "3000000000"}, "n > 2", False),
     ({"n": "3000000000"}, "n > 2999999999", True),
+    ({"n": "2147483647"}, "n > 2", True),
+    ({"n": "2147483648"}, "n > 2", False),
+    ({"n": "2147483648"}, "n > 2147483647", False),
+    ({"n": "9223372036854775807"}, "n > 2147483648", True),
+    ({"n": "9223372036854775808"}, "n > 2147483648", False),
     ({"n": "007"}, "n = 7", True),
     ({"n": "+3"}, "n = 3", True),
     ({"n": " 3"}, "n = 3", False),
@@ -462,11 +478,20 @@ CONVERTING = (
     # Text
     ({"s": "b", "t": "a"}, "s > t", True),
     ({"s": "\ue000", "t": "\U0001f600"}, "s > t", True),
+    ({"s": "a"}, "s = 'a'", True),
+    ({"s": "b"}, "s = 'a'", False),
+    ({"s": "b"}, "s <> 'a'", True),
     ({"s": "3"}, "s LIKE '3'", True),
+    # A header that is a number
+    ({}, "JMSPriority = '4'", True),
+    ({}, "JMSPriority LIKE '4'", False),
+    ({}, "JMSPriority NOT LIKE '4'", True),
     # Unknown stays unknown
     ({}, "n > 2", False),
     ({}, "NOT (n > 2)", False),
     ({}, "NOT (n = 2)", False),
+    ({}, "NOT (n LIKE 'a')", False),
+    ({}, "n NOT LIKE 'a'", False),
     # Division as ActiveMQ does it
     ({"n": "3.5"}, "n = 7 / 2", True),
 )
