@@ -136,8 +136,8 @@ class BatchSequence:
                 found = [_position(each) for each in read_document(path)]
             except (ValueError, TypeError, KeyError) as error:
                 raise SpoolError(
-                    f"{path}: damaged: {error}; restore the file from a copy, or move the folder away and "
-                    "begin the query with a new checkpoint, which reads all batches that are there"
+                    f"{path}: damaged: {error}; restore the file from a copy. Or move the folder "
+                    "away, and begin the query with a new checkpoint: it reads all batches that are there"
                 ) from error
             self._positions += found
             self._listed.update((each.batch_id, each.created) for each in found)
