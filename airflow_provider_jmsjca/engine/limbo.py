@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import uuid
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -43,6 +44,7 @@ EVERY: Final = timedelta(seconds=1)
 """How often to look for what is due."""
 
 _SWEEP_EVERY: Final = timedelta(minutes=10)
+_ENDING_SECONDS: Final = 3.0
 
 _AT_ONCE = 100
 _RETRY = timedelta(seconds=1)
@@ -388,6 +390,55 @@ class StoreUpkeep:
             self._store.attempts.sweep(now)
             self._store.handled.sweep(now)
         return done
+
+
+@contextlib.contextmanager
+def kept_up(
+    open_store: Callable[[], Store], connect: Callable[[str], AbstractContextManager[JmsConnection]]
+) -> Iterator[None]:
+    """Have the upkeep of a store done meanwhile, in a thread that has the store open for itself.
+
+    At the end a round that is under way is waited for, but not for long. It ends with its leases in its
+    hands: nobody else sends what it may have sent.
+
+    Args:
+        open_store: Opens it; an error is logged, and it is tried again.
+        connect: As of `LimboSender`.
+    """
+    stopped = threading.Event()
+    thread = threading.Thread(
+        target=_keep_up, args=(open_store, connect, stopped), name="jms-limbo", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join(_ENDING_SECONDS)
+
+
+def _keep_up(
+    open_store: Callable[[], Store],
+    connect: Callable[[str], AbstractContextManager[JmsConnection]],
+    stopped: threading.Event,
+) -> None:
+    with contextlib.ExitStack() as opened:
+        upkeep: StoreUpkeep | None = None
+        reported = ""
+        while True:
+            try:
+                if upkeep is None:
+                    upkeep = StoreUpkeep(opened.enter_context(contextlib.closing(open_store())), connect)
+                upkeep.round()
+                reported = ""
+            except JmsError as error:
+                if str(error) != reported:
+                    reported = str(error)
+                    _log.error("Nothing is sent from limbo until this is mended: %s", error)
+            except Exception:  # noqa: BLE001 - the outermost edge of this thread: nobody else would see it
+                _log.exception("Sending what is due in limbo failed; it is tried again")
+            if stopped.wait(EVERY.total_seconds()):
+                return
 
 
 def _by_connection(messages: Iterable[LimboMessage]) -> dict[str, list[LimboMessage]]:

@@ -26,11 +26,12 @@ from airflow_provider_jmsjca.engine.activations.base import FAILING_FOR, Activat
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, Subscribes, plain_function
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
+from airflow_provider_jmsjca.engine.limbo import kept_up
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
-from airflow_provider_jmsjca.hooks.store import store_for
+from airflow_provider_jmsjca.hooks.store import installed_store, store_for
 from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timed_out
 from airflow_provider_jmsjca.operators.on_kill import WITHIN_IF_KILLED, Killed
 from airflow_provider_jmsjca.operators.run_state import RunState
@@ -208,6 +209,9 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             plain_function("on_message", self.on_message)
             spec, settings = self._resolved(_instance(context["ti"]))
             store = resources.enter_context(store_for(spec))
+            if store is not None:
+                # What is parked comes back without a triggerer too.
+                resources.enter_context(kept_up(installed_store, JmsHook.connect_for_limbo))
             activation = activation_of(
                 spec,
                 settings,

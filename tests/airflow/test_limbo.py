@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -331,3 +332,39 @@ def test_the_name_of_a_queue_will_do_as_a_filter(capsys: pytest.CaptureFixture[s
     assert listed(capsys, "--destination", "topic://limbo.named") == []
     run("limbo", "purge", "--destination", "limbo.named")
     assert listed(capsys) == []
+
+
+def test_a_listener_that_parks_sends_what_is_due_itself_and_finds_its_numbers_again(
+    activemq: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No triggerer and no command run here. Over STOMP the amount comes back as text."""
+    host, port = activemq.address()
+    login = {"login": activemq.username, "password": activemq.password}
+    uri = json.dumps({"conn_type": "jms", "host": host, "port": port, **login})
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_PARKING", uri)
+    queue = f"parking.{time.time_ns()}"
+    with JmsHook("jms_parking").get_conn() as connection, connection.session() as session:
+        session.send(f"queue://{queue}", JmsMessage.text("payment", {"amount": 2000.5}))
+    attempts: list[tuple[int, float]] = []
+
+    def pay(delivery: Delivery) -> None:
+        attempts.append((delivery.context.attempt, time.monotonic()))
+        if delivery.context.attempt == 1:
+            raise ValueError("not yet")
+
+    spec = {
+        "destination": f"queue://{queue}",
+        "selector": "amount > 1000",
+        "redelivery_handling": "1:6000",
+        "use_store": True,
+    }
+    listener = JmsListenOperator(
+        task_id="listen", spec=spec, on_message=pay, jms_conn_id="jms_parking", max_messages=1, park=True,
+        run_for=60, defer_after=None,
+    )  # fmt: skip
+    found = listener.execute({"ti": SimpleNamespace(task_id="listen", dag_id="d", map_index=-1)})
+
+    assert [attempt for attempt, _ in attempts] == [1, 2]
+    assert attempts[1][1] - attempts[0][1] >= 6
+    assert found["parked"] == 1
+    assert [thread.name for thread in threading.enumerate() if thread.name == "jms-limbo"] == []

@@ -69,20 +69,12 @@ AGREED = (
     "3 = n",
     "n <> 3",
     "NOT (n = 3)",
-    "n > 2",
-    "2 < n",
-    "n < 4",
-    "n >= 3",
     "n <= 3",
-    "NOT (n > 2)",
     "n = 7",
     "n = -5",
-    "n > -10",
     "n = 3L",
     "n = 3000000000",
-    "n > 2999999999",
     "n <> 3000000000",
-    "n < 3000000001",
     "n = 0x3",
     "n = 03",
     "flag = 1",
@@ -100,14 +92,9 @@ AGREED = (
     "w = 7.",
     "w >= .5",
     "w = 3.0",
-    "w = 3",
     "w <= -0.5",
     # Ranges
-    "n BETWEEN 3 AND 9",
-    "n NOT BETWEEN 3 AND 9",
-    "NOT (n BETWEEN 3 AND 9)",
     "n BETWEEN 2.5 AND 3.5",
-    "w BETWEEN -1 AND 3",
     # Booleans
     "flag = TRUE",
     "flag = FALSE",
@@ -129,15 +116,11 @@ AGREED = (
     "missing = 'x'",
     "NOT (missing = 'x')",
     "missing > 1",
-    "missing IS NULL AND n > 1",
-    "missing = 1 OR n > 1",
     "missing = 1 AND n > 1",
     "NOT (missing = 1 OR n > 5)",
-    "NOT (missing = 1 AND n > 5)",
     "missing NOT IN ('x')",
     "missing NOT LIKE 'x'",
     "missing NOT BETWEEN 1 AND 2",
-    "n > 1 AND region = 'eu' OR w < 0",
     "n > 1 AND (region = 'eu' OR w < 0)",
     # Arithmetic on numbers, which only headers and literals are
     "n = 1 + 2",
@@ -171,6 +154,28 @@ AGREED = (
     "Region = 'eu'",
     "region In ('eu') oR n beTween 9 and 9",
     "\tregion\n=\r\n'eu' ",
+)
+
+# Beside a whole number ActiveMQ reads no text that is a fraction, or too large for its 32 bits: it is sent a
+# double, which finds them.
+WHOLE = (
+    "n > 2",
+    "2 < n",
+    "n < 4",
+    "n >= 3",
+    "NOT (n > 2)",
+    "n > -10",
+    "n > 2999999999",
+    "n < 3000000001",
+    "w = 3",
+    "n BETWEEN 3 AND 9",
+    "n NOT BETWEEN 3 AND 9",
+    "NOT (n BETWEEN 3 AND 9)",
+    "w BETWEEN -1 AND 3",
+    "missing IS NULL AND n > 1",
+    "missing = 1 OR n > 1",
+    "NOT (missing = 1 AND n > 5)",
+    "n > 1 AND region = 'eu' OR w < 0",
 )
 
 # Where ActiveMQ departs from JMS we don't follow: the selector, what ActiveMQ delivers, what we select.
@@ -362,7 +367,14 @@ def test_activemq_stops_delivering_without_an_error(selector: str, activemq: Bro
     other.connection.disconnect()
 
 
-@pytest.mark.parametrize("selector", AGREED)
+@pytest.mark.parametrize("selector", WHOLE)
+def test_activemq_passes_over_text_beside_a_whole_number(
+    selector: str, line: Line, messages: dict[str, JmsMessage]
+) -> None:
+    assert ours(selector, messages) != theirs(selector, line)
+
+
+@pytest.mark.parametrize("selector", AGREED + WHOLE)
 def test_the_portable_spelling_means_the_same_to_activemq(
     selector: str, line: Line, messages: dict[str, JmsMessage]
 ) -> None:

@@ -13,7 +13,7 @@ from airflow_provider_jmsjca.core.selector.evaluation import Compiler, Condition
 from airflow_provider_jmsjca.core.selector.parser import parse
 from airflow_provider_jmsjca.core.selector.substitution import Parameter, parameters_for, substitute
 from airflow_provider_jmsjca.core.selector.syntax import Node
-from airflow_provider_jmsjca.core.selector.writing import names_in, under_either_name, write
+from airflow_provider_jmsjca.core.selector.writing import for_text, names_in, under_either_name, write
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 
 __all__ = ["Parameter", "Selector", "parameters_for", "substitute"]
@@ -38,7 +38,9 @@ class Selector:
         self._strings_as_numbers = strings_as_numbers
         self._condition: Condition | None = None
         if tree is not None:
-            self._condition = Compiler(strings_as_numbers=strings_as_numbers).condition(tree)
+            # Of texts the one finds what the other, as brokers get it, finds there.
+            seen = for_text(tree) if strings_as_numbers else tree
+            self._condition = Compiler(strings_as_numbers=strings_as_numbers).condition(seen)
 
     @classmethod
     def parse(cls, text: str, *, strings_as_numbers: bool = False) -> Selector:
@@ -64,9 +66,10 @@ class Selector:
         """The same selector for brokers, spelled so that they read it as JMS says; empty if it is blank.
 
         `NOT a = 'x'` becomes `NOT (a = 'x')`, which ActiveMQ would read as `(NOT a) = 'x'` and then stop
-        delivering without an error; `a = NULL` becomes `a IS NULL`.
+        delivering without an error; `a = NULL` becomes `a IS NULL`, and `a > 2` becomes `a > 2.0`, which also
+        finds the text `3.5`.
         """
-        return "" if self._tree is None else write(self._tree)
+        return "" if self._tree is None else write(for_text(self._tree))
 
     def portable_with(self, others: Mapping[str, str]) -> str:
         """The same as `portable`, where a property may travel under another name.
@@ -86,7 +89,7 @@ class Selector:
                 f"message selector: {', '.join(found)} are names of headers on this broker; a selector can "
                 f"have {_MOST_RENAMED} of them: use other properties"
             )
-        return write(under_either_name(self._tree, others))
+        return write(under_either_name(for_text(self._tree), others))
 
     def matches(self, message: JmsMessage) -> bool:
         """Tell whether the message is selected: unknown counts as no."""

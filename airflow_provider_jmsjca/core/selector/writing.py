@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from airflow_provider_jmsjca.core.message.property_reader import java_float_text
 from airflow_provider_jmsjca.core.selector.syntax import (
@@ -30,6 +30,8 @@ _MIRRORED = {
     Comparison.GREATER: Comparison.LESS,
     Comparison.GREATER_OR_EQUAL: Comparison.LESS_OR_EQUAL,
 }
+
+_EXACT_DOUBLES: Final = 2**53
 
 
 def under_either_name(node: Node, others: Mapping[str, str]) -> Node:
@@ -70,6 +72,34 @@ def _renamed(node: Any, name: str, other: str) -> Any:
         return replace(
             node, **{field.name: _renamed(getattr(node, field.name), name, other) for field in fields(node)}
         )
+    return node
+
+
+def for_text(node: Any) -> Any:
+    """Return a selector with doubles for the whole numbers beside properties: `n > 2` becomes `n > 2.0`.
+
+    Brokers read the text of a property as a number of the literal's kind. So beside `2` they don't read `3.5`
+    at all, and a message whose number has become text over STOMP would be found no more. For numbers both
+    spellings mean the same. Numbers that no double holds exactly stay as they are.
+    """
+    match node:
+        case Compare(left=left, right=right):
+            return replace(node, left=_beside(right, left), right=_beside(left, right))
+        case Between(value=value, low=low, high=high):
+            return replace(node, low=_beside(value, low), high=_beside(value, high))
+        case Not(operand):
+            return Not(for_text(operand))
+        case And(operands) | Or(operands):
+            return replace(node, operands=tuple(map(for_text, operands)))
+    return node
+
+
+def _beside(other: Node, node: Node) -> Node:
+    if not isinstance(other, Identifier) or other.name.startswith("JMS"):
+        return node
+    match node:
+        case Literal(int(value)) if not isinstance(value, bool) and abs(value) < _EXACT_DOUBLES:
+            return Literal(float(value))
     return node
 
 

@@ -135,6 +135,21 @@ def test_a_selector_finds_a_property_that_has_the_name_of_a_header(
     consumer.acknowledge(chosen.received)
 
 
+def test_numbers_are_found_beside_whole_numbers(connection: Connection, queue: Destination) -> None:
+    """STOMP makes text of them, and a broker reads text as a number of the literal's kind."""
+    if not connection.capabilities.selector:
+        return  # refused, as above
+    amounts = (2000.5, 1000, 3_000_000_000, 999.5, 2**53 + 1, -1, 1001)
+    send(connection, queue, *(JmsMessage.text(str(each), {"amount": each}) for each in amounts))
+    chosen = Collector()
+    selector = "amount > 1000 AND amount <> 1001 AND amount NOT BETWEEN -1 AND 1"
+    consumer = connection.consume(Subscription(destination=queue, selector=selector), chosen)
+    chosen.wait(3)
+    assert chosen.settle_down() == chosen.received[:3]
+    assert chosen.bodies == ["2000.5", "3000000000", str(2**53 + 1)]
+    consumer.acknowledge(chosen.received)
+
+
 def test_a_selector_that_is_none_is_refused(connect: Connect, queue: Destination) -> None:
     connection = connect()
     refused = PermanentBrokerError if connection.capabilities.selector else CapabilityError

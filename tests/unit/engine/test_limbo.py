@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine import limbo
 from airflow_provider_jmsjca.engine.limbo import LimboSender, StoreUpkeep
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.engine.witnesses import WITNESSES, witness
@@ -253,6 +255,41 @@ def test_whoever_runs_drops_what_is_too_old_now_and_then(world: World) -> None:
     world.later(1)
     upkeep.round()
     assert known() == (1, 1)
+
+
+def test_the_upkeep_goes_on_whatever_happens_and_ends_with_the_block(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store can't be opened at first, and its second round fails for a reason that nobody foresaw."""
+    monkeypatch.setattr(limbo, "EVERY", timedelta(milliseconds=1))
+    rounds: list[str] = []
+    done = threading.Event()
+
+    class Failing(MemoryStore):
+        def close(self) -> None:
+            rounds.append("closed")
+
+    def open_store() -> MemoryStore:
+        rounds.append("opened")
+        if len(rounds) < 4:
+            raise TransientStoreError("the database is away")
+        return Failing()
+
+    def one(_: StoreUpkeep) -> limbo.Released:
+        rounds.append("round")
+        if rounds.count("round") == 2:
+            raise ZeroDivisionError
+        if rounds.count("round") == 4:
+            done.set()
+        return limbo.Released()
+
+    monkeypatch.setattr(StoreUpkeep, "round", one)
+    with limbo.kept_up(open_store, world.connect):
+        assert done.wait(10)
+    assert [each for each in rounds if each != "round"] == ["opened"] * 4 + ["closed"]
+    levels = [record.levelname for record in caplog.records if record.name == limbo.__name__]
+    assert levels == ["ERROR", "ERROR"], "a fault that lasts is said once"
+    assert "the database is away" in caplog.text
 
 
 # -- witnesses ---------------------------------------------------------------------------------------------
