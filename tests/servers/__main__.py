@@ -19,7 +19,7 @@ from tests.servers.errors import ServerError, ServerUnavailableError
 from tests.servers.folders import run_folder
 from tests.servers.java import spark_java_home
 
-_COLUMNS = ("name", "state", "stomp", "stomp+ssl", "user", "password in")
+_COLUMNS = ("name", "state", "stomp", "stomp+ssl", "user", "password in", "Java clients")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -211,6 +211,7 @@ def _table(brokers: Sequence[Broker]) -> None:
                 f"stomp+ssl://{tls[0]}:{tls[1]}",
                 broker.username,
                 str(broker.password_file),
+                f"tcp://{plain[0]}:{broker.ports['openwire']}" if "openwire" in broker.ports else "",
             )
         )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

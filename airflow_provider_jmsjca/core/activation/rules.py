@@ -181,7 +181,8 @@ def _concurrency(spec: ActivationFields) -> Iterator[Fault]:
             if wanted:
                 yield _fault(
                     f"concurrency_mode {name}",
-                    f"concurrency_mode: got serial, expected sync or cc for {wanted}",
+                    f"concurrency_mode: got serial, expected sync or cc for {wanted}; sync with "
+                    "endpoint_pool_max_size=1 has one at a time",
                 )
     if (
         "endpoint_pool_steady_size" in spec.model_fields_set
