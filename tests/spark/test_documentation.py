@@ -59,7 +59,7 @@ def rejected(manifest: Manifest) -> list[tuple[str | None, str]]:
 
 
 def test_every_job_of_the_page_is_run_here() -> None:
-    assert len(JOBS) == 6
+    assert len(JOBS) == 7
 
 
 def test_a_job_of_ones_own(
@@ -110,6 +110,23 @@ def test_xml_bodies(spark: SparkSession, make_batch: MakeBatch, tmp_path: Path) 
     assert [name for name, _ in rejected(manifest)] == ["ID:2"]
 
 
+def test_a_column_that_was_added_is_seen_outside_spark(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    for number, columns in enumerate(("id LONG", "id LONG, channel STRING")):
+        manifest = make_batch([order(number, f'{{"id": {number}, "channel": "web"}}')], batch_id=f"b{number}")
+        with Batch(manifest, take_fence(manifest.folder)) as batch:
+            batch.write(batch.json(batch.messages(spark), columns).rows, str(table))
+
+    found = run(JOBS[3], table)["orders"](str(table)).to_table(columns=["id", "channel", "batch_id"])
+
+    assert sorted(found.to_pylist(), key=lambda row: row["id"]) == [
+        {"id": 0, "channel": None, "batch_id": "b0"},
+        {"id": 1, "channel": "web", "batch_id": "b1"},
+    ]
+
+
 def test_the_type_of_a_column_is_changed(spark: SparkSession, make_batch: MakeBatch, tmp_path: Path) -> None:
     table, new = tmp_path / "table", tmp_path / "new"
 
@@ -122,7 +139,7 @@ def test_the_type_of_a_column_is_changed(spark: SparkSession, make_batch: MakeBa
     with pytest.raises(SystemExit) as refused:
         store(waiting, "DECIMAL(12,2)")
     assert refused.value.code == EXIT_CONFIGURATION
-    run(JOBS[3], table)["change_type"](str(table), str(new), "amount", "DECIMAL(12,2)")
+    run(JOBS[4], table)["change_type"](str(table), str(new), "amount", "DECIMAL(12,2)")
     table.rename(tmp_path / "old")
     new.rename(table)
     store(waiting, "DECIMAL(12,2)")
@@ -137,7 +154,7 @@ def test_a_delta_table_is_tidied_while_batches_are_stored(
     looking = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
     spark.conf.set(looking, "2")
     table = tmp_path / "table"
-    tidy = run(JOBS[4], table)["tidy"]
+    tidy = run(JOBS[5], table)["tidy"]
     made = [make_batch([order(number, f'{{"id": {number}}}')], batch_id=f"b{number}") for number in range(6)]
 
     def store(manifest: Manifest) -> None:
