@@ -26,7 +26,7 @@ class Destination:
     """A queue or a topic, by its name at the broker (without any prefix).
 
     Attributes:
-        options: How to use it (`core.destination_options`); two that name the same are equal whatever theirs.
+        options: How to use it; two that name the same are equal whatever theirs.
 
     Source: JMS 2.0 section 2.4; J50, J51, J91.
     """

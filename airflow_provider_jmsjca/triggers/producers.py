@@ -402,7 +402,7 @@ class ReadyProducer(_Producer):
 
     Guarantee: no wake-up is lost. An event that Airflow didn't store, a message that came while a DAG run
     was ending, a DAG that was paused: as long as messages are there another event follows, as
-    `core.repetition.pause` says.
+    `core.backoff.pause` says.
     """
 
     def __init__(self, parse: Parse, **more: Any) -> None:

@@ -448,7 +448,7 @@ class JmsMessage(PropertyReader):
         return _checked(BodyKind.EMPTY, None, properties, property_types, _NOTHING, headers)
 
     def to_json(self) -> dict[str, Json]:
-        """Return the JSON form, for XCom, events and stores; `core.message_json` describes it."""
+        """Return the JSON form, for XCom, events and stores."""
         return to_json(self)
 
     @classmethod

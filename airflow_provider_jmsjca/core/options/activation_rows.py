@@ -257,7 +257,7 @@ ACTIVATION = (
         key=("JMSJCA.minimalreconnectlogging",),
         meaning="Log the first failed connect as an error, the following ones at debug level.",
         source="J108",
-        acts="engine.connector",
+        acts="engine.connecting.connector",
     ),
     Option(
         name="minimal_reconnect_logging_ds",

@@ -120,7 +120,7 @@ CONNECTION = (
         key_replaces_field=True,
         meaning="A cached connection not used successfully for longer is replaced.",
         source="J14, J43, J106",
-        acts="hooks.connection_cache, engine.pool",
+        acts="hooks.connection_cache, engine.connecting.pool",
         label="Idle timeout (seconds)",
     ),
     Option(
@@ -132,7 +132,7 @@ CONNECTION = (
         key=("JMSJCA.poolmaxsize",),
         meaning="Most sessions open at once in a process over equal connections.",
         source="J45",
-        acts="hooks.connection_cache, engine.session_rules",
+        acts="hooks.connection_cache, engine.session.connection",
     ),
     Option(
         name="pool_min_size",
@@ -154,7 +154,7 @@ CONNECTION = (
         key=("JMSJCA.pooltimeout",),
         meaning="How long to wait for a free session when all are in use.",
         source="J45",
-        acts="hooks.connection_cache, engine.session_rules",
+        acts="hooks.connection_cache, engine.session.connection",
         shown_default="-1: no limit",
     ),
     Option(
@@ -165,7 +165,7 @@ CONNECTION = (
         minimum=1,
         meaning="Connections kept open in a process, counting each set of credentials.",
         source="J80",
-        acts="hooks.connection_cache, engine.pool",
+        acts="hooks.connection_cache, engine.connecting.pool",
     ),
     Option(
         name="no_connection_factory_cache",
@@ -185,7 +185,7 @@ CONNECTION = (
         key=("JMSJCA.ACC",),
         meaning="Behave as outside a container: a session is transacted only when it is asked to be.",
         source="J97",
-        acts="core.precedence (default of no_xa and ignore_tx)",
+        acts="core.precedence",
     ),
     Option(
         name="ignore_tx",
@@ -194,7 +194,7 @@ CONNECTION = (
         key=("JMSJCA.IgnoreTx",),
         meaning="Every session is transacted, whatever is asked: nothing happens without commit().",
         source="J98, J126",
-        acts="hooks.connection_cache, engine.connection",
+        acts="hooks.connection_cache, engine.session.connection",
         shown_default="the opposite of acc",
     ),
     Option(
@@ -215,7 +215,7 @@ CONNECTION = (
         key=("JMSJCA.Strict",),
         meaning="Hold to J2EE: a connection has one session at a time.",
         source="J100, J27, J28",
-        acts="hooks.connection_cache, engine.connection",
+        acts="hooks.connection_cache, engine.session.connection",
     ),
     Option(
         name="no_xa",

@@ -12,7 +12,7 @@ from airflow_provider_jmsjca.core.options.choices import (
 from airflow_provider_jmsjca.core.options.option import Measure, Option, OptionType, accepted
 from airflow_provider_jmsjca.core.redelivery.actions import MoveKind
 
-_ENGINE = "engine.listener"
+_ENGINE = "engine.delivering"
 
 
 def _destination(name: str, wbia: str, meaning: str, source: str, *, acts: str) -> Option:
@@ -71,7 +71,7 @@ PATCH_BAY = (
         meaning="Hear the property DELIVERY_DATE of a message that is sent, milliseconds since 1970: the "
         "message is delivered no sooner.",
         source="P18, P21",
-        acts="operators, engine.calls",
+        acts="operators, engine.delivering.threaded.workers",
     ),
     accepted(
         "limbo_poll_interval",
@@ -167,7 +167,7 @@ WBIA = (
         wbia=("PollQuantity",),
         meaning="Most messages of each destination in a cycle of turns, where there are several.",
         source="I4-I6, I49, I51",
-        acts="core.delivery.turns",
+        acts="core.delivery.in_hand",
     ),
     _destination(
         "in_progress_destination",
@@ -208,7 +208,7 @@ WBIA = (
         meaning="Drop a message whose id is one of the last 32,768 that this listener has handled; with "
         "use_store also over restarts.",
         source="I15, I17, I49",
-        acts="engine.duplicates",
+        acts="engine.delivering.admission",
     ),
     _destination(
         "archive_destination",
@@ -236,7 +236,7 @@ WBIA = (
         "ReplyToDestination",
         "Where answers go to what a handler sends; a message's own reply_to goes before it.",
         "I39, I49",
-        acts="engine.calls",
+        acts="engine.delivering.threaded.workers",
     ),
     Option(
         name="message_response_result_property",
@@ -245,7 +245,7 @@ WBIA = (
         wbia=("MessageResponseResultProperty",),
         meaning="Message property that holds the result of a request, where answers are consumed.",
         source="I45, I46, I49",
-        acts="engine.delivery",
+        acts="engine.delivering.delivery",
     ),
     accepted(
         "configuration_meta_object",

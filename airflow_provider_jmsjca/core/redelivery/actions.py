@@ -150,7 +150,7 @@ class MoveTarget:
     """One destination of a move; every `$` in the name stands for the original destination's name.
 
     Attributes:
-        options: How to use it (`core.destination_options`).
+        options: How to use it (`core.configuration.destination_options`).
 
     Raises:
         ConfigurationError: The name can't be written in a redelivery handling string.

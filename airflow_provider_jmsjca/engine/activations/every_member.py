@@ -206,7 +206,7 @@ class EveryMemberActivation(ActivationGroup):
     comes again from that member, once it is back.
 
     Args:
-        settings: As `engine.members.every_member` returns them.
+        settings: As `every_member` returns them.
         handler: Called with each message, in a thread of its member's pool.
         clock: Seconds, monotonic.
         chance: A random number, 0 up to but not including 1.

@@ -182,7 +182,7 @@ def collect(
 
     Guarantee: no message is acknowledged before it is in a sealed segment, so nothing is lost whatever dies.
     A message delivered again is recognised (`identity`) and stored once, as far as the batch knows it
-    (`spark.known_ids.Horizon`) and the broker gives ids to go by: one without stable ids must also have said
+    (`spool.known_ids.Horizon`) and the broker gives ids to go by: one without stable ids must also have said
     that it is a redelivery.
 
     Args:

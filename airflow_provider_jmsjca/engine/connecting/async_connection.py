@@ -131,7 +131,8 @@ class AsyncConnection:
     async def in_thread(self, function: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
         """Return what the function returns, run in one of the few threads for all users of the broker.
 
-        For who has a connection. Arguments, errors and guarantee are those of `engine.threads.in_thread`.
+        For who has a connection. Arguments, errors and guarantee are those of `in_thread` in
+        `engine.connecting.threads`.
         """
         return await in_thread(function, undo=undo, start=self._crew.submit)
 

@@ -376,12 +376,12 @@ def _destinations(spec: ActivationSpec) -> tuple[Destination, ...]:
     if spec.subscription is not None and spec.subscription.distributed:
         faults.append(
             "subscription_name: got a distributed one, expected a plain name for one listener "
-            "(engine.load_balancing makes the two that it takes)"
+            "(an Activation makes the two that it takes)"
         )
     if spec.distributed_destination_connection is DistributedDestinationConnection.EVERY_MEMBER:
         faults.append(
             "distributed_destination_connection: got every_member, expected local_only for one listener "
-            "(engine.members makes one for each host)"
+            "(an Activation makes one for each host)"
         )
     if faults:
         raise ConfigurationError(faults)

@@ -70,7 +70,7 @@ class MessageStream:
     The subscription's prefetch bounds how many messages are held here. Reconnects by itself; then whatever
     was not settled arrives again, as a new `Received` with the same message id where the broker keeps it.
 
-    For one task of one event loop. To settle what comes, use `engine.stream.DeliveryStream`.
+    For one task of one event loop. To settle what comes, use `DeliveryStream`.
 
     Guarantee: nothing is settled. On cancellation and on `aclose` all messages go back.
     """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.__main__ import ROOT
-from tests.docs.names import ACCEPTED, PACKAGE, banned_in, differ_by_one, name_faults
+from tests.docs.names import ACCEPTED, PACKAGE, banned_in, differ_by_one, name_faults, reference_faults
 
 
 def test_the_code_has_good_names() -> None:
@@ -64,3 +64,28 @@ def test_each_fault_is_named(tmp_path: Path) -> None:
 def test_what_is_accepted_is_there() -> None:
     for path, name in ACCEPTED:
         assert name in (ROOT / PACKAGE / path).read_text(encoding="utf-8")
+
+
+def test_a_module_that_is_named_and_not_there_is_told(tmp_path: Path) -> None:
+    package, docs = tmp_path / PACKAGE, tmp_path / "docs"
+    for room in ("core", "engine", "hooks", "operators", "transports"):
+        (package / room).mkdir(parents=True)
+        (package / room / "__init__.py").touch()
+    docs.mkdir()
+    (package / "engine" / "moving.py").write_text("class Losses: ...\n")
+    (package / "core" / "url.py").write_text(
+        '"""As `engine.moving.Losses`, `engine.moving` and `core.gone.Url`."""\n'
+    )
+    (docs / "page.md").write_text("`engine.moving.Gains` and `engine.moving`, `core.url`.\n")
+    found = [fault for fault in reference_faults(tmp_path) if not fault.startswith("core/options")]
+    assert found == [
+        f"{PACKAGE}/core/url.py: nothing is called `core.gone.Url`",
+        "docs/page.md: nothing is called `engine.moving.Gains`",
+    ]
+
+
+def test_an_option_that_acts_nowhere_is_told(tmp_path: Path) -> None:
+    assert "core/options: poll_quantity acts in 'core.delivery.in_hand', which is no module" in (
+        reference_faults(tmp_path)
+    )
+    assert not [fault for fault in reference_faults(ROOT) if fault.startswith("core/options")]
