@@ -128,14 +128,11 @@ class Once:
     Args:
         remembered: How many returned messages are known, and how many that stay; the oldest are forgotten
             first.
-
-    Attributes:
-        again: Called with what has waited and is to be looked at again, in order.
     """
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._remembered = remembered
-        self.again: Callable[[list[Received]], None] = lambda _: None
+        self._look_again: Callable[[list[Received]], None] | None = None
         self._intake: object = None
         self._out: Counter[Identity | None] = Counter()
         self._out_before: Counter[Identity | None] = Counter()
@@ -155,15 +152,22 @@ class Once:
         """Whether messages stay, or wait for an answer, and so stay unsettled."""
         return bool(self._left or self._line)
 
-    def begin(self, intake: object, unsettled: AbstractSet[Identity | None]) -> None:
+    def begin(
+        self,
+        intake: object,
+        unsettled: AbstractSet[Identity | None],
+        look_again: Callable[[list[Received]], None],
+    ) -> None:
         """Take what comes with another intake.
 
         Args:
-            intake: It.
+            intake: The other intake.
             unsettled: What came with the one before and was not settled: it is no repetition of anything
                 that was known before that.
+            look_again: Called with what of this intake has waited and is to be looked at again, in order.
         """
         self._intake = intake
+        self._look_again = look_again
         for key in unsettled:
             self._known.pop(key, None)
             self._returned.pop(key, None)
@@ -224,8 +228,8 @@ class Once:
             del out[key]
         if handled:
             self._remember(self._known if earlier else self._returned, key)
-        if earlier and (found := self._free()):
-            self.again(found)
+        if earlier and (found := self._free()) and self._look_again is not None:
+            self._look_again(found)
 
     def leave(self, key: Identity | None) -> None:
         """Note that a message stays, and its repetitions too."""

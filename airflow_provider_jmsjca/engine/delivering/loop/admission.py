@@ -53,7 +53,6 @@ class LoopAdmission(Admission):
         self._speak = speak
         self._loop = asyncio.get_running_loop()
         self._looking = False
-        once.again = self._look_again
 
     def begin_anew(self, intake: Intake, returned: frozenset[int] = frozenset()) -> None:
         """Take in what comes to other consumers from now on; what was not settled goes back to the broker.
@@ -71,7 +70,7 @@ class LoopAdmission(Admission):
             if message is not None and not message.redelivered:
                 unsettled.add(self.key(received))
         super().begin_anew(intake)
-        self._once.begin(intake, unsettled)
+        self._once.begin(intake, unsettled, self._look_again)
 
     def may_take(self, intake: Intake) -> bool:
         """Say whether something has come that may be taken in, and memory has room for it."""
