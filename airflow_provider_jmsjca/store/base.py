@@ -123,7 +123,7 @@ class Attempts(Protocol):
     def take_back(self, activation: str, messages: Collection[str]) -> None:
         """Undo the last attempt at each: it led to nothing, because the message was not handed over."""
 
-    def failed(self, activation: str, failures: Mapping[str, Failure], now: datetime) -> None:
+    def failed(self, activation: str, failures: Mapping[str, Failure]) -> None:
         """Note how the last attempt at each of these messages ended; those that aren't known are left out."""
 
     def forget(self, activation: str, messages: Collection[str]) -> None:

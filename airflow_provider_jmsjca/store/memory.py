@@ -99,9 +99,8 @@ class MemoryAttempts:
                         before, attempts=before.attempts - 1, open=doubtful, where=where
                     )
 
-    def failed(self, activation: str, failures: Mapping[str, Failure], now: datetime) -> None:
+    def failed(self, activation: str, failures: Mapping[str, Failure]) -> None:
         """Note how the last attempt at each of these messages ended."""
-        del now
         with self._lock:
             for message, failure in failures.items():
                 key = stored_name(activation), stored_name(message)

@@ -28,7 +28,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlStore]
     dead = SqlStore(opened.database, where="gone/7")
     dead.attempts.begin("orders", ["m1", "m2"], now)
     dead.attempts.begin("orders", ["m1"], now)
-    dead.attempts.failed("orders", {"m2": Failure(class_names=("ValueError",), message="[no] stock")}, now)
+    dead.attempts.failed("orders", {"m2": Failure(class_names=("ValueError",), message="[no] stock")})
     opened.attempts.begin(LONG, ["m3"], now)
     yield opened
     opened.owners.leave()

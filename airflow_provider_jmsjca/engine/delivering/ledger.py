@@ -301,7 +301,7 @@ class Ledger:
         attempts, name = self._store.attempts, self._activation
         try:
             if failures:
-                attempts.failed(name, failures, self._clock())
+                attempts.failed(name, failures)
                 failures = {}
             while in_vain:  # one that was counted twice is taken back twice
                 once = set(in_vain)

@@ -190,9 +190,8 @@ class SqlAttempts:
                 }
                 connection.execute(update(ATTEMPT).where(these).values(**before))
 
-    def failed(self, activation: str, failures: Mapping[str, Failure], now: datetime) -> None:
+    def failed(self, activation: str, failures: Mapping[str, Failure]) -> None:
         """Note how the last attempt at each ended; see `base.Attempts.failed`."""
-        del now  # the attempt's own time is shown
         owner, names = stored_name(activation), {stored_name(each): each for each in failures}
         with self._database.write() as connection:
             for some in chunks(names):

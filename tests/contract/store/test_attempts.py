@@ -73,7 +73,7 @@ def test_what_was_not_handed_over_is_taken_back(store: Store) -> None:
 def test_the_history_says_when_where_and_why(store: Store) -> None:
     later = NOON + timedelta(minutes=1)
     store.attempts.begin("orders", ["m1"], NOON)
-    store.attempts.failed("orders", {"m1": BROKEN, "unknown": BROKEN}, later)
+    store.attempts.failed("orders", {"m1": BROKEN, "unknown": BROKEN})
     store.attempts.begin("orders", ["m1"], later)
     text = "no \ufffd stock ?"
     assert store.attempts.history("orders", "m1") == [
@@ -130,7 +130,7 @@ def test_many_messages_are_one_call(store: Store) -> None:
     many = [f"m{number}" for number in range(1_200)]
     assert set(store.attempts.begin("orders", many, NOON).values()) == {1}
     assert set(store.attempts.begin("orders", many, NOON).values()) == {2}
-    store.attempts.failed("orders", dict.fromkeys(many, BROKEN), NOON)
+    store.attempts.failed("orders", dict.fromkeys(many, BROKEN))
     store.attempts.take_back("orders", many)
     store.attempts.forget("orders", many[:1_100])
     assert len(store.attempts.page(limit=5_000)) == 100
@@ -181,7 +181,7 @@ def _take(  # noqa: PLR0917 - one step of the sequence
         case "take_back":
             return store.attempts.take_back(name, messages)
         case "failed":
-            return store.attempts.failed(name, dict.fromkeys(messages, BROKEN), moment)
+            return store.attempts.failed(name, dict.fromkeys(messages, BROKEN))
         case "forget":
             return store.attempts.forget(name, messages)
         case "sweep":
@@ -212,7 +212,7 @@ def test_an_attempt_is_open_until_somebody_says_how_it_ended_i9(store: Store) ->
     store.attempts.begin("orders", ["settled", "failed", "vain", "again", "open"], NOON)
     store.attempts.begin("orders", ["again"], NOON)
     store.attempts.forget("orders", ["settled"])
-    store.attempts.failed("orders", {"failed": BROKEN}, NOON)
+    store.attempts.failed("orders", {"failed": BROKEN})
     store.attempts.take_back("orders", ["vain", "again"])
     assert open_ones(store) == ["open"]
     assert store.attempts.open_at() == {"host/1"}
@@ -225,7 +225,7 @@ def test_what_another_process_left_open_is_doubtful_i9(store: Store) -> None:
     other = seen_from(store, "host/2")
     store.attempts.begin("orders", ["open", "failed", "own", HOSTILE[5]], NOON)
     store.attempts.begin("bills", ["bill"], NOON)
-    store.attempts.failed("orders", {"failed": BROKEN}, NOON)
+    store.attempts.failed("orders", {"failed": BROKEN})
     assert store.attempts.begin("orders", ["own"], NOON) == {"own": 2}
     assert store.attempts.doubtful("orders", ["own", "open"]) == frozenset()
     later = NOON + timedelta(minutes=1)
