@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
+from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff, pause
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 
@@ -31,3 +31,24 @@ def test_every_fault_is_named() -> None:
     assert len(refused.value.faults) == 2
     with pytest.raises(ConfigurationError, match="at least one step"):
         Backoff(steps=())
+
+
+@pytest.mark.parametrize(
+    ("interval", "repeats", "deliveries", "seconds"),
+    [
+        (10, 0, 0, 10),
+        (10, 1, 0, 20),
+        (10, 4, 0, 160),
+        (10, 5, 0, 300),
+        (10, 10_000, 0, 300),
+        (10, 0, 1, 10),
+        (10, 0, 2, 20),
+        (10, 0, 9, 2560),
+        (10, 0, 10, 3600),
+        (10, 3, 2, 80),
+        (7200, 9, 9, 7200),
+    ],
+)
+def test_pauses(interval: int, repeats: int, deliveries: int, seconds: int) -> None:
+    found = pause(timedelta(seconds=interval), repeats=repeats, deliveries=deliveries)
+    assert found == timedelta(seconds=seconds)

@@ -84,6 +84,13 @@ def test_a_module_that_is_named_and_not_there_is_told(tmp_path: Path) -> None:
     ]
 
 
+def test_the_folders_of_the_unit_tests_are_those_of_the_package() -> None:
+    tests = ROOT / "tests" / "unit"
+    of_tests = {"bench", "docs", "servers", "core/activation/descriptors"}
+    folders = {file.parent.relative_to(tests).as_posix() for file in tests.rglob("*.py")} - of_tests
+    assert [each for each in sorted(folders) if not (ROOT / PACKAGE / each).is_dir()] == []
+
+
 def test_an_option_that_acts_nowhere_is_told(tmp_path: Path) -> None:
     assert "core/options: poll_quantity acts in 'core.delivery.in_hand', which is no module" in (
         reference_faults(tmp_path)

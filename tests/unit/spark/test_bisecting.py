@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.spark.rejects import rejected_messages
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.splits import lineage, parts
-from tests.unit.spark.conftest import MakeRows, OpenBatch
+from tests.unit.spool.batches import MakeRows, OpenBatch
 
 SCRIPT = """
 import json

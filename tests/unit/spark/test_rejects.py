@@ -8,7 +8,7 @@ from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.spark.rejects import OTHER_REASONS, Reject, reject_reasons, rejected_messages
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile
 from airflow_provider_jmsjca.spool.manifest import Manifest
-from tests.unit.spark.conftest import write_rejects
+from tests.unit.spool.batches import write_rejects
 
 
 def reject(segment: int, position: int, why: str = "bad") -> Reject:

@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.spool.splits import (
     parts,
     place_in_batch,
 )
-from tests.unit.spark.conftest import MakeRows, OpenBatch
+from tests.unit.spool.batches import MakeRows, OpenBatch
 
 
 def bodies(manifest: Manifest) -> list[str]:

@@ -18,8 +18,8 @@ from airflow_provider_jmsjca.spool.rows import Row, manifest_messages
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.memory import Broker, MemoryTransport, broker
+from tests.unit.engine.collecting.test_batcher import Spoiling
 from tests.unit.engine.listening import refusing_at_commit
-from tests.unit.engine.test_batcher import Spoiling
 
 ORDERS = Destination.queue("orders")
 DEAD = Destination.queue("orders.dead")

@@ -22,8 +22,8 @@ from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.rows import Row, row_identity, table_to_messages
 from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA
 from airflow_provider_jmsjca.spool.spool import SpoolBatch, Unfinished, unfinished_batches
-from tests.unit.spark.conftest import NOW, MakeRows, OpenBatch, write_rejects
-from tests.unit.spark.dying_writer import KILLED, write, write_and_die
+from tests.unit.spool.batches import NOW, MakeRows, OpenBatch, write_rejects
+from tests.unit.spool.dying_writer import KILLED, write, write_and_die
 
 
 def key(number: int) -> str:
@@ -501,7 +501,7 @@ def test_killed_at_any_step_a_batch_keeps_what_was_acknowledged_and_nothing_in_p
     tmp_path: Path, name: str, number: int, *, before: bool
 ) -> None:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.unit.spark.dying_writer"])
+    context.set_forkserver_preload(["tests.unit.spool.dying_writer"])
     spool, noted = tmp_path / "spool", tmp_path / "acknowledged"
     spool.mkdir()
     noted.touch()

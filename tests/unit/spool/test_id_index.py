@@ -18,8 +18,8 @@ from airflow_provider_jmsjca.spool.id_index import INDEX_FOLDER, IdIndex
 from airflow_provider_jmsjca.spool.known_ids import Horizon, message_key
 from airflow_provider_jmsjca.spool.rows import row_identity
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from tests.unit.spark.conftest import MakeRows, OpenBatch
-from tests.unit.spark.dying_writer import KILLED, die_at
+from tests.unit.spool.batches import MakeRows, OpenBatch
+from tests.unit.spool.dying_writer import KILLED, die_at
 
 
 def key(number: int) -> str:
@@ -127,7 +127,7 @@ def test_killed_at_any_step_of_it_nothing_is_forgotten(
     with open_batch("unfinished") as batch:
         batch.seal(rows([5]))
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.unit.spark.dying_writer"])
+    context.set_forkserver_preload(["tests.unit.spool.dying_writer"])
     process = context.Process(target=_open_and_die, args=(tmp_path, name, before, number))
     process.start()
     process.join(timeout=60)

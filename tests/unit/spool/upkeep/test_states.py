@@ -28,8 +28,8 @@ from airflow_provider_jmsjca.spool.upkeep.states import (
     prune,
     verify,
 )
-from tests.unit.spark.conftest import MakeRows, OpenBatch
-from tests.unit.spark.dying_writer import KILLED, die_at
+from tests.unit.spool.batches import MakeRows, OpenBatch
+from tests.unit.spool.dying_writer import KILLED, die_at
 
 WEEK = timedelta(days=7)
 LATER = time.time() + timedelta(days=30).total_seconds()
@@ -294,7 +294,7 @@ def test_killed_while_it_adopts_nothing_is_lost(
 
 def _run_dying(target: Callable[..., None], *args: object) -> None:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.unit.spark.dying_writer"])
+    context.set_forkserver_preload(["tests.unit.spool.dying_writer"])
     process = context.Process(target=target, args=args)
     process.start()
     process.join(timeout=60)

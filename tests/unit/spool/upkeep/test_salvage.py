@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.spool.splits import Rows, make_part
 from airflow_provider_jmsjca.spool.upkeep import salvage as module
 from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
 from airflow_provider_jmsjca.spool.upkeep.states import State, batches, describe, prune, verify
-from tests.unit.spark.conftest import MakeRows, OpenBatch, write_rejects
+from tests.unit.spool.batches import MakeRows, OpenBatch, write_rejects
 
 FIRST, SECOND, END = (f"segment-00000{number}.parquet" for number in range(3))
 

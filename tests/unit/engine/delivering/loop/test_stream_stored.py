@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
+from tests.unit.engine.delivering.test_ledger import Store
 from tests.unit.engine.streaming import Site, nothing_comes, one, run, settings, take, until
-from tests.unit.engine.test_ledger import Store
 
 
 @pytest.fixture
