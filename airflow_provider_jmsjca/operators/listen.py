@@ -154,7 +154,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         )
 
     def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Go on after it was deferred.
+        """Go on after the task was deferred.
 
         Raises:
             AirflowFailException: The trigger met a fault that trying again doesn't mend.

@@ -9,7 +9,7 @@ WITHIN_IF_KILLED = timedelta(seconds=4)
 
 
 class Killed:
-    """Whether the task is told to end.
+    """The word to a task that it is to end.
 
     A signal handler sets it, and may have interrupted the thread that asks for it: no lock can be taken then,
     as a `threading.Event` does.
@@ -19,9 +19,9 @@ class Killed:
         self._told = False
 
     def set(self) -> None:
-        """It is told to end."""
+        """Note that the task is told to end."""
         self._told = True
 
     def is_set(self) -> bool:
-        """Whether it is."""
+        """Return whether the task is told to end."""
         return self._told

@@ -53,7 +53,7 @@ class RunState:
 
     @property
     def deadline(self) -> float | None:
-        """When it is to come to a worker although nothing came."""
+        """When the listener is to come to a worker although nothing came."""
         deadlines = (self.until, self.idle_until, self.timeout_at)
         return min((each for each in deadlines if each is not None), default=None)
 
@@ -126,7 +126,7 @@ class RunState:
 
     @classmethod
     def resumed(cls, event: Mapping[str, Any], now: float) -> RunState:
-        """Return where it stands after the trigger's event."""
+        """Return where the listener stands after the trigger's event."""
         state = event["state"]
         down = state["members_down"]
         run_state = cls(

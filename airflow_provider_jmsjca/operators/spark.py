@@ -436,7 +436,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         return done
 
     def _blame_data(self, manifest: Manifest, fence: int, failure: AirflowException) -> None:
-        """Say so if it was the data that a job failed of, and what helps."""
+        """Say in the log that a job failed because of its data, if it did, and what helps."""
         if (because := DataFailure.read(manifest.folder).get(fence)) is not None and not self.bisect:
             raise AirflowException(
                 f"the Spark job failed because of its data ({because.exception_class}: "

@@ -38,7 +38,7 @@ _TRIGGERS = "airflow_provider_jmsjca.triggers.activation"
 
 
 class EventStored:
-    """Sees to it that the event of a trigger gets a run, and records what was stored and which messages wait.
+    """Asks for the run that an event starts, and records what was stored and which messages wait.
 
     A run of Airflow's consumes the events up to the time at which it was asked for, and the first of several
     events asks. So those that follow before the run is made would wait until another event comes, which on a

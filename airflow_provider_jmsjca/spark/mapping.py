@@ -71,7 +71,7 @@ _NO_FAULT: Final = "CAST(NULL AS STRUCT<reason: STRING, value: VARIANT>)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapped:
-    """Messages sorted by whether they fit.
+    """Messages that fit the mapping, and those that don't.
 
     Attributes:
         rows: The columns asked for, then those that were kept, then `batch_id`, `segment`, `position`.

@@ -99,7 +99,7 @@ def _unreadable(segment: Place, what: str, error: Exception) -> SpoolError:
 
 
 def table_identities(table: pa.Table) -> Iterator[Identity]:
-    """Yield the same of a table."""
+    """Yield the identities of the messages in a table."""
     instants = table.column("timestamp").cast(pa.int64()).to_pylist()
     columns = (table.column(name).to_pylist() for name in ("message_id", "destination", "body", "properties"))
     for message_id, destination, body, properties, instant in zip(*columns, instants, strict=True):

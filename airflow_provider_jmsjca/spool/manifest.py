@@ -53,7 +53,7 @@ class Segment:
 
     @property
     def number(self) -> int:
-        """The number in its name, which the column `segment` of its rows has too."""
+        """The number in the segment's name, which the column `segment` of its rows has too."""
         match = SEGMENT_FILE.fullmatch(self.file)
         if match is None:
             raise SpoolError(f"{self.file!r} is no name of a segment")

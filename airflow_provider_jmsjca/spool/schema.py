@@ -72,9 +72,9 @@ class SegmentReader(pq.ParquetFile):  # type: ignore[misc] # pyarrow has no type
         super().__init__(file, pre_buffer=False, page_checksum_verification=True)
 
     def read_row_group(self, i: int, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return one of its row groups, or these columns of it."""
+        """Return a row group of the segment, or these columns of it."""
         return super().read_row_group(i, columns, use_threads=False)
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return all of it, or these columns."""
+        """Return the whole segment, or these columns."""
         return super().read(columns, use_threads=False)

@@ -79,7 +79,7 @@ class DataFailure:
     stored: tuple[str, ...] = ()
 
     def record(self, folder: Place, fence: int) -> None:
-        """Note it for an attempt at the batch in a folder, once.
+        """Note the failure for an attempt at the batch in a folder, once.
 
         Raises:
             SpoolError: The operating system refused.

@@ -50,7 +50,7 @@ class MemoryAttempts:
         self._doubtful: set[tuple[str, str]] = set()
 
     def seen_from(self, where: str) -> Self:
-        """Return the same as another process sees it."""
+        """Return the same attempts as another process sees them."""
         other = copy.copy(self)
         other._where = where  # noqa: SLF001  # of the same class
         return other
@@ -206,7 +206,7 @@ class MemoryOwners:
         self._seen: dict[str, datetime] = {}
 
     def seen_from(self, where: str) -> Self:
-        """Return the same as another process sees it."""
+        """Return the same owners as another process sees them."""
         other = copy.copy(self)
         other._where = where  # noqa: SLF001  # of the same class
         return other

@@ -249,7 +249,7 @@ class Received:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the broker has it back: its consumer has begun anew since, and it comes again."""
+        """Whether the broker has the message back, and sends it again: its consumer has begun anew."""
         return self.generation != self.consumer.generation
 
     def forget_message(self) -> None:
@@ -295,7 +295,7 @@ class Consumer(Protocol):
 
     @property
     def subscription(self) -> Subscription:
-        """What it receives."""
+        """What the consumer receives."""
 
     @property
     def generation(self) -> int:
@@ -347,7 +347,7 @@ class UnitOfWork(Protocol):
         """
 
     def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
-        """Make all of it durable.
+        """Make all of the unit durable.
 
         Args:
             meanwhile: Work that is due anyway and doesn't raise; it may be done while the broker works.
@@ -370,19 +370,19 @@ class Connection(Protocol):
 
     @property
     def broker(self) -> BrokerInfo:
-        """Which broker answered."""
+        """The broker that answered."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do."""
+        """What the broker can do."""
 
     @property
     def state(self) -> ConnectionState:
-        """Where in its life it is."""
+        """Where in its life the connection is."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What it logged in with, and must be shown and sent nowhere."""
+        """What the connection logged in with, to be shown and sent nowhere."""
 
     def on_lost(self, callback: OnLost) -> None:
         """Call back once if the connection is lost (at once if it already is); not when it is closed."""

@@ -198,7 +198,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         # Made again from all arguments, so that those left out have their defaults.
         _, arguments = (made := cls(**kwargs)).serialize()
         key = made.shared_stream_key()
-        return _producer(arguments, patient=True, who=lambda: _named(_followers.get(key, ())))
+        return _producer(arguments, retry=True, who=lambda: _named(_followers.get(key, ())))
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
         """Yield an event for each thing the stream brings."""
@@ -249,7 +249,7 @@ class JmsActivationTrigger(BaseEventTrigger):
             ConfigurationError: The arguments or the connection can't be used.
             PermanentBrokerError: The broker refuses.
         """
-        async with closing(_producer(self._arguments, patient=False, who=lambda: self._who)) as producer:
+        async with closing(_producer(self._arguments, retry=False, who=lambda: self._who)) as producer:
             async for raw, _ in producer.open_stream():
                 if isinstance(raw, Destination):
                     event: TriggerEvent | None = TriggerEvent(ready_event(self._conn_id, raw))
@@ -395,10 +395,10 @@ def _warn_of_faults(arguments: Mapping[str, Any]) -> None:
             warnings.warn(str(error), UserWarning, stacklevel=3)
 
 
-def _producer(arguments: Mapping[str, Any], *, patient: bool, who: Callable[[], str]) -> SharedStreamProducer:
+def _producer(arguments: Mapping[str, Any], *, retry: bool, who: Callable[[], str]) -> SharedStreamProducer:
     def parse() -> ActivationOptions:
         return ActivationOptions.parse(arguments)
 
     if arguments["event"] == EventMode.READY:
-        return ReadyProducer(parse, patient=patient, who=who)
-    return MessageProducer(parse, patient=patient, who=who)
+        return ReadyProducer(parse, retry=retry, who=who)
+    return MessageProducer(parse, retry=retry, who=who)

@@ -306,13 +306,13 @@ class InForce:
 
     @property
     def batch_seconds(self) -> float:
-        """How long after its first message a batch ends."""
+        """Seconds from the first message of a batch to its end."""
         timeout = self.spec.batch_timeout
         return math.inf if timeout is None else timeout.total_seconds()
 
     @property
     def batch_idle_seconds(self) -> float:
-        """How long after its last message a batch ends."""
+        """Seconds from the last message of a batch to its end."""
         return math.inf if self.lingers else self.spec.batch_idle_timeout.total_seconds()
 
     def check(self) -> None:
@@ -440,7 +440,7 @@ _DEFAULT = Origin(level=None, source="", place=Place.DEFAULT, spelling="")
 
 
 def _defaults(said: Mapping[str, ResolvedValue]) -> dict[str, OptionValue]:
-    """Return what holds for a trigger where nobody says otherwise: many events at once, patience."""
+    """Return what holds for a trigger where nobody says otherwise: many events at once, growing pauses."""
     values: dict[str, OptionValue] = {}
     if not said.keys() & {"redelivery_handling", *PATCH_BAY, *CLIENT_PROPERTIES}:
         values["redelivery_handling"] = DEFAULT_REDELIVERY_HANDLING

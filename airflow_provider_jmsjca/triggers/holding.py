@@ -82,7 +82,7 @@ class Hold:
 
     @property
     def word(self) -> tuple[str, str]:
-        """What is waited for: the word of the runs that the event of this asset has started."""
+        """The word that is waited for: that of the runs which the event of this asset has started."""
         return self.asset, self.token
 
     @classmethod

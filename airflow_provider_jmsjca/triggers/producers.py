@@ -64,7 +64,7 @@ class _Producer(SharedStreamProducer):
 
     Args:
         parse: Returns the options, or raises what is wrong with them.
-        patient: Whether to wait for the fault to be mended; otherwise it is raised.
+        retry: Whether a fault is waited out, and the source opened again; otherwise the fault is raised.
         who: Says whose the events are, for the log.
         mending: How long to wait.
     """
@@ -73,14 +73,14 @@ class _Producer(SharedStreamProducer):
         self,
         parse: Parse,
         *,
-        patient: bool = True,
+        retry: bool = True,
         who: Callable[[], str] = lambda: "",
         mending: Backoff = MENDING,
     ) -> None:
         self._parse = parse
         self._who = who
         self._where = ""
-        self._patient = patient
+        self._retry = retry
         self._mending = mending
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
@@ -95,7 +95,7 @@ class _Producer(SharedStreamProducer):
                         yield event
                 except _MENDED as error:
                     await self._close()
-                    if not self._patient:
+                    if not self._retry:
                         raise
                     faults += 1
                     if str(error) != reported:
@@ -180,7 +180,7 @@ class Handed:
         return all([await hold.stored() for holds in self.holds.values() for hold in holds])
 
     def event_stored(self) -> None:
-        """Its messages are done with, but for those that wait for their runs, or were refused."""
+        """Settle the messages of a stored event, but for those that wait for their runs or were refused."""
         for delivery in self.deliveries:
             if delivery not in self.holds and delivery not in self.refused:
                 delivery.returned()
@@ -191,7 +191,7 @@ class MessageProducer(_Producer):
 
     Airflow is the handler of a delivery: an event that it stored is returned, one that a trigger refused is
     poison, and one that was neither is rolled back, for the redelivery handling to deal with. Messages of a
-    batch share its fate, but for those that were refused.
+    batch end alike, but for those that were refused.
 
     Guarantee: nothing is lost. After a crash between storing and acknowledging the message comes again and
     makes a second event with the same message id, unless the spec has `use_store`: then only a crash between

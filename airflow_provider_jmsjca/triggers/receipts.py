@@ -22,7 +22,7 @@ from airflow_provider_jmsjca.triggers.holding import AssetStore, asked
 from airflow_provider_jmsjca.triggers.payload import has_number
 
 # A trigger whose event Airflow has dropped is cancelled a second or two later; its messages go back then.
-_PATIENCE_SECONDS = 30.0
+_GIVEN_UP_SECONDS = 30.0
 _AGAIN_SECONDS = 0.5
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Where it is seen whether the event of one trigger was stored.
+    """A place that shows whether the event of one trigger was stored.
 
     Attributes:
         stores: Of the assets that the trigger watches, by name. One of them is enough: the DAG of another may
@@ -74,7 +74,7 @@ class Confirmed:
     since: float
 
     def returned(self) -> None:
-        """The event is stored."""
+        """Settle the messages of an event that is stored."""
         for delivery in self.deliveries:
             delivery.returned()
 
@@ -133,7 +133,7 @@ class Acknowledger:
         for each, is_shown in zip(waiting, found, strict=True):
             if is_shown:
                 each.returned()
-            elif self._clock() > each.since + _PATIENCE_SECONDS:
+            elif self._clock() > each.since + _GIVEN_UP_SECONDS:
                 for delivery in each.deliveries:
                     delivery.raised(JmsError("Airflow has confirmed its event and not stored it"))
             else:

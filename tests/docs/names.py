@@ -1,7 +1,8 @@
 """Which names the code may not have, and which words the glossary says.
 
-A name says what a thing is, in the words of the field. Checked are modules, classes and functions. A public
-class has a name of its own in the whole package. A module that a docstring, a page or the table of options
+A name says what a thing is, in the words of the field. Checked are modules, classes and functions, and of
+variables, attributes and parameters whether they have a banned word. A public class has a name of its own in
+the whole package. A module that a docstring, a page or the table of options
 names is there.
 """
 
@@ -26,6 +27,8 @@ BANNED = frozenset(
         "manager",
         "mood",
         "patience",
+        "patient",
+        "patiently",
         "stint",
         "stints",
         "utils",
@@ -70,6 +73,11 @@ def name_faults(root: Path) -> list[str]:
             f"{path}: {name!r} is no name for this ({' and '.join(sorted(found))}); see tests/docs/names.py"
             for name in (file.stem, *_defined(source))
             if (path, name) not in ACCEPTED and (found := banned_in(name))
+        ]
+        faults += [
+            f"{path}: {name!r} is no name for this ({' and '.join(sorted(found))}); see tests/docs/names.py"
+            for name in sorted(set(_assigned(source)))
+            if (found := _words_of(name) & BANNED)
         ]
         for name in _classes(source):
             classes.setdefault(name, []).append(path)
@@ -134,8 +142,11 @@ def _is_there(folder: Path, name: str) -> bool:
 
 def banned_in(name: str) -> set[str]:
     """Return the banned words in a name."""
-    words = {each.lower() for each in _WORDS.findall(name)}
-    return (words & BANNED) | ({name.lower().strip("_")} & BANNED_WHOLE)
+    return (_words_of(name) & BANNED) | ({name.lower().strip("_")} & BANNED_WHOLE)
+
+
+def _words_of(name: str) -> set[str]:
+    return {each.lower() for each in _WORDS.findall(name)}
 
 
 def differ_by_one(one: str, other: str) -> bool:
@@ -156,6 +167,15 @@ def _defined(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             yield node.name
+
+
+def _assigned(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
 
 
 def _classes(source: str) -> Iterator[str]:

@@ -374,7 +374,7 @@ def _patch_bay(sink: Element) -> tuple[dict[str, str], list[str]]:
 
 
 def _leaves(element: Element) -> tuple[dict[str, str], list[str]]:
-    """Return the options in it by their tags, and in its configuration properties; and unknown properties."""
+    """Return an element's options, by tags and in its configuration properties, and unknown properties."""
     fields: dict[str, str] = {}
     referred: dict[str, str] = {}
     unknown: list[str] = []

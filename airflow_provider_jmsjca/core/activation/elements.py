@@ -57,7 +57,7 @@ class Element:
     read: bool = False
 
     def find(self, tag: str) -> Iterator[Element]:
-        """Yield it and what is in it with this tag, in document order."""
+        """Yield this element and those in it that have the tag, in document order."""
         if self.tag == tag:
             yield self
         for child in self.children:
@@ -74,7 +74,7 @@ class Element:
         return next((found.text.strip() for tag in tags for found in self.find(tag)), "")
 
     def taken(self) -> str:
-        """Return its text; it and what is in it count as read."""
+        """Return the element's text; the element and all in it count as read."""
         self.read = True
         for child in self.children:
             child.taken()
@@ -104,7 +104,7 @@ class Element:
         return bool(self.text.strip()) or any(child.says_anything() for child in self.children)
 
     def any_read(self) -> bool:
-        """Tell whether it or anything in it was read."""
+        """Tell whether the element or anything in it was read."""
         return self.read or any(child.any_read() for child in self.children)
 
 

@@ -91,7 +91,7 @@ class Layer:
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """What the level is called."""
         return self.source or self.level.label
 
 

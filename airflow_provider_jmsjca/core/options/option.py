@@ -21,7 +21,7 @@ class Level(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """The words for it in texts."""
+        """The words for the level in texts."""
         return self.name.lower().replace("_", " ")
 
 
@@ -133,12 +133,12 @@ class Option:
         return f"accepted, no meaning here: {self.why}"
 
     def allowed_at(self, level: Level) -> bool:
-        """Tell whether it may be set at this level; a call may say what a connection factory may."""
+        """Tell whether the option may be set at this level; a call may say what a connection factory may."""
         letter = "CFAF"[level]
         return letter in self.levels
 
     def spellings(self) -> tuple[tuple[Family, str], ...]:
-        """Return every name of it with its family, ours first."""
+        """Return every name of the option with its family, ours first."""
         rows: list[tuple[Family, str]] = [(Family.OURS, self.name)]
         for family, names in (
             (Family.JMSJCA, self.jmsjca),

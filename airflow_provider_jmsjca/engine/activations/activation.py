@@ -143,7 +143,7 @@ class Activation(ActivationGroup):
         super().__init__(self._whole.settings, (self._whole,), time.monotonic, self._whole.consuming)
 
     def __enter__(self) -> Self:
-        """Start, and wait until it consumes; of several members until one does and all have been tried.
+        """Start, and wait until messages are consumed: by one of several members, after all were tried.
 
         Raises:
             PermanentBrokerError: The broker refuses.
@@ -169,14 +169,14 @@ class Activation(ActivationGroup):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop it, and raise what it stopped for meanwhile, unless something else is raised already."""
+        """Stop, and raise what the activation stopped for, unless something else is raised already."""
         self.stop(self._stop_within, reason="the block ends")
         if error is None and self.fault is not None:
             raise self.fault
 
     @property
     def ready(self) -> bool:
-        """Whether it consumes; of several members, one does and all were tried."""
+        """Whether the activation consumes; of several members, one does and all were tried."""
         return self._whole.ready
 
     @property

@@ -135,7 +135,7 @@ class Failing:
         self._since = self._last = now
 
     def seconds(self, counts: Counts, now: float) -> float:
-        """Return how long it was at the last failure; 0 if there were few, or if something else happened.
+        """Return how long handlers had failed at the last failure; 0 after few, or after anything else.
 
         Args:
             counts: What became of messages so far.
@@ -159,7 +159,7 @@ class StopSignal(Protocol):
     """What tells a run to stop, as `threading.Event` does."""
 
     def is_set(self) -> bool:
-        """Whether it is time."""
+        """Whether the run is to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +297,7 @@ class ActivationBase(ABC):
     @property
     @abstractmethod
     def running(self) -> bool:
-        """Whether it was started and hasn't stopped."""
+        """Whether the activation was started and hasn't stopped."""
 
     @property
     @abstractmethod
@@ -332,22 +332,22 @@ class ActivationBase(ABC):
     @property
     @abstractmethod
     def stop_reason(self) -> str:
-        """Why it has stopped; empty while it hasn't."""
+        """Why the activation has stopped; empty while it hasn't."""
 
     @property
     @abstractmethod
     def fault(self) -> JmsError | None:
-        """What it has stopped for, if that was a fault."""
+        """What the activation has stopped for, if that was a fault."""
 
     @property
     @abstractmethod
     def over(self) -> bool:
-        """Whether it has stopped and its connection is closed, whatever was left alone."""
+        """Whether the activation has stopped and its connection is closed, whatever was left alone."""
 
     @property
     @abstractmethod
     def looks(self) -> bool:
-        """Whether it is just looking if messages stay at the broker: silence doesn't end that."""
+        """Whether a look for messages that stay at the broker is under way: silence ends no run then."""
 
     @abstractmethod
     def statistics_by_part(self) -> dict[str, Statistics]:
@@ -425,7 +425,7 @@ class ActivationBase(ABC):
 
     @property
     def ready(self) -> bool:
-        """Whether it consumes; of several members, one does and all were tried."""
+        """Whether the activation consumes; of several members, one does and all were tried."""
         return self.consuming.is_set()
 
     @property
@@ -491,7 +491,7 @@ class ActivationBase(ABC):
         self.begin(limit, stop_within=stop_within)
 
     def restart(self, within: Seconds = STOP_WITHIN) -> None:
-        """Stop, wait for it, and start again.
+        """Stop, wait for the end, and start again.
 
         Args:
             within: Seconds that running handlers may take.
@@ -527,7 +527,7 @@ class ActivationBase(ABC):
         return True
 
     def stop(self, within: Seconds = STOP_WITHIN, *, reason: str = "told to stop") -> bool:
-        """Stop, and wait for it: delays, back-off and attempts to connect end at once.
+        """Stop, and wait for the end: delays, back-off and attempts to connect end at once.
 
         A durable subscription is deleted if the settings say so, everything has ended in good order and the
         connection is up. Otherwise it stays, with what it holds. A distributed one always stays.
@@ -681,7 +681,7 @@ class ActivationGroup(ActivationBase):
 
     @property
     def stop_reason(self) -> str:
-        """Why it has stopped; empty while it hasn't."""
+        """Why the group has stopped; empty while it hasn't."""
         return next((each.stop_reason for each in self._parts if each.stop_reason), "")
 
     @property

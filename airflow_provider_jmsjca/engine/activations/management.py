@@ -23,7 +23,7 @@ class Managed(Protocol):
 
     @property
     def settings(self) -> ListenerSettings:
-        """How it consumes."""
+        """How the activation consumes."""
 
     @property
     def state(self) -> ActivationState:
@@ -35,7 +35,7 @@ class Managed(Protocol):
 
     @property
     def running(self) -> bool:
-        """Whether it was started and hasn't stopped."""
+        """Whether the activation was started and hasn't stopped."""
 
     @property
     def server_type(self) -> str:
@@ -64,7 +64,7 @@ class Managed(Protocol):
         """Deliver again."""
 
     def reset_statistics(self) -> None:
-        """Let them begin anew."""
+        """Begin the statistics anew."""
 
 
 UNAVAILABLE: Final = MappingProxyType(

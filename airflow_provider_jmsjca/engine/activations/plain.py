@@ -88,7 +88,7 @@ class PlainActivation(ActivationBase):
 
     @property
     def running(self) -> bool:
-        """Whether it was started and hasn't stopped."""
+        """Whether the activation was started and hasn't stopped."""
         return self._started and not self._dispatcher.stopped.is_set()
 
     @property
@@ -124,7 +124,7 @@ class PlainActivation(ActivationBase):
 
     @property
     def fault(self) -> JmsError | None:
-        """What it has stopped for, if that was a fault."""
+        """What the activation has stopped for, if that was a fault."""
         return self._dispatcher.fault
 
     @property
@@ -139,12 +139,12 @@ class PlainActivation(ActivationBase):
 
     @property
     def opening(self) -> bool:
-        """Whether it is connected, and the broker hasn't confirmed the subscriptions yet."""
+        """Whether there is a connection, and the broker hasn't confirmed the subscriptions yet."""
         return self._dispatcher.machine.opening
 
     @property
     def stop_reason(self) -> str:
-        """Why it has stopped; empty while it hasn't."""
+        """Why the activation has stopped; empty while it hasn't."""
         return self._dispatcher.stop_reason
 
     def statistics(self) -> Statistics:
@@ -259,12 +259,12 @@ class PlainActivation(ActivationBase):
 
     @property
     def over(self) -> bool:
-        """Whether it has stopped and its connection is closed, whatever was left alone."""
+        """Whether the activation has stopped and its connection is closed, whatever was left alone."""
         return self._dispatcher.stopped.is_set() and self._dispatcher.link.closed.is_set()
 
     @property
     def looks(self) -> bool:
-        """Whether it is just looking if messages stay at the broker."""
+        """Whether a look is under way for messages that stay at the broker."""
         return self._dispatcher.link.looks
 
     def is_idle(self) -> bool:

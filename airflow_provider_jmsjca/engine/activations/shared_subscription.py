@@ -250,7 +250,7 @@ class LoadBalancedActivation(ActivationGroup):
 
     @property
     def stop_reason(self) -> str:
-        """Why it has stopped; empty while it hasn't."""
+        """Why the activation has stopped; empty while it hasn't."""
         return self.queue_side.stop_reason
 
     @property

@@ -142,7 +142,7 @@ class StopOrDeadline(threading.Event):
         return super().is_set() or self._stop.is_set() or self.expired()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is time to stop, or for so many seconds; tell which (`True` to stop)."""
+        """Wait for the stop or the deadline, some seconds at most; tell which (`True` to stop)."""
         end = None if timeout is None else self._clock() + timeout
         while not self.is_set():
             left = _TICK_SECONDS if end is None else min(_TICK_SECONDS, end - self._clock())

@@ -50,7 +50,7 @@ def open_connection(
     clock: Callable[[], float] = time.monotonic,
     uniform: Callable[[], float] = random.random,
 ) -> Connection | None:
-    """Connect, with backoff, until it succeeds.
+    """Connect, with backoff, until there is a connection.
 
     A stop request ends it within a moment, even in the middle of an attempt; the connection of an attempt
     left alone is closed when it comes.

@@ -104,7 +104,7 @@ class Usage:
         self._failed = True
 
     def listen(self) -> None:
-        """Somebody listens on it: until `unlisten` heart-beats prove it, and quiet hours don't count."""
+        """Note that somebody listens: until `unlisten`, heart-beats prove the connection."""
         with self._lock:
             self._listeners += 1
 

@@ -394,7 +394,7 @@ class Bearer(Protocol):
         """Close the consumers: what isn't settled goes back."""
 
     def close(self) -> None:
-        """Close it, or give up connecting."""
+        """Close the connection, or give up connecting."""
 
 
 class Intake:

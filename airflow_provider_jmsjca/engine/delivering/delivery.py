@@ -349,7 +349,7 @@ class DeliveredMessage(PropertyReader):
 
     @property
     def properties(self) -> Mapping[str, PropertyValue]:
-        """Those of the message, without the extra properties. Source: J177."""
+        """The properties of the message, without the extra ones. Source: J177."""
         return self.message.properties
 
     @property

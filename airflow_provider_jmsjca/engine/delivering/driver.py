@@ -96,7 +96,7 @@ class Flag(Protocol):
     """What `threading.Event` and `asyncio.Event` have in common."""
 
     def set(self) -> None:
-        """Let those go on who wait for it."""
+        """Let those go on who wait for the flag."""
 
     def clear(self) -> None:
         """Let those wait who come from now on."""

@@ -355,7 +355,7 @@ class _Trouble:
         """Do nothing yet."""
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        """Note what came of it."""
+        """Note whether the store could be used."""
         if error is None or isinstance(error, TransientStoreError):
             self._ledger.note_trouble(error)
 

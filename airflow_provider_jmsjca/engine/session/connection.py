@@ -116,12 +116,12 @@ class JmsConnection:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do."""
+        """What the broker can do."""
         return self._connection.capabilities
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What it logged in with, and must be shown and sent nowhere."""
+        """What the connection logged in with, to be shown and sent nowhere."""
         return self._connection.secrets
 
     def session(

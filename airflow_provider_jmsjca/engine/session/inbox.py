@@ -129,7 +129,7 @@ class Inbox:
         self._consumer = self._connection.consume(self._subscription, self._put)
 
     def settled(self, count: int) -> None:
-        """So many messages that were taken are settled now."""
+        """Note that some of the messages that were taken are settled, by their number."""
         with self._lock:
             self._unsettled -= count
 

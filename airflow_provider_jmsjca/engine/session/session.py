@@ -145,12 +145,12 @@ class JmsSession:
 
     @property
     def acknowledge_mode(self) -> AcknowledgeMode:
-        """When what it received is settled."""
+        """When messages that the session received are settled."""
         return self._mode
 
     @property
     def transacted(self) -> bool:
-        """Whether it works in transactions."""
+        """Whether the session works in transactions."""
         return self._transacted
 
     def send(

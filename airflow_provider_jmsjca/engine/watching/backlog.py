@@ -130,7 +130,7 @@ class BacklogWatch:
             connection.close()
 
     def look_over(self, connection: Connection) -> None:
-        """Do the same over a connection that is there.
+        """Count twice over a connection that is there, and say what stays.
 
         Raises:
             JmsError: The broker can't be asked.

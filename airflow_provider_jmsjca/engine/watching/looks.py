@@ -33,7 +33,7 @@ class _Look:
 
 
 class Looks:
-    """What those who watch queues over one connection have together in an event loop.
+    """The looks of all who watch queues over one connection in one event loop.
 
     The more they are the longer is the time between two looks at the same queue: ten are made in a second.
     """

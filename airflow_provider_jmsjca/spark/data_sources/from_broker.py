@@ -169,7 +169,7 @@ class Receiver:
             connection.close()
 
     def receive(self, most: int) -> int:
-        """Receive up to so many messages into finished batches of the spool, and return how many.
+        """Receive messages into finished batches of the spool, up to a number, and return how many.
 
         Raises:
             JmsError: As `engine.collecting.batcher.collect`.

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from airflow_provider_jmsjca.errors import SpoolError
 
-PATIENCE: Final = timedelta(minutes=2)
+RETRIED_FOR: Final = timedelta(minutes=2)
 """How long a request is repeated while the store isn't reachable or is busy."""
 LONGEST_PAUSE: Final = timedelta(seconds=3)
 LONGEST_REQUEST: Final = timedelta(minutes=2)

@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.spool.files.client import (
     LONGEST_CONNECT,
     LONGEST_PAUSE,
     LONGEST_REQUEST,
-    PATIENCE,
+    RETRIED_FOR,
     FoundFile,
     StoreError,
 )
@@ -73,7 +73,7 @@ class Cloud:
                 },
                 retry_config={
                     "max_retries": _MANY_TRIES,
-                    "retry_timeout": PATIENCE,
+                    "retry_timeout": RETRIED_FOR,
                     "backoff": {"max_backoff": LONGEST_PAUSE},
                 },
             )

@@ -32,7 +32,7 @@ from airflow_provider_jmsjca.spool.files.client import (
     LONGEST_CONNECT,
     LONGEST_PAUSE,
     LONGEST_REQUEST,
-    PATIENCE,
+    RETRIED_FOR,
     FoundFile,
     StoreError,
 )
@@ -141,7 +141,7 @@ class WebHdfs:
                 content.seek(0)
             self._transfer("PUT", place, key, _host(place), data=content).close()
 
-        self._patiently(key, attempt)
+        self._retried(key, attempt)
         status = self._status(key)
         if status["length"] != len(content):
             raise StoreError(
@@ -183,7 +183,7 @@ class WebHdfs:
                 raise _PassingError(f"{data_node} broke off", data_node)
             return cast("BufferedIOBase", file)
 
-        return self._patiently(key, attempt)
+        return self._retried(key, attempt)
 
     def status(self, key: str) -> FoundFile:
         """Return size and age of a file."""
@@ -259,13 +259,11 @@ class WebHdfs:
 
     def _ask(self, method: str, op: str, key: str, **parameters: str) -> requests.Response:
         """Ask a name node, another one or again while none can serve."""
-        return self._patiently(
-            key, lambda address, _: self._name_node(address, method, op, key, **parameters)
-        )
+        return self._retried(key, lambda address, _: self._name_node(address, method, op, key, **parameters))
 
-    def _patiently(self, key: str, attempt: Callable[[str, str], T]) -> T:
+    def _retried(self, key: str, attempt: Callable[[str, str], T]) -> T:
         """Return what an attempt does, given a name node's address and a data node that isn't to be taken."""
-        deadline = time.monotonic() + PATIENCE.total_seconds()
+        deadline = time.monotonic() + RETRIED_FOR.total_seconds()
         pause, avoided = _FIRST_PAUSE_SECONDS, ""
         while True:
             address, *others = self._addresses

@@ -134,12 +134,12 @@ class ObjectPath:
 
     @property
     def parent(self) -> ObjectPath:
-        """What it is in."""
+        """The folder that holds the object."""
         return ObjectPath(self.bucket, self.key.rpartition("/")[0])
 
     @property
     def uri_for_spark(self) -> str:
-        """What Hadoop calls it."""
+        """The URI under which Hadoop knows the object."""
         scheme, _, rest = str(self).partition("://")
         return f"{SCHEMES[scheme]}://{rest}"
 

@@ -79,7 +79,7 @@ class PosixStaged(Staged):
         return True
 
     def close(self) -> None:
-        """Give it up, unless it is sealed."""
+        """Give the file up, unless it is sealed."""
         super().close()
         with self._refusals():
             self._temporary.unlink(missing_ok=True)

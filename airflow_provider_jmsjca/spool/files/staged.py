@@ -51,7 +51,7 @@ class Staged(ABC):
 
     @property
     def closed(self) -> bool:
-        """Whether it was sealed or given up; Arrow asks for it."""
+        """Whether the file was sealed or given up; Arrow asks for it."""
         return self._file.closed
 
     def write(self, piece: Buffer) -> int:
@@ -77,7 +77,7 @@ class Staged(ABC):
                 self.close()
 
     def close(self) -> None:
-        """Give it up, unless it is sealed."""
+        """Give the file up, unless it is sealed."""
         with self._refusals():
             self._file.close()
 

@@ -41,7 +41,7 @@ class Prepared:
     names: tuple[str, ...] | None
 
     def execute(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> CursorResult[Any]:
-        """Execute it for each row; with one row the result can be read."""
+        """Execute the statement for each row; with one row the result can be read."""
         values: Any = rows
         if self.names is not None:
             values = [tuple(map(row.__getitem__, self.names)) for row in rows]

@@ -31,16 +31,16 @@ from airflow_provider_jmsjca.store.sql.windows import chunks
 
 
 class Cipher(Protocol):
-    """What encrypts messages: Airflow's Fernet, or anything like it."""
+    """A key that encrypts messages: Airflow's Fernet, or anything like it."""
 
     is_encrypted: bool
     """False: it doesn't, for there is no key."""
 
     def encrypt(self, msg: bytes) -> bytes:
-        """Return it encrypted."""
+        """Return the text encrypted."""
 
     def decrypt(self, msg: bytes) -> bytes:
-        """Return it decrypted; raise if it is none of this key."""
+        """Return the text decrypted; raise if another key, or none, has encrypted it."""
 
 
 class SqlLimbo:

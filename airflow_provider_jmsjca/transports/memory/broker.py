@@ -36,7 +36,7 @@ class Client(Protocol):
 
     @property
     def client_id(self) -> str | None:
-        """Its JMS client id."""
+        """The client's JMS client id."""
 
     def lose(self, reason: ConnectionLostError) -> None:
         """The broker is gone."""

@@ -74,7 +74,7 @@ class MemoryConsumer:
 
     @property
     def subscription(self) -> Subscription:
-        """What it receives."""
+        """What the consumer receives."""
         return self._subscription
 
     @property
@@ -276,7 +276,7 @@ class CallbackThread:
         self._stopped = False
 
     def post(self, callback: Callable[[], None]) -> None:
-        """Run it soon; dropped after `stop`."""
+        """Run a callback soon; dropped after `stop`."""
         with self._lock:
             if self._stopped:
                 return
@@ -363,22 +363,22 @@ class MemoryConnection:
 
     @property
     def broker(self) -> BrokerInfo:
-        """Which broker it is."""
+        """This broker in memory."""
         return BrokerInfo(product="memory", version="", address=self.server.name)
 
     @property
     def capabilities(self) -> Capabilities:
-        """All of them."""
+        """All capabilities there are."""
         return CAPABILITIES
 
     @property
     def state(self) -> ConnectionState:
-        """Where in its life it is."""
+        """Where in its life the connection is."""
         return self._state
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What it logged in with."""
+        """What the connection logged in with."""
         return self._settings.secrets
 
     def guard(self) -> _Guard:

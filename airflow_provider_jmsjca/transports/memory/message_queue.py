@@ -37,7 +37,7 @@ class Entry:
         self.group = None if group is None else str(group)
 
     def expired(self, now_ms: int) -> bool:
-        """Whether its time to live is over."""
+        """Whether the message's time to live is over."""
         return 0 < self.message.expiration <= now_ms
 
 
@@ -51,10 +51,10 @@ class Taker(Protocol):
     position: Position
 
     def has_credit(self) -> bool:
-        """Whether its prefetch window has room."""
+        """Whether the consumer's prefetch window has room."""
 
     def wants(self, message: JmsMessage) -> bool:
-        """Whether its selector matches."""
+        """Whether the consumer's selector matches."""
 
     def take(self, entry: Entry) -> None:
         """Receive the message; it is unsettled from now on."""
@@ -76,12 +76,12 @@ class MessageQueue:
 
     @property
     def takers(self) -> int:
-        """How many consumers it has."""
+        """How many consumers the queue has."""
         return len(self._takers)
 
     @property
     def taken(self) -> bool:
-        """Whether it has a consumer."""
+        """Whether the queue has a consumer."""
         return bool(self._takers)
 
     def add(self, entry: Entry) -> None:

@@ -141,11 +141,11 @@ class _Browser:
 
     @property
     def is_blamed_with_others(self) -> bool:
-        """Whether it was refused by an error that doesn't say what it answers."""
+        """Whether the browser was refused by an error that doesn't say what it answers."""
         return self._is_refused and self._receipts.refused is None and self._link.is_up
 
     def close(self) -> None:
-        """End it; the frame leaves with the next ones, or after a nudge."""
+        """End the subscription; its frame leaves with the next ones, or after a nudge."""
         self._forget()
         with contextlib.suppress(ConnectionLostError):  # it ended with the connection
             self._link.wire.append(encode("UNSUBSCRIBE", [("id", self._identifier)]))

@@ -53,7 +53,7 @@ class ConfirmedUnit(StompUnit):
                 self._received.append(received)
 
     def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
-        """Make all of it durable, or raise."""
+        """Make all of the unit durable, or raise."""
         del meanwhile  # what it sends is encoded already, and the acknowledgements are quick
         self._close()
         try:

@@ -61,7 +61,7 @@ class StompConnection:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What it logged in with."""
+        """What the connection logged in with."""
         return self.link.secrets
 
     def on_lost(self, callback: OnLost) -> None:

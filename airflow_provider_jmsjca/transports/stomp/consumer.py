@@ -140,7 +140,7 @@ class Unsettled:
         return last
 
     def sorted(self, received: Iterable[Received]) -> list[Received]:
-        """Return those that are held in the order of arrival.
+        """Return the messages that are held, in the order of arrival.
 
         Raises:
             ConfigurationError: Something before them is unsettled, against the promise of the subscription.
@@ -277,7 +277,7 @@ class StompConsumer:
 
     @property
     def subscription(self) -> Subscription:
-        """What it receives."""
+        """What the consumer receives."""
         return self._subscription
 
     @property

@@ -231,7 +231,7 @@ class ReceivedFrame(Received):
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether it is kept on disk, for memory is used up."""
+        """Whether the frame is kept on disk, for memory is used up."""
         return isinstance(self._frame, SpilledFrame)
 
     @property

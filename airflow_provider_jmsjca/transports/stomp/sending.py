@@ -36,13 +36,13 @@ _SECOND_CONNECTION_FROM: Final = 3
 
 class _Way(Protocol):
     def send(self, messages: list[Outgoing], before: int) -> None:
-        """Encode all of them, or raise without sending one; then put them on their way."""
+        """Encode all messages, or raise without sending one; then put them on their way."""
 
     def finish(self) -> None:
         """Wait until the broker has confirmed everything; after a failure there is nothing to wait for."""
 
     def close(self) -> None:
-        """Give back what it took for itself."""
+        """Give back what the way took for itself."""
 
 
 def send(link: Link, outgoing: Iterable[Outgoing]) -> int:

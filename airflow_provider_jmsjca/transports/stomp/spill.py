@@ -35,7 +35,7 @@ class _File:
         self.end = 0
 
     def write(self, piece: bytes) -> int:
-        """Append and return where it begins."""
+        """Append bytes, and return where they begin."""
         at, rest = self.end, memoryview(piece)
         while rest:
             written = os.pwrite(self._descriptor, rest, self.end)

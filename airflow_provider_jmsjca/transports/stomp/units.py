@@ -170,7 +170,7 @@ class TransactionUnit(StompUnit):
                 self._wire.append(encode("BEGIN", [("transaction", self._identifier)]))
 
     def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
-        """Make all of it durable, or raise."""
+        """Make all of the unit durable, or raise."""
         self.ask()
         self.decide()
         if meanwhile is not None:
@@ -276,7 +276,7 @@ class TransactionUnit(StompUnit):
         self.abandon()
 
     def abandon(self) -> None:
-        """Undo it, whichever step it is at before COMMIT."""
+        """Undo the unit, whichever step it is at before COMMIT."""
         if not self._begun:
             self._give_back()
             return

@@ -80,7 +80,7 @@ def test_what_airflow_dropped_goes_back_when_the_trigger_is_ended(
 def test_what_airflow_dropped_comes_again_where_the_trigger_goes_on(
     server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receipts, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(receipts, "_GIVEN_UP_SECONDS", 0.2)
 
     async def work() -> None:
         async with triggerer() as running:

@@ -226,7 +226,7 @@ def test_a_delegation_token_takes_the_user_s_place_and_is_in_no_text(
     assert of_name_node == [("geheim", None)]
     assert "geheim" not in f"{refused.getrepr(style='short')} {spool!r} {spool.bucket.client!r}"
     sent.clear()
-    monkeypatch.setattr(module, "PATIENCE", timedelta(0))
+    monkeypatch.setattr(module, "RETRIED_FOR", timedelta(0))
     away = ObjectPath.parse(str(spool), {**options, "webhdfs_url": "http://127.0.0.1:9"})
     with pytest.raises(SpoolError, match=r"127\.0\.0\.1:9 doesn't answer") as unreachable:
         seal(away / "a", b"content")

@@ -156,6 +156,7 @@ def test_verdicts_stay_and_the_rest_is_filled_in(repository: Repository) -> None
 def test_the_check_fails_on_a_gap(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.docs.__main__.pages", dict)
     monkeypatch.setattr("tests.docs.__main__.name_faults", lambda _: [])
+    monkeypatch.setattr("tests.docs.__main__.reference_faults", lambda _: [])
     monkeypatch.setattr("tests.docs.__main__.text_faults", lambda _: [])
     monkeypatch.setattr("tests.docs.__main__.ROOT", repository.root)
     assert main(["--check"]) == 1
@@ -203,6 +204,7 @@ def test_check_finds_a_stale_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr("tests.docs.__main__.pages", lambda: {tmp_path / "a.md": "new"})
     monkeypatch.setattr("tests.docs.__main__.gaps", lambda _: [])
     monkeypatch.setattr("tests.docs.__main__.name_faults", lambda _: [])
+    monkeypatch.setattr("tests.docs.__main__.reference_faults", lambda _: [])
     monkeypatch.setattr("tests.docs.__main__.text_faults", lambda _: [])
     monkeypatch.setattr("tests.docs.__main__.ROOT", tmp_path)
     (tmp_path / "a.md").write_text("old", encoding="utf-8")

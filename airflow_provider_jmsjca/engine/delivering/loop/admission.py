@@ -21,7 +21,7 @@ _MESSAGES_PER_TURN = 64
 
 
 class LoopAdmission(Admission):
-    """The same as for a listener; besides, what has its outcome already isn't taken in (`Once`).
+    """Admission for an event loop, which takes nothing in that has its outcome already (`Once`).
 
     Whoever ends deliveries may be given many at once, and be slow. So what is in hand on a connection, until
     it is settled, is bounded by `MOST_BYTES` and one message. What comes beyond waits with the transport.

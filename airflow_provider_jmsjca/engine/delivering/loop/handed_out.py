@@ -172,7 +172,7 @@ class HandedOut:
         self._once.answer(ticket.key, ticket.intake, handled=handled)
 
     def settled(self, deliveries: Iterable[int]) -> None:
-        """These messages have left for good."""
+        """Note that these messages have left for good."""
         self._returned.difference_update(deliveries)
 
     def withdraw(self) -> None:

@@ -15,11 +15,11 @@ class Signal:
         self._waiters: list[asyncio.Future[None]] = []
 
     def is_set(self) -> bool:
-        """Return whether it is set."""
+        """Return whether the signal is set."""
         return self._is_set
 
     def set(self) -> None:
-        """Let those go on who wait, and those who come until it is cleared."""
+        """Let those go on who wait, and those who come until the signal is cleared."""
         self._is_set = True
         for waiter in self._waiters:
             if not waiter.done():
@@ -30,7 +30,7 @@ class Signal:
         self._is_set = False
 
     async def wait(self) -> None:
-        """Return as soon as it is set."""
+        """Return as soon as the signal is set."""
         if self._is_set:
             return
         waiter = asyncio.get_running_loop().create_future()

@@ -91,12 +91,12 @@ class ThreadLink:
 
     @property
     def server_type(self) -> str:
-        """The product it is connected to; empty without a connection."""
+        """The product at the other end; empty without a connection."""
         return "" if self._connection is None else self._connection.broker.product
 
     @property
     def address(self) -> str:
-        """`host:port` it is connected to; empty without a connection."""
+        """`host:port` of the broker; empty without a connection."""
         return "" if self._connection is None else self._connection.broker.address
 
     def start(self) -> None:
@@ -195,7 +195,7 @@ class ThreadLink:
 
     @property
     def looks(self) -> bool:
-        """Whether it is just being looked if messages stay at the broker."""
+        """Whether a look is under way for messages that stay at the broker."""
         return any(watch.looking for watch in self._watches)
 
     def _stop_watching(self) -> None:
@@ -440,7 +440,7 @@ class Dispatcher(Driver):
             return self.clock() - self.last_activity if machine.idle else 0.0
 
     def keeps(self) -> bool:
-        """Whether it has messages that stay unsettled; for times when nothing is in hand."""
+        """Whether the listener has messages that stay unsettled; for times when nothing is in hand."""
         return bool(self.admission.intake.held)
 
     def _take(self, intake: Intake) -> list[Work] | None:

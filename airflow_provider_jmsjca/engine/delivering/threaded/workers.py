@@ -125,7 +125,7 @@ class Workers:
         self._tell(intake)
 
     def tell_next(self, intake: Intake) -> None:
-        """Have more of it taken in by another thread, if there may be one, while this one is busy."""
+        """Have another thread, if there may be one, take in more of the intake while this one is busy."""
         if self._maximum > 1:
             self.arrived(intake)
 
@@ -413,7 +413,7 @@ class Caller:
         return raised
 
     def call_directly(self, delivery: Delivery) -> tuple[Event, ...] | None:
-        """Do the same, but return `None` if the handler has returned and left the delivery as it was."""
+        """Call the handler, as `call` does; return `None` if it returned and left the delivery as it was."""
         end: Event | None = None
         context = self._context_name
         if context is not None:

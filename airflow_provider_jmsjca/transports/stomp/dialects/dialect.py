@@ -624,7 +624,7 @@ class Dialect(ABC):
         return number(headers, "expires", 0)
 
     def delivery_count(self, headers: Mapping[str, str]) -> int | None:
-        """Return how often it was delivered, or `None`; 1 on the first delivery."""
+        """Return how often the message was delivered, or `None`; 1 on the first delivery."""
         del headers
         return None
 

@@ -349,7 +349,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What it logged in with."""
+        """What the connection logged in with."""
         return self._settings.secrets
 
     @property

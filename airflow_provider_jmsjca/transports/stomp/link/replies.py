@@ -86,7 +86,7 @@ class Receipts:
                 self._condition.notify_all()
 
     def failed(self, error: JmsError, identifier: str | None = None) -> None:
-        """Note that one, or all that are missing, won't come."""
+        """Note that one receipt, or every missing one, won't come."""
         with self._condition:
             if self._error is None:
                 self._error, self._refused = error, identifier

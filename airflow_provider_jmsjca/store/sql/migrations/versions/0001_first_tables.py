@@ -15,7 +15,7 @@ _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """Make them."""
+    """Make the tables."""
     op.create_table(
         "jms_attempt",
         sa.Column("activation", _NAME, primary_key=True),
