@@ -671,8 +671,6 @@ class Deliveries:
                 self._decide(RollBackUnit(unit=unit.number))
             self._sightings.to_come_again(each for each in unit.members if not each.uncalled)
             self._sightings.given_back(each for each in unit.members if each.uncalled)
-            if unit.phase in {Phase.RECORDING, Phase.WAITING} and unit.current is not None:
-                self._sightings.given_back([unit.current])
             self._completion.end(unit)
         for _, message, decision in self._settling.values():
             self._goes_back(message, decision)

@@ -338,7 +338,7 @@ class Line:
         quantity: Most messages of each in a cycle of turns (I4).
     """
 
-    def __init__(self, destinations: int = 1, quantity: int = 1) -> None:
+    def __init__(self, destinations: int, quantity: int) -> None:
         self._front: list[InHand] = []
         self._lines: tuple[deque[InHand], ...] = tuple(deque() for _ in range(destinations))
         self._turns = Turns(destinations, quantity) if destinations > 1 else None
@@ -505,8 +505,7 @@ class Filling:
             self._fill()
             while self._report(room, settled):  # what has left its unit at once makes room again
                 self._fill()
-        full = len(self.units) >= self.settings.concurrency
-        if full or not self.gate.open or not (self.line.offers_front(None) or self._offers_turn(None)):
+        if not self.gate.open or not (self.line.offers_front(None) or self._offers_turn(None)):
             room.wants_nothing()
 
     def _report(self, room: Share, settled: int) -> bool:
@@ -591,9 +590,9 @@ class Sightings:
     def __init__(
         self,
         tracker: RedeliveryTracker,
-        take_back: Callable[[str, int], object] = lambda *_: None,
+        take_back: Callable[[str, int], object],
         *,
-        counts_repeats: bool = True,
+        counts_repeats: bool,
     ) -> None:
         self._tracker = tracker
         self._counts_repeats = counts_repeats
@@ -654,13 +653,10 @@ class Sightings:
     def recorded(self, message: InHand, attempt: int) -> None:
         """Take the count from the number of the attempt, as stored."""
         self._look(message)
-        before = self._tracker.state(message.key).seen
-        seen = max(attempt - 1, 0)
+        message.seen = max(attempt - 1, 0)
         message.counted = message.stored = True
-        message.raised = seen > before
-        message.seen = seen
-        if seen > 0:
-            self._tracker.at_least(message.key, seen)
+        if message.seen > 0:
+            self._tracker.at_least(message.key, message.seen)
 
     def state(self, message: InHand) -> MessageState:
         """Return what is known about the message, with the count of this sighting."""
@@ -709,7 +705,6 @@ class Sightings:
                 flagged=message.first,
             )
             self.not_attempted(message)
-            message.counted = message.raised = False
 
     def not_attempted(self, message: InHand) -> None:
         """Have the attempt taken back that was stored for a message, and led to nothing."""

@@ -169,7 +169,7 @@ def settling(
         case Pause(pause=pause):
             return decisions.Park(unit=unit, delivery=message.delivery, pause=pause, seen=message.seen)
         case Transfer(targets=targets, to_limbo=to_limbo):
-            if state.failure is None and message.seen > 0 and not message.unsubscribed:
+            if state.failure is None and not message.unsubscribed:
                 state = replace(state, failure=_NO_EXCEPTION)
             return decisions.MoveMessage(
                 unit=unit,
@@ -223,7 +223,7 @@ class TakingOut:
             and not decision.to_limbo
             and (lost := self.sightings.moves_in_vain(message).lost)
         ):
-            decision = replace(decision, less=min(max(lost - _BY_CHANCE, 0), WAYS - 1))
+            decision = replace(decision, less=min(lost - _BY_CHANCE, WAYS - 1))
             if lost >= _MOVES and self.settings.move_retries is None and not self.settings.limbo:
                 decision = replace(decision, redirect=True, less=0)
         self._begin(unit, message, decision)

@@ -105,6 +105,9 @@ def test_the_oldest_one_times_out_first_w22() -> None:
     assert run.machine.returned_directly(first)
     assert run.machine.committed_directly(first)
     assert run.machine.deadline == second.began + 30
+    run.now += 10
+    run.arrive()
+    assert run.machine.deadline == second.began + 30, "on the long way, too"
 
 
 @pytest.mark.parametrize(
@@ -141,6 +144,28 @@ def test_not_behind_others_nor_while_nothing_is_consumed() -> None:
     assert refuses(run)
     run.send(e.ResumeAsked())
     begin(run)
+
+
+def test_not_while_it_is_suspended_or_an_old_call_of_the_same_message_runs() -> None:
+    run = two_at_a_time()
+    begin(run, "ID:a")
+    run.send(e.SuspendAsked())
+    assert refuses(run, "ID:b")
+    run.send(e.ResumeAsked())
+    run.send(e.ConnectionLost())
+    run.tick()
+    run.send(e.ConnectionUp())
+    assert refuses(run, "ID:a")
+
+
+def test_one_whose_handler_could_not_be_called_is_new_when_it_comes_again() -> None:
+    run = Run(handling="1:delete")
+    direct = begin(run)
+    run.send(e.ConnectionLost())
+    run.send(e.HandlerNotCalled(call=direct.call))
+    run.tick()
+    run.send(e.ConnectionUp())
+    assert run.only(d.Deliver, run.message("ID:a", redelivered=True)).seen == 0
 
 
 def test_a_handler_that_raises_takes_the_long_way() -> None:

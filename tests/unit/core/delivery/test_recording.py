@@ -27,6 +27,45 @@ def test_an_attempt_before_with_an_unknown_outcome_is_told(in_doubt: bool) -> No
     assert delivered.in_doubt is in_doubt
 
 
+def test_a_first_attempt_takes_no_place_among_the_counts() -> None:
+    """J132: as many as are remembered have come again."""
+    run = Run(settings=RECORDING)
+    run.arrive("ID:a")
+    run.only(d.Deliver, e.AttemptRecorded(delivery=1, attempt=1))
+    assert len(run.tracker) == 0
+
+
+def test_the_stored_count_goes_before_that_of_the_broker() -> None:
+    run = Run(settings=RECORDING)
+    run.arrive("ID:a", delivery_count=5)
+    delivered = run.only(d.Deliver, e.AttemptRecorded(delivery=1, attempt=1))
+    assert (delivered.seen, delivered.state.seen) == (0, 0)
+
+
+def test_each_answer_is_about_its_own_message() -> None:
+    run = Run(settings=replace(RECORDING, concurrency=2))
+    run.arrive("ID:a")
+    run.arrive("ID:b")
+    for delivery in (2, 1):
+        delivered = run.only(d.Deliver, e.AttemptRecorded(delivery=delivery, attempt=1))
+        assert delivered.delivery == delivery
+
+
+def test_an_attempt_that_is_broken_off_while_it_is_stored_is_taken_back_once() -> None:
+    run = Run(settings=RECORDING)
+    run.arrive("ID:a")
+    assert run.send(e.SuspendAsked()) == []
+    assert run.send(e.AttemptRecorded(delivery=1, attempt=1)) == [d.CloseConsumer()]
+    assert run.taken_back == [("ID:a", 0)]
+
+
+def test_a_stop_is_not_clean_if_a_message_waits_that_was_attempted_in_an_earlier_run() -> None:
+    run = Run(handling="1:5000", settings=RECORDING)
+    run.arrive("ID:a")
+    run.only(d.Wait, e.AttemptRecorded(delivery=1, attempt=2))
+    assert run.send(e.StopAsked(reason="enough"))[0] == d.CloseConnection(clean=False)
+
+
 def test_what_was_found_in_doubt_goes_to_limbo() -> None:
     run = Run(settings=replace(RECORDING, limbo=True))
     run.arrive("ID:a")
@@ -89,4 +128,18 @@ def test_the_log_says_which_time_a_unit_of_work_exceeded() -> None:
             d.LogLevel.WARNING,
             "a unit of work of 1 message(s) took longer than transaction_timeout (30 s): it is rolled back",
         )
+    ]
+
+
+def test_the_log_names_each_message_of_a_unit_that_could_not_be_committed() -> None:
+    run = Run(settings=replace(SETTINGS, batch_size=2))
+    first = run.only(d.Deliver, run.message("ID:a"))
+    run.arrive("ID:b")
+    second = run.only(d.Deliver, e.HandlerReturned(call=first.call))
+    end = run.only(d.DeliverEndOfBatch, e.HandlerReturned(call=second.call))
+    run.send(e.HandlerReturned(call=end.call))
+    why = "its unit of work could not be committed (no more)"
+    assert logs(run, e.UnitFailed(unit=first.unit, failure=FAILURE)) == [
+        (d.LogLevel.WARNING, f"message 'ID:a': {why}"),
+        (d.LogLevel.WARNING, f"message 'ID:b': {why}"),
     ]

@@ -118,6 +118,9 @@ def test_j130_the_brokers_own_count_is_believed() -> None:
     (delivered,) = run.arrive(delivery_count=1)
     assert isinstance(delivered, d.Deliver)
     assert delivered.seen == 0
+    run.send(e.HandlerReturned(call=delivered.call))
+    run.send(e.UnitCommitted(unit=delivered.unit))
+    assert run.only(d.Deliver, run.message(delivery_count=2)).seen == 1, "also without its flag"
 
 
 def test_a_message_lost_in_the_handler_counts_even_where_the_broker_flags_nothing() -> None:
@@ -687,6 +690,27 @@ def test_what_comes_while_it_stops_is_no_attempt_for_the_next_run() -> None:
     (delivered,) = run.arrive("m", redelivered=True, delivery_count=6)
     assert isinstance(delivered, d.Deliver)
     assert delivered.seen == 0
+
+
+def test_a_handler_that_could_not_be_called_and_is_called_then_fails_like_any_other() -> None:
+    run = Run()
+    first = run.only(d.Deliver, run.message())
+    _, second = run.send(e.HandlerNotCalled(call=first.call))
+    assert isinstance(second, d.Deliver)
+    _, third = run.send(e.HandlerRaised(call=second.call, failure=FAILURE))
+    assert isinstance(third, d.Deliver)
+    assert [each.seen for each in (first, second, third)] == [0, 0, 1]
+
+
+def test_a_delay_is_served_once_also_if_the_handler_could_not_be_called_after_it() -> None:
+    run = Run(handling="1:5000")
+    run.only(d.Wait, run.message(redelivered=True))
+    (first,) = run.tick()
+    assert isinstance(first, d.Deliver)
+    assert [type(each) for each in run.send(e.HandlerNotCalled(call=first.call))] == [
+        d.RollBackUnit,
+        d.Deliver,
+    ]
 
 
 def test_the_end_of_a_batch_fails_for_those_only_that_were_handed_over() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from airflow_provider_jmsjca.core.delivery import decisions as d
+from airflow_provider_jmsjca.core.delivery import events as e
 from airflow_provider_jmsjca.core.delivery.room import Room, Share
+from tests.unit.core.delivery.harness import SETTINGS, Run
 
 
 def test_who_waits_goes_before_who_comes_back() -> None:
@@ -81,6 +86,7 @@ def test_a_message_that_waits_is_counted_once() -> None:
 def test_more_than_was_counted_is_not_less() -> None:
     share = Room(2).join(lambda: None)
     assert not share.report(units=1, taken=1, settled=0)
+    assert share.waiting == 0
 
 
 def test_more_messages_of_a_unit_need_no_place() -> None:
@@ -130,6 +136,49 @@ def test_the_limit_counts_what_is_settled_and_under_way() -> None:
     second.report(units=0, taken=0, settled=0)
     assert first.admit(unit=True)
     assert not second.admit(unit=False)
+
+
+def test_a_machine_with_a_message_keeps_its_place_in_the_queue() -> None:
+    room = Room(1)
+    holder = room.join(lambda: None)
+    assert holder.admit(unit=True)
+    run = Run(room=room.join(lambda: None))
+    assert run.arrive() == []
+    holder.report(units=0, taken=0, settled=1)
+    assert not holder.admit(unit=True)
+
+
+def test_a_machine_that_is_suspended_gives_up_its_place_in_the_queue() -> None:
+    room = Room(1)
+    holder = room.join(lambda: None)
+    assert holder.admit(unit=True)
+    run = Run(room=room.join(lambda: None))
+    assert run.arrive() == []
+    run.send(e.SuspendAsked())
+    holder.report(units=0, taken=0, settled=1)
+    assert holder.admit(unit=True)
+
+
+def test_a_machine_whose_batch_took_what_waited_gives_up_its_place_in_the_queue() -> None:
+    room = Room(1)
+    other = room.join(lambda: None)
+    run = Run(settings=replace(SETTINGS, batch_size=2, concurrency=2), room=room.join(lambda: None))
+    first = run.only(d.Deliver, run.message())
+    assert run.arrive() == []
+    second = run.only(d.Deliver, e.HandlerReturned(call=first.call))
+    end = run.only(d.DeliverEndOfBatch, e.HandlerReturned(call=second.call))
+    run.send(e.HandlerReturned(call=end.call))
+    run.send(e.UnitCommitted(unit=first.unit))
+    assert other.admit(unit=True)
+
+
+def test_a_machine_takes_up_to_the_limit_and_not_one_less() -> None:
+    run = Run(settings=replace(SETTINGS, concurrency=3), room=Room(3, limit=2).join(lambda: None))
+    first = run.only(d.Deliver, run.message())
+    run.only(d.Deliver, run.message())
+    assert run.arrive() == []
+    run.send(e.HandlerReturned(call=first.call))
+    assert run.send(e.UnitCommitted(unit=first.unit)) == [], "what is settled counts"
 
 
 class Sharing(RuleBasedStateMachine):

@@ -99,6 +99,36 @@ def test_a_batch_is_flushed_in_time() -> None:
     assert end_of_batch(run.send(e.HandlerReturned(call=call))).batch_index == 12
 
 
+def test_a_batch_of_two_is_flushed_in_time() -> None:
+    run = Run(settings=replace(SETTINGS, batch_size=2, batch_idle=5 * SECOND, batch_flush=SECOND))
+    one = delivered(run.arrive())
+    run.send(e.HandlerReturned(call=one.call))
+    assert run.machine.deadline == run.now + 1
+    assert end_of_batch(run.tick()).batch_index == 1
+
+
+def test_what_a_handler_says_after_its_end_is_nothing() -> None:
+    run = Run(settings=BATCH)
+    one = delivered(run.arrive())
+    run.send(e.HandlerReturned(call=one.call))
+    assert run.send(e.HandlerRaised(call=one.call, failure=FAILURE)) == []
+    assert run.send(e.HandlerNotCalled(call=one.call)) == []
+    end = end_of_batch(run.tick())
+    assert not end.rollback
+    run.send(e.HandlerReturned(call=end.call))
+    run.send(e.UnitCommitted(unit=one.unit))
+    for said in (
+        e.HandlerReturned(call=one.call),
+        e.HandlerRaised(call=one.call, failure=FAILURE),
+        e.HandlerNotCalled(call=one.call),
+        e.RollbackAsked(call=one.call),
+        e.Acknowledged(call=one.call),
+        e.StateSet(call=one.call, rollback_data={"step": "2"}),
+    ):
+        assert run.send(said) == []
+    assert len(run.tracker) == 0
+
+
 def test_j185_j189_an_exception_still_gets_its_end_of_batch_and_rolls_all_back() -> None:
     run = Run(settings=BATCH)
     one = delivered(run.arrive("a"))
@@ -251,6 +281,8 @@ def test_w22_a_unit_that_takes_too_long_is_rolled_back() -> None:
     assert run.now == start + 30
     assert rolled_back == d.RollBackUnit(unit=held.unit)
     assert isinstance(again, d.Deliver)
+    assert again.state.failure is not None
+    assert again.state.failure.message == ("its unit of work took longer than transaction_timeout (30 s)")
     assert run.send(e.Acknowledged(call=held.call)) == [], "the late acknowledgement is disregarded"
 
 
