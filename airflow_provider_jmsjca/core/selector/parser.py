@@ -347,7 +347,6 @@ class _Parser:
                 if token.value == LONG_LIMIT and isinstance(token.value, int):
                     raise self._error(token, "a number in the range of a Java long")
                 return Literal(token.value)
-        self._index -= 1
         raise self._error(
             token, "an identifier, a literal, '(' or NOT" if level <= Precedence.NOT else "a value"
         )
