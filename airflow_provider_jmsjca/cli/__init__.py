@@ -1,1 +1,4 @@
-"""`airflow jms ...`: what is in force, and how to come here from elsewhere."""
+"""The commands `airflow jms ...`: they show what is in force, mend stores and spools, convert descriptors.
+
+May import every other room. Only Airflow imports this one.
+"""

@@ -1,1 +1,4 @@
-"""Values and decisions: no I/O, clock, thread, Airflow or Spark in here."""
+"""Values and decisions: no I/O, clock, thread, Airflow or Spark in here.
+
+Time comes in as an argument, and a decision is a value that a driver carries out. May import `errors`.
+"""

@@ -1,1 +1,4 @@
-"""JMS for Airflow's `MessageQueueTrigger`."""
+"""JMS for the `MessageQueueTrigger` of Airflow's provider `common.messaging`.
+
+May import `triggers` and all below. Only that provider imports this room.
+"""

@@ -1,1 +1,4 @@
-"""Tasks that wait for messages."""
+"""Tasks that wait for messages.
+
+May import `assets`, `triggers`, `hooks` and all below.
+"""

@@ -1,1 +1,4 @@
-"""Batches for Spark: the spool and its format, the library for jobs, ready-made jobs. Knows no Airflow."""
+"""Batches for Spark: the library for jobs, ready-made jobs, tables and data sources.
+
+The only room that knows pyspark; knows no Airflow. May import `engine`, `spool` and all below.
+"""

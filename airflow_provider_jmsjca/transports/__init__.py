@@ -1,4 +1,7 @@
-"""How bytes reach a broker. `connect` chooses the transport by the scheme of the settings."""
+"""Transports: they bring bytes to a broker and back. `connect` chooses one by the scheme of the settings.
+
+`base` is the port, `capabilities` says what a broker can do, each folder is one transport. May import `core`.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""What waits for messages in the triggerer."""
+"""Triggers: they wait for messages in the triggerer, and make events of them.
+
+Nothing in here blocks the triggerer's event loop. May import `hooks` and all below.
+"""

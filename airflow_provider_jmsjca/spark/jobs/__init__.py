@@ -1,1 +1,4 @@
-"""Jobs that can be submitted to Spark as they are."""
+"""Jobs that can be submitted to Spark as they are.
+
+May import the rest of `spark`, and `spool`.
+"""

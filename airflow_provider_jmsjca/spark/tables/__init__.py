@@ -1,4 +1,7 @@
-"""Tables that a batch is written to, one module for each format. Doing it twice leaves one copy."""
+"""Tables that a batch is written to, one module for each format. Doing it twice leaves one copy.
+
+May import `spool` and `errors`.
+"""
 
 from __future__ import annotations
 
