@@ -96,9 +96,13 @@ class Receivers:
         """Open the consumers of every destination whose turn to be tried it is.
 
         Raises:
+            CapabilityError: Delays are to be left to a broker that can't delay.
             JmsError: The one destination there is was refused, or all are, be it that it isn't any one's turn
                 to be tried; or the connection is lost.
         """
+        if self._settings.delivery.park and not self._settings.has_limbo:
+            purpose = "leaving delays to the broker"
+            connection.capabilities.require(connection.broker, "delayed_delivery", purpose=purpose)
         self._connection, self._on_received = connection, on_received
         in_progress = self._settings.in_progress
         if not self._in_doubt.checked and self._in_doubt.left is not None:

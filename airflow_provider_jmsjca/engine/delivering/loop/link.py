@@ -161,9 +161,6 @@ class LoopLink:
 
         connection = self.connection
         try:
-            if self._settings.delivery.park and not self._settings.has_limbo:
-                purpose = "leaving delays to the broker"
-                connection.capabilities.require(connection.broker, "delayed_delivery", purpose=purpose)
             self._receivers.open(connection, on_received)
         except JmsError as error:
             self.post(self._failed, error)

@@ -203,9 +203,7 @@ class ThreadLink:
             watch.stop()
 
     def _check(self, connection: Connection) -> None:
-        delivery, capabilities, broker = self._settings.delivery, connection.capabilities, connection.broker
-        if delivery.park and not self._settings.has_limbo:
-            capabilities.require(broker, "delayed_delivery", purpose="leaving delays to the broker")
+        capabilities, broker = connection.capabilities, connection.broker
         subscription = self._settings.subscription
         if subscription.durable_name is not None:
             capabilities.require(broker, "durable_subscription", purpose="the durable subscription")
