@@ -20,10 +20,22 @@ from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.watching.looks import Looks, looks_over
 from airflow_provider_jmsjca.engine.watching.peek import peek
 from airflow_provider_jmsjca.engine.watching.readiness import QueueWatch
-from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError, TransientBrokerError
+from airflow_provider_jmsjca.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConnectionLostError,
+    TransientBrokerError,
+)
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Capabilities, Connection, ConnectionSettings, Outgoing
+from airflow_provider_jmsjca.transports.base import (
+    Capabilities,
+    Connection,
+    ConnectionSettings,
+    ConnectionState,
+    Outgoing,
+)
 from airflow_provider_jmsjca.transports.memory import Broker, broker
+from airflow_provider_jmsjca.transports.memory.connection import MemoryConsumer
 from tests.pace import at_most
 
 ORDERS = Destination.queue("orders")
@@ -69,6 +81,13 @@ def watching(server: Broker, how: Connect) -> QueueWatch:
     pool = ConnectionPool(connect=how, idle_timeout=timedelta(0))
     link = AsyncConnection(settings(server), pool=pool, backoff=quick)
     return QueueWatch(link, ORDERS, poll=timedelta(milliseconds=20))
+
+
+async def until(condition: Callable[[], bool], seconds: float = 5) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.005)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -124,10 +143,73 @@ def test_cancelled_it_ends_at_once_and_holds_nothing(server: Broker, how: Connec
             await waiting
         watch.close()
         assert time.monotonic() - begin < at_most(0.5)
-        deadline = time.monotonic() + 5
-        while server.connections:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.01)
+        await until(lambda: server.connections == 0)
+
+    run(work())
+
+
+def test_a_refused_login_is_raised_and_not_tried_for_ever(server: Broker) -> None:
+    async def work() -> None:
+        server.require_login("app", "right")
+        with pytest.raises(AuthenticationError):
+            await asyncio.wait_for(watching(server, unbrowsable).wait(), 5)
+
+    run(work())
+
+
+def test_while_the_broker_hangs_a_cancelled_look_ends_and_the_late_connection_is_closed(
+    server: Broker,
+) -> None:
+    hang = threading.Event()
+    connecting = threading.Event()
+    opened: list[Connection] = []
+
+    def slow(to: ConnectionSettings) -> Connection:
+        connecting.set()
+        hang.wait(10)
+        opened.append(unbrowsable(to))
+        return opened[0]
+
+    async def work() -> None:
+        watch = watching(server, slow)
+        waiting = asyncio.create_task(watch.wait())
+        await until(connecting.is_set)
+        begin = time.monotonic()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert time.monotonic() - begin < at_most(0.5)
+        hang.set()
+        await until(lambda: bool(opened))
+        await until(lambda: opened[0].state is ConnectionState.CLOSED)
+
+    run(work())
+
+
+def test_while_handing_back_hangs_a_cancelled_look_ends_and_gives_the_connection_back(
+    server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at the end of `asyncio.run`, while the broker still owes its answer."""
+    closing, go_on = threading.Event(), threading.Event()
+    close = MemoryConsumer.close
+
+    def slow(consumer: MemoryConsumer) -> None:
+        closing.set()
+        assert go_on.wait(5)
+        close(consumer)
+
+    monkeypatch.setattr(MemoryConsumer, "close", slow)
+
+    async def work() -> None:
+        publish(server, "a")
+        waiting = asyncio.create_task(watching(server, unbrowsable).wait())
+        await until(closing.is_set)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        go_on.set()
+        await until(lambda: server.connections == 0)
+        assert server.depth("orders") == 1
 
     run(work())
 
