@@ -36,7 +36,7 @@ from airflow_provider_jmsjca.transports.base import Subscription
 from tests.airflow.triggers.test_activation import triggerer
 from tests.airflow.triggers.waiting import run
 from tests.broker.listening import activation
-from tests.hostile.producers import GOOD, Bad, Producer, flood, kinds_in, numbers_in
+from tests.hostile.producers import GOOD, Bad, Producer, flood, kinds, kinds_in, numbers_in
 from tests.pace import at_most
 from tests.servers.broker import Broker
 
@@ -182,6 +182,26 @@ def test_a_collector(broker: Broker, queue_name: str, tmp_path: Path) -> None:
             accounts.note(row["body"] or b"", dict(row["properties"]))
     assert left_on(broker, queue_name) == b""
     accounts.balance(taken, b"")
+
+
+def test_a_look(activemq: Broker, queue_name: str) -> None:
+    """Whatever stands first on a queue, who looks sees that something is there."""
+    taken = []
+    for each in kinds(f"/queue/{queue_name}"):
+        with Producer(activemq, f"{queue_name}.{each.name}") as hostile:
+            if hostile.send_bad(each) and not each.may_vanish:
+                taken.append(each.name)
+    assert len(taken) >= 50
+    with bounded_memory(), contextlib.closing(connect(activemq.settings())) as connection:
+        for begin in range(0, len(taken), 10):
+            some = taken[begin : begin + 10]
+            queues = [(Destination.queue(f"{queue_name}.{name}"), None) for name in some]
+            found = connection.first_messages(queues)
+            seen = [
+                name for name, message in zip(some, found, strict=True) if isinstance(message, JmsMessage)
+            ]
+            # The broker keeps the one for later, and the other never comes here: it names a queue itself.
+            assert set(some) - set(seen) <= {"delay_text", "duplicate_destination"}
 
 
 def test_a_session(broker: Broker, queue_name: str) -> None:

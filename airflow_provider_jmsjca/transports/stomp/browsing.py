@@ -14,7 +14,8 @@ from airflow_provider_jmsjca.transports.base import Subscription
 from airflow_provider_jmsjca.transports.stomp.decoding import Decoder
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import consumer_headers
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
-from airflow_provider_jmsjca.transports.stomp.wire.frames import BROWSER, Frame, encode
+from airflow_provider_jmsjca.transports.stomp.spill import LARGE, MEMORY, SpilledFrame
+from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, encode
 
 _log = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ class _Browser:
         headers |= link.dialect.subscribe(subscription, None)
         headers |= {"id": self._identifier, "ack": ack, "browser": "true"}
         self._receipts = link.replies.receipts(blame=True)
-        self._key = link.routes.add(self._identifier, lambda frame, _: self._frames.put(frame))
+        self._key = link.routes.add(self._identifier, self._came)
         self._take_back = link.on_lost(lambda _: self._frames.put(None))
         self._is_refused = False
         try:
@@ -118,7 +119,8 @@ class _Browser:
 
         Raises:
             PermanentBrokerError: The broker refuses.
-            ConnectionLostError: The connection was lost, or nothing came for `timeout` seconds.
+            ConnectionLostError: The connection was lost, or nothing came for `timeout` seconds, or a large
+                message was kept on disk and can't be read back.
         """
         try:
             self._link.wait(self._receipts)
@@ -131,13 +133,20 @@ class _Browser:
             raise ConnectionLostError(f"the broker sent nothing to browse for {timeout:g} s") from None
         if frame is None:
             raise ConnectionLostError("the connection was lost while browsing")
-        if frame.first(BROWSER) == b"end":
+        if isinstance(frame, SpilledFrame):
+            frame = frame.loaded()
+        if self._link.dialect.ends_browsing(frame):
             return None
         try:
             return self._decoder.decode(frame, again=False)
         except PoisonMessageError as error:
             _log.warning("A message on %s can't be decoded: %s", self._queue, error)
             return self._decoder.salvage(frame)
+
+    def _came(self, frame: Frame, _: bytes) -> None:
+        """Keep a message until it is looked at: brokers send pages of hundreds, however large they are."""
+        large = len(frame.body) + len(frame.head) >= LARGE
+        self._frames.put(MEMORY.hold(frame) if large else frame)
 
     @property
     def is_blamed_with_others(self) -> bool:

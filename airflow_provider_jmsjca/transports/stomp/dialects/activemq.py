@@ -28,7 +28,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
 )
 from airflow_provider_jmsjca.transports.stomp.dialects.java_bodies import MAPS_AS_XML, TRANSFORMATION
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
-from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, escape
+from airflow_provider_jmsjca.transports.stomp.wire.frames import MESSAGE_ID, Frame, escape
 
 LONGEST_PROPERTY: Final = 10_000
 LONGEST_HEADER_LINE: Final = 10 * 1024
@@ -148,6 +148,10 @@ class ActiveMqDialect(Dialect):
         if subscription.destination.kind is DestinationKind.TOPIC and subscription.durable_name is None:
             return Recovery.LOCAL
         return Recovery.RESUBSCRIBE
+
+    def ends_browsing(self, frame: Frame) -> bool:
+        """Look at the id too, which is the broker's own: a producer may have set a header `browser`."""
+        return super().ends_browsing(frame) and frame.first(MESSAGE_ID) == b"0"
 
     def destination(self, destination: Destination) -> str:
         """Return the `destination` header."""

@@ -31,7 +31,7 @@ from airflow_provider_jmsjca.errors import (
 )
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
-from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, Frame, encode_headers, unescape
+from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, BROWSER, Frame, encode_headers, unescape
 
 BODY_KIND: Final = "JMS_JMSJCA_BodyKind"
 """Header that says which kind a body is, sent only where the broker would lose it."""
@@ -348,6 +348,10 @@ class Dialect(ABC):
             Bytes that are still escaped. `None` ends the connection: such a message can't be settled.
         """
         return frame.first(ACK)
+
+    def ends_browsing(self, frame: Frame) -> bool:
+        """Say whether a MESSAGE only tells a browser that it has seen all; no producer must be able to."""
+        return frame.first(BROWSER) == b"end"
 
     # --- messages out
 

@@ -26,8 +26,8 @@ SUBSCRIPTION: Final = b"\nsubscription:"
 ACK: Final = b"\nack:"
 RECEIPT_ID: Final = b"\nreceipt-id:"
 BROWSER: Final = b"\nbrowser:"
+MESSAGE_ID: Final = b"\nmessage-id:"
 _CONTENT_LENGTH: Final = b"\ncontent-length:"
-_MESSAGE_ID: Final = b"\nmessage-id:"
 _TYPE_TOLD: Final = b"\namq-msg-type:"
 _SERVER_COMMANDS: Final = frozenset({b"CONNECTED", b"MESSAGE", b"RECEIPT", b"ERROR"})
 _MESSAGE: Final = b"MESSAGE"
@@ -418,7 +418,7 @@ class FrameParser:
         return any(proof in head for proof in self.proofs)
 
     def _is_suspect(self, head: bytes) -> bool:
-        found = Frame(_MESSAGE, head, b"").first(_MESSAGE_ID)
+        found = Frame(_MESSAGE, head, b"").first(MESSAGE_ID)
         return found is not None and self._suspects.has(found)
 
     def _is_doubtful(self, chunk: bytes, message: _Place) -> bool:
@@ -449,7 +449,7 @@ class FrameParser:
             return self._read_again(frames, chunk, _Place(before, message.head, body_at, stop))
         named = None
         if not frames and self._last is not None:
-            named = self._last.first(_MESSAGE_ID)
+            named = self._last.first(MESSAGE_ID)
             if named is not None:
                 self._suspects.add(named)
         after = (

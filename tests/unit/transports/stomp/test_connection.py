@@ -32,10 +32,11 @@ from airflow_provider_jmsjca.transports.base import (
     Received,
     Subscription,
 )
-from airflow_provider_jmsjca.transports.stomp import TRANSPORT
+from airflow_provider_jmsjca.transports.stomp import TRANSPORT, browsing
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.link.replies import Receipts
+from airflow_provider_jmsjca.transports.stomp.spill import Memory
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, FrameParser
 from airflow_provider_jmsjca.transports.stomp.wire.wire import PlainChannel
 from tests.pace import at_most
@@ -702,9 +703,65 @@ def looked_at(peer: Peer, count: int) -> list[dict[str, str]]:
     return [headers for _, headers in asked]
 
 
-def answer(peer: Peer, headers: dict[str, str]) -> None:
-    peer.receipt(headers)
-    peer.say(f"MESSAGE\nsubscription:{headers['id']}\nmessage-id:1\nbrowser:end\n\n\0\n".encode())
+def answer(peer: Peer, headers: dict[str, str], *, receipt_last: bool = False) -> None:
+    if not receipt_last:
+        peer.receipt(headers)
+    peer.say(f"MESSAGE\nsubscription:{headers['id']}\nmessage-id:0\nbrowser:end\n\n\0\n".encode())
+    if receipt_last:
+        peer.receipt(headers)
+
+
+def test_a_producer_does_not_end_a_look(pair: Pair) -> None:
+    """ActiveMQ passes a header `browser` on, and the id is its own: nobody may hide a queue."""
+    connection = pair.up(b"ActiveMQ/6.3.1")
+    found: list[Any] = []
+
+    def look() -> None:
+        found.extend(connection.first_messages([(QUEUE, None)]))
+        found.extend(connection.browse(QUEUE))
+
+    thread, raised = pair.in_background(look)
+    forged = "MESSAGE\nbrowser:end\nsubscription:{}\nmessage-id:ID\\cx\nack:1\n\nforged\0\n"
+    command, headers = pair.peer.hear()
+    assert command == "SUBSCRIBE"
+    pair.peer.receipt(headers)
+    pair.peer.say(forged.format(headers["id"]).encode())
+    assert pair.peer.hear()[0] == "UNSUBSCRIBE"
+    command, headers = pair.peer.hear()
+    assert command == "SUBSCRIBE"
+    pair.peer.say(forged.format(headers["id"]).encode())
+    answer(pair.peer, headers)
+    thread.join(5)
+    assert raised == []
+    assert [message.body for message in found] == ["forged", "forged"]
+
+
+def test_what_a_browser_has_not_looked_at_yet_is_kept_on_disk(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker sends a page of messages at once, however large they are."""
+    memory = Memory(limit=350_000)
+    monkeypatch.setattr(browsing, "MEMORY", memory)
+    connection = pair.up(b"ActiveMQ/6.3.1")
+    found: list[Any] = []
+    used: list[int] = []
+
+    def look() -> None:
+        for message in connection.browse(QUEUE):
+            used.append(memory.used)
+            found.append(message.body)
+
+    thread, raised = pair.in_background(look)
+    _, headers = pair.peer.hear()
+    bodies = [str(number) * 100_000 for number in range(8)]
+    for number, body in enumerate(bodies):
+        head = f"MESSAGE\nsubscription:{headers['id']}\nmessage-id:{number + 1}\n\n"
+        pair.peer.say(f"{head}{body}\0\n".encode())
+    answer(pair.peer, headers, receipt_last=True)
+    thread.join(5)
+    assert raised == []
+    assert found == bodies
+    assert 200_000 <= max(used) <= 350_000
 
 
 def test_an_error_that_does_not_say_which_look_it_means_is_found_out(pair: Pair) -> None:
