@@ -17,11 +17,13 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from airflow_provider_jmsjca.core.masking import masked_text
 from airflow_provider_jmsjca.errors import ConfigurationError, StoreSchemaError, TransientStoreError
 from airflow_provider_jmsjca.store.sql.tables import REVISIONS, VERSION_TABLE
 
 _SQLITE, _POSTGRESQL = "sqlite", "postgresql"
 _BUSY_SECONDS = 5
+_FILE_MODE = 0o600
 # Of PostgreSQL's advisory locks; any number that nobody else takes.
 _UPGRADE_LOCK = 0x6A6D736A6361
 _EXPECTED = "expected sqlite:////path/of/a/file or postgresql://user:password@host/database"
@@ -68,7 +70,7 @@ class Database:
 
     def __init__(self, url: str | URL) -> None:
         self._url = _checked(url)
-        self.name = self._url.render_as_string(hide_password=True)
+        self.name = _shown(self._url)
         self.is_sqlite = self._url.get_backend_name() == _SQLITE
         self._lock = threading.Lock()
         self._engine: Engine | None = None
@@ -149,7 +151,7 @@ class Database:
             event.listen(engine, "connect", _set_up_postgresql)
             return engine
         engine = create_engine(self._url, hide_parameters=True, connect_args={"timeout": _BUSY_SECONDS})
-        event.listen(engine, "do_connect", self._refuse_new_file)
+        event.listen(engine, "do_connect", self._before_opening)
         event.listen(engine, "connect", self._note_file)
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", self._require_same_file)
@@ -158,10 +160,14 @@ class Database:
 
     # -- the file of SQLite -------------------------------------------------------------------------------
 
-    def _refuse_new_file(self, *_: object) -> None:
-        """SQLite would make an empty file where the one that was there is gone."""
+    def _before_opening(self, *_: object) -> None:
+        """Make a file that is its owner's alone, and none where the one that was there is gone."""
         if self._was_there:
             self._file()
+            return
+        # SQLite would make one that everybody may read. Its other files take their mode from this one.
+        with contextlib.suppress(OSError):  # it is there, or SQLite says why it can't be
+            os.close(os.open(self._url.database or "", os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE))
 
     def _note_file(self, _: object, record: Any) -> None:
         record.info["jms_file"] = self._file()
@@ -274,7 +280,7 @@ def _checked(given: str | URL) -> URL:
     if url.drivername in {_POSTGRESQL, "postgres"}:
         driver = "psycopg" if importlib.util.find_spec("psycopg") else "psycopg2"
         url = url.set(drivername=f"{_POSTGRESQL}+{driver}")
-    shown = url.render_as_string(hide_password=True)
+    shown = _shown(url)
     if url.get_backend_name() not in {_SQLITE, _POSTGRESQL}:
         raise ConfigurationError(f"store_url: got {shown}; {_EXPECTED}")
     if url.get_backend_name() == _SQLITE and (url.database or ":memory:").startswith((":memory:", "file:")):
@@ -287,6 +293,12 @@ def _checked(given: str | URL) -> URL:
             "pip install 'airflow-provider-jmsjca[postgres]' brings psycopg"
         ) from None
     return url
+
+
+def _shown(url: URL) -> str:
+    """Return the URL as errors and logs show it; a driver takes passwords in the query too."""
+    before, mark, query = url.render_as_string(hide_password=True).partition("?")
+    return before + mark + masked_text(query)
 
 
 def _set_up_sqlite(connection: Any, _record: object) -> None:

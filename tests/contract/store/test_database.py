@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
@@ -235,6 +237,27 @@ def test_full(tmp_path: Path) -> None:
         connection.exec_driver_sql("PRAGMA max_page_count=1000000")
     assert opened.attempts.page() == [], "nothing of it was stored"
     works_again(opened, 1)
+
+
+def test_the_files_of_sqlite_are_their_owner_s_alone(tmp_path: Path) -> None:
+    """Messages in limbo stand there, in clear where Airflow has no key."""
+    before = os.umask(0)
+    try:
+        store = open_store(f"sqlite:///{tmp_path}/store.db")
+        store.attempts.begin("orders", ["m1"], NOON)
+        modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
+        store.close()
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(("store.db", "store.db-shm", "store.db-wal"), 0o600)
+
+
+def test_a_password_is_not_shown_wherever_it_stands_in_the_url() -> None:
+    database = Database("postgresql://me:s3cret@db/jms?user=me&password=s3cret&connect_timeout=5")
+    assert database.name.endswith("://me:***@db/jms?connect_timeout=5&password=***&user=me")
+    with pytest.raises(ConfigurationError) as found:
+        Database("mysql://db/jms?password=s3cret")
+    assert "s3cret" not in str(found.value)
 
 
 def test_damaged(tmp_path: Path) -> None:
