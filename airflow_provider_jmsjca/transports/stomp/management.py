@@ -13,7 +13,7 @@ import uuid
 from typing import Any, Final, Self
 
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.errors import ConnectionLostError, PermanentBrokerError
+from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import Received, Subscription
 from airflow_provider_jmsjca.transports.stomp.consumer import subscribe
@@ -101,20 +101,30 @@ def backlog(link: Link, destination: Destination, timeout: float) -> Backlog:
 
     Raises:
         CapabilityError: The broker can't tell.
-        PermanentBrokerError: The user may not ask.
+        PermanentBrokerError: The user may not ask, or the answer can't be read.
         ConnectionLostError: There was no answer in time.
     """
     link.dialect.capabilities.require(link.broker, "backlog", purpose="asking what a queue holds")
     with QueueControl(link, destination.name, timeout) as control:
         try:
-            # An attribute of a queue that isn't there is refused without saying so.
-            there = int(control.call("countMessages"))
-            taken = control.attribute("deliveringCount")
-            waiting = there - taken - control.attribute("scheduledCount")
-            consumers = control.attribute("consumerCount")
-            listed = control.call("listDeliveringMessagesAsJSON") if 0 < taken <= _NAMED_AT_MOST else None
+            return _counted(control)
         except _UnknownQueueError:
             return Backlog()
+        except JmsError:
+            raise
+        except Exception as error:
+            raise PermanentBrokerError(
+                f"{_ADDRESS} gave an answer that can't be read: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _counted(control: QueueControl) -> Backlog:
+    # An attribute of a queue that isn't there is refused without saying so.
+    there = int(control.call("countMessages"))
+    taken = control.attribute("deliveringCount")
+    waiting = there - taken - control.attribute("scheduledCount")
+    consumers = control.attribute("consumerCount")
+    listed = control.call("listDeliveringMessagesAsJSON") if 0 < taken <= _NAMED_AT_MOST else None
     return Backlog(waiting=max(0, waiting), taken=taken, consumers=consumers, taken_ids=_ids(listed))
 
 

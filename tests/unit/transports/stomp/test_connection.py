@@ -695,6 +695,28 @@ def test_a_heart_beat_of_months_is_waited_for_as_long(pair: Pair) -> None:
     assert raised == []
 
 
+@pytest.mark.parametrize(
+    "answer", ["many", "{}", '["many"]', "[null]", "[[]]", "[" * 100_000, '["' + "9" * 5000 + '"]', "[1e999]"]
+)
+def test_a_count_that_cannot_be_read_is_an_error_of_ours(pair: Pair, answer: str) -> None:
+    """Whoever watches a queue goes on after errors of ours, and would end with any other."""
+    connection = pair.up(b"ActiveMQ-Artemis/2.56.0")
+    thread, raised = pair.in_background(lambda: connection.backlog(QUEUE))
+    _, subscribed = pair.peer.hear()
+    pair.peer.receipt(subscribed)
+    assert pair.peer.hear()[0] == "SEND"
+    head = f"MESSAGE\nsubscription:{subscribed['id']}\nmessage-id:1\nack:1\n_AMQ_OperationSucceeded:true\n\n"
+    pair.peer.say(f"{head}{answer}\0\n".encode())
+    command, headers = pair.peer.hear()
+    while command != "UNSUBSCRIBE":
+        command, headers = pair.peer.hear()
+    pair.peer.receipt(headers)
+    thread.join(5)
+    (error,) = raised
+    assert type(error) is PermanentBrokerError
+    assert "can't be read" in str(error)
+
+
 def looked_at(peer: Peer, count: int) -> list[dict[str, str]]:
     """Take the subscriptions of one look at so many queues."""
     asked = [peer.hear() for _ in range(count)]
