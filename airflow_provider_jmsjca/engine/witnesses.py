@@ -6,7 +6,9 @@ there if they are, and not otherwise.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -15,7 +17,7 @@ from typing import Final
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.errors import TransientBrokerError
+from airflow_provider_jmsjca.errors import PoisonMessageError, TransientBrokerError
 from airflow_provider_jmsjca.transports.base import Outgoing
 
 WITNESSES: Final = Destination.queue("jmsjca.limbo.witnesses")
@@ -28,6 +30,7 @@ _OWNER: Final = "owner"
 _END: Final = "end"
 _SECONDS: Final = 30.0
 _PREFETCH: Final = 200
+_log = logging.getLogger(__name__)
 
 
 def are_possible(connection: JmsConnection) -> bool:
@@ -73,13 +76,17 @@ def take(connection: JmsConnection, owner: str, note: Callable[[list[int]], obje
         session.send(WITNESSES, JmsMessage.text(_END, {_OWNER: owner, _END: end}))
         session.commit()
         while True:
-            message = session.receive(WITNESSES, _SECONDS, f"{_OWNER} = '{owner}'")
+            try:
+                message = session.receive(WITNESSES, _SECONDS, f"{_OWNER} = '{owner}'")
+            except PoisonMessageError as error:
+                _log.warning("A message on %s is no witness: %s", WITNESSES, error)
+                continue
             if message is None:
                 raise TransientBrokerError(f"{WITNESSES} didn't give its witnesses within {_SECONDS:g} s")
             if message.properties.get(_END) == end:
                 break
             if _END not in message.properties:
-                numbers += json.loads(str(message.body))
+                numbers += _numbers(message)
         note(numbers)
         session.commit()
 
@@ -92,5 +99,20 @@ def drop_old(connection: JmsConnection, now: datetime) -> None:
     """
     oldest = round((now - KEPT_FOR).timestamp() * 1000)
     with connection.session(transacted=True, prefetch=_PREFETCH) as session:
-        while session.receive(WITNESSES, 0, f"JMSTimestamp < {oldest}") is not None:
+        there = True
+        while there:
+            # Whoever may write there may send anything, with any time: that goes too.
+            with contextlib.suppress(PoisonMessageError):
+                there = session.receive(WITNESSES, 0, f"JMSTimestamp < {oldest}") is not None
             session.commit()
+
+
+def _numbers(message: JmsMessage) -> list[int]:
+    try:
+        found = json.loads(str(message.body))
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, list) and all(type(each) is int for each in found):
+        return found
+    _log.warning("A message on %s is no witness: %.80r", WITNESSES, message.body)
+    return []

@@ -15,11 +15,12 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine import limbo
 from airflow_provider_jmsjca.engine.limbo import LimboSender, StoreUpkeep
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
-from airflow_provider_jmsjca.engine.witnesses import WITNESSES, witness
+from airflow_provider_jmsjca.engine.witnesses import WITNESSES, take, witness
 from airflow_provider_jmsjca.errors import (
     ConnectionLostError,
     InDoubtError,
     PermanentBrokerError,
+    PoisonMessageError,
     TransientStoreError,
 )
 from airflow_provider_jmsjca.store.base import LIMBO_TRIES, LimboEntry, LimboSelection, LimboState
@@ -30,6 +31,7 @@ from airflow_provider_jmsjca.transports.base import (
     Consumer,
     OnReceived,
     Outgoing,
+    Received,
     Subscription,
     UnitOfWork,
 )
@@ -449,3 +451,44 @@ def test_witnesses_are_taken_meanwhile_and_old_ones_of_the_dead_are_dropped(worl
     world.put("more")
     assert LimboSender(watching, world.connect, clock=lambda: world.now).send_due().sent == 1
     assert witnesses(world) == 0
+
+
+class SpoilingConnection(WitnessingConnection):
+    """Messages with the property `bad` can't be decoded."""
+
+    def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
+        def fail() -> JmsMessage:
+            raise PoisonMessageError("byte 0 is not UTF-8")
+
+        def spoiled(received: Received) -> None:
+            if "bad" in received.message.properties:
+                received = Received(received.consumer, received.token, received.generation, fail)
+            on_received(received)
+
+        return super().consume(subscription, spoiled)
+
+
+def test_rubbish_among_the_witnesses_stops_nobody(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever may write there may send what can't be decoded, with any time."""
+    world.open = lambda: SpoilingConnection(world.server)
+    with JmsConnection(world.open()) as hostile, hostile.session() as session:
+        for bad in range(3):
+            session.send(WITNESSES, JmsMessage.text("x", {"bad": bad}))
+    world.now = datetime.now(UTC) + timedelta(days=8)
+    world.put("1")
+    assert world.sender.send_due().sent == 1
+    assert (world.bodies(), witnesses(world), caplog.records) == (["1"], 0, [])
+
+
+@pytest.mark.parametrize("rubbish", ["no JSON", "[" * 100_000, "7", '["one"]', "[true]", None])
+def test_rubbish_in_the_name_of_a_sender_is_no_witness(world: World, rubbish: str | None) -> None:
+    """It is left out; what the others say counts."""
+    noted: list[int] = []
+    with JmsConnection(SpoilingConnection(world.server)) as connection:
+        with connection.session() as session:
+            session.send_all([witness("me", [1])])
+            bad = {"owner": "me"} | ({"bad": True} if rubbish is None else {})
+            session.send(WITNESSES, JmsMessage.text(rubbish or "x", bad))
+            session.send_all([witness("me", [2])])
+        take(connection, "me", noted.extend)
+    assert (noted, witnesses(world)) == ([1, 2], 0)
