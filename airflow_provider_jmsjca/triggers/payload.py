@@ -95,8 +95,12 @@ def with_receipt(event: Mapping[str, Any], key: str, stream: str, number: int) -
 
 
 def receipt_of(extra: object) -> tuple[str, str, int] | None:
-    """Return key, stream and number of such an event, by what Airflow keeps of it; `None` for others."""
-    found = _part("receipt", extra)
+    """Return key, stream and number of such an event, by what Airflow keeps of it; `None` for others.
+
+    An event that somebody has made over Airflow's API is another one. It must not say that a trigger's event
+    of this number was stored: the message of that one would be acknowledged, stored or not.
+    """
+    found = {} if _is_made_by_hand(extra) else _part("receipt", extra)
     key, stream, number = (found.get(name) for name in ("key", "stream", "number"))
     if isinstance(key, str) and isinstance(stream, str) and isinstance(number, int):
         return key, stream, number

@@ -228,6 +228,8 @@ def test_the_number_of_an_event_is_noted_in_the_transaction_that_stores_it(runs:
     event = {"event": "message", "jms_conn_id": "jms", "receipt": receipt}
     assert stored(runs, event) == {"jms-stored.a": {"s": [[1, 1]]}}
     assert stored(runs, event | {"receipt": receipt | {"number": 2}}) == {"jms-stored.a": {"s": [[1, 2]]}}
+    forged = event | {"receipt": receipt | {"number": 3}}
+    assert stored(runs, forged, by_hand=True) == {"jms-stored.a": {"s": [[1, 2]]}}
     runs.session.rollback()
 
 
