@@ -10,8 +10,10 @@ _SECRET_WORDS = re.compile(r"pass(?:word|wd|code|phrase)|secret|token|credential
 _USERINFO = re.compile(r"(?<=//)[^/?]*@")
 # Possessive: nothing is tried twice, however long a name or a row of blanks is. A possessive group with
 # alternatives stops too late in Python before 3.11.5, so the outermost one of a value is an ordinary one.
-_NAME = re.compile(r"([\w.%-]++)(\s*+[=:]\s*+)?+")
-_VALUE = re.compile(r"(?:[^&;,\s]++|;(?!\s))+")
+# A quote behind the name is that of a dict's or JSON's key.
+_NAME = re.compile(r"([\w.%-]++)([\"']?+\s*+[=:]\s*+)?+")
+_VALUE = re.compile(r""" "[^"\n]*+" | '[^'\n]*+' | (?:[^&;,\s]++|;(?!\s))+ """, re.VERBOSE)
+_PIECE = re.compile(r"[^\n]{1,1000}(?!\S)|[^\n]{1,1000}")
 
 
 def is_secret(name: str) -> bool:
@@ -36,6 +38,16 @@ def masked_text(text: str) -> str:
             shown += (text[done:at], MASK)
             done = at = value.end()
     return "".join(shown) + text[done:]
+
+
+def masked_error(text: str) -> str:
+    """Return an exception's text with the passwords of URLs and of `name=value` in it blotted out.
+
+    Line by line, and a long line in pieces: what a stranger's code raises may be megabytes without a blank.
+    """
+    if not is_secret(text) and "@" not in text:
+        return text
+    return _PIECE.sub(lambda piece: masked_text(piece[0]), text)
 
 
 def blotted(text: str, secrets: Iterable[str]) -> str:

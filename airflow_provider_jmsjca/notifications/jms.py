@@ -14,6 +14,7 @@ from airflow.sdk.log import redact  # type: ignore[attr-defined]  # what Airflow
 
 from airflow_provider_jmsjca.core.activation import refuse_secrets
 from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.masking import masked_error
 from airflow_provider_jmsjca.core.message import PropertyValue
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread
 from airflow_provider_jmsjca.hooks.destinations import find_destination
@@ -42,7 +43,8 @@ class JmsNotifier(BaseNotifier):
         messages: A message or a list of them, in the forms of `JmsPublishOperator`. `None` sends one JSON
             object with `dag_id`, `run_id`, `task_id`, `map_index`, `try_number`, `state`, `logical_date`,
             `exception`, `reason`, `deadline` and `log_url`, as far as Airflow knows them. Secrets that
-            Airflow masks in its logs are masked there too. Templated.
+            Airflow masks in its logs are masked there too, and passwords of URLs and of `password=...` in
+            what an exception says. Templated.
         jms_conn_id: The Airflow connection. Templated.
         properties: Added to messages that are given as values, and to the one of `None`. Templated.
         message_type: JMSType of such messages. Templated.
@@ -168,8 +170,8 @@ def _report(context: Mapping[str, Any]) -> dict[str, Any]:
         "try_number": _part(task, "try_number"),
         "state": _part(task, "state") or _part(run, "state"),
         "logical_date": _part(run, "logical_date"),
-        "exception": None if exception is None else f"{type(exception).__name__}: {exception}",
-        "reason": context.get("reason"),
+        "exception": None if exception is None else _said(f"{type(exception).__name__}: {exception}"),
+        "reason": context.get("reason") and _said(str(context["reason"])),
         "deadline": _part(context.get("deadline"), "deadline_time"),
         "log_url": _part(task, "log_url"),
     }
@@ -181,6 +183,12 @@ def _part(whole: object, name: str) -> Any:
     return whole.get(name) if isinstance(whole, Mapping) else getattr(whole, name, None)
 
 
+def _said(text: str) -> str:
+    """Return what an exception says without what Airflow knows for secrets, and what looks like one."""
+    # Masked first: half a secret wouldn't be known as one.
+    return masked_error(str(redact(text)))
+
+
 def _plain(value: Any) -> Any:
     match value:
         case int():
@@ -189,5 +197,4 @@ def _plain(value: Any) -> Any:
             return value.isoformat()
         case enum.Enum():
             return value.value
-    # Masked first: half a secret wouldn't be known as one.
     return str(redact(str(value)))[:_LONGEST_TEXT]

@@ -114,6 +114,7 @@ def test_a_table_is_one_named_batch(
     ("given", "fault"),
     [
         ({"url": "stomp://user:word@host:1"}, "option 'url' holds a secret"),
+        ({"username": "stomp://user:word@host:1"}, "option 'username' holds a secret"),
         ({"password": "word"}, "there is no option 'password'"),
         ({"destination": "topic://news"}, "expected subscriptionName"),
         ({"slots": "2", "subscriptionName": "s"}, "expected slots=1"),

@@ -9,7 +9,6 @@ Source: J149-J168, P15.
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -17,7 +16,7 @@ from typing import Any, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.core.masking import blotted, is_secret, masked_text
+from airflow_provider_jmsjca.core.masking import blotted, masked_error
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage, PropertyValue
 from airflow_provider_jmsjca.core.redelivery import MessageState
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, PoisonMessageError
@@ -88,7 +87,6 @@ _SUFFIXES = frozenset({
 })  # fmt: skip
 
 _LEFT_OUT = "LeftOut"
-_PIECE = re.compile(r"[^\n]{1,1000}(?!\S)|[^\n]{1,1000}")
 
 # What passes everywhere: ActiveMQ takes 10,240 bytes for a name and its value, and 1,000 headers; Artemis
 # 101,700 bytes for all of them beside a large body, two for each character.
@@ -495,8 +493,8 @@ def _added(
         limit = None if limit is None else min(limit, _LONGEST_TEXT)
         # A message whose handler raised nothing has a reason but no class, a Spark row no stack.
         values[_EXCEPTION_CLASS] = shortened(state.failure.class_name, limit) or None
-        values[_EXCEPTION_MESSAGE] = shortened(_masked(state.failure.message), limit)
-        values[_EXCEPTION_TRACE] = shortened(_masked(state.failure.stack_trace), limit) or None
+        values[_EXCEPTION_MESSAGE] = shortened(masked_error(state.failure.message), limit)
+        values[_EXCEPTION_TRACE] = shortened(masked_error(state.failure.stack_trace), limit) or None
     added: dict[str, PropertyValue] = {
         f"{prefix}{suffix}": value for suffix, value in values.items() if value is not None
     }
@@ -517,17 +515,7 @@ def _blotted(failure: Failure, secrets: Iterable[str]) -> Failure:
 def without_secrets(failure: Failure, secrets: Iterable[str]) -> Failure:
     """Return a failure as it may be stored: no secrets of the connection, no passwords, no traceback."""
     said = _blotted(failure, tuple(secrets))
-    return replace(said, message=_masked(said.message), stack_trace="")
-
-
-def _masked(text: str) -> str:
-    """Return an exception's text with the passwords of URLs and of `name=value` in it blotted out.
-
-    Line by line, and a long line in pieces: what a handler raises may be megabytes without a blank.
-    """
-    if not is_secret(text) and "@" not in text:
-        return text
-    return _PIECE.sub(lambda piece: masked_text(piece[0]), text)
+    return replace(said, message=masked_error(said.message), stack_trace="")
 
 
 def _is_added(name: str) -> bool:

@@ -21,17 +21,21 @@ class BrokerOptions:
     """How to connect. It reads the password when it is asked for the settings, and keeps none.
 
     Raises:
-        ConfigurationError: There is no URL, or it holds a secret.
+        ConfigurationError: There is no URL, or an option holds a secret.
     """
 
     def __init__(self, source: str, options: GivenOptions) -> None:
         self._source = source
         self.url = options.required("url", "stomp://broker:61613")
-        if masked_text(self.url) != self.url:
-            raise ConfigurationError(
-                f"{source}: option 'url' holds a secret, which Spark shows in plans and logs; expected "
-                "username, and passwordFile or passwordEnv"
-            )
+        shown = {name: options.text(name) for name in BROKER_OPTIONS}
+        faults = [
+            f"{source}: option {name!r} holds a secret, which Spark shows in plans and logs; expected "
+            "username, and passwordFile or passwordEnv"
+            for name, text in shown.items()
+            if text is not None and masked_text(text) != text
+        ]
+        if faults:
+            raise ConfigurationError(faults)
         self._username = options.text("username")
         self._password_file, self._password_env = options.text("passwordFile"), options.text("passwordEnv")
         self._client_id = options.text("clientId")

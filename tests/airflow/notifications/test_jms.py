@@ -124,7 +124,8 @@ def test_one_notifier_serves_many_tasks_and_says_what_it_knows() -> None:
     notifier = JmsNotifier(jms_conn_id="jms_real", destination=queue, properties={"task": "{{ ti.task_id }}"})
     with a_dag(default_args={"on_success_callback": notifier, "on_failure_callback": notifier}) as dag:
         EmptyOperator(task_id="first") >> PythonOperator(
-            task_id="second", python_callable=raises(f"login with {secret} refused " + "x" * 5000)
+            task_id="second",
+            python_callable=raises(f"login with {secret} at postgresql://me:s3cret@db refused " + "x" * 5000),
         )
     execute(dag, "second")
 
@@ -134,7 +135,7 @@ def test_one_notifier_serves_many_tasks_and_says_what_it_knows() -> None:
     assert "exception" not in by_task["first"]
     told = by_task["second"]
     exception = told.pop("exception")
-    assert exception.startswith("ValueError: login with *** refused xxx")
+    assert exception.startswith("ValueError: login with *** at postgresql://***@db refused xxx")
     assert len(exception) == 4000
     assert told.pop("log_url").startswith("http")
     assert told == {

@@ -15,6 +15,10 @@ from airflow_provider_jmsjca.core.masking import masked_text
         ("options: password: x; next", "options: password: ***; next"),
         ("TOKEN=a b", "TOKEN=*** b"),
         ("password= ", "password= "),
+        ("{'password': 's3cret', 'port': 5}", "{'password': ***, 'port': 5}"),
+        ('{"user": "me", "Passwd" : "two words"}', '{"user": "me", "Passwd" : ***}'),
+        ("password='two words' host=db", "password=*** host=db"),
+        ("password='s3cret", "password=***"),
         ("no secret here: a=b", "no secret here: a=b"),
     ],
 )
@@ -23,7 +27,8 @@ def test_what_is_masked(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["a", "token", "token ", "a.token ", "//a", "//@", "token=;", "a:", "password"]
+    "piece",
+    ["a", "token", "token ", "a.token ", "//a", "//@", "token=;", "a:", "password", "token='", 'token="'],
 )
 def test_a_long_text_takes_time_in_proportion(piece: str) -> None:
     began = time.process_time()
