@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from airflow_provider_jmsjca.core.masking import masked_error
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError, SpoolError
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, check_fence, committing
@@ -238,6 +239,7 @@ def reject_reasons(manifest: Manifest, *, most: int = 10) -> dict[str, int]:
     """Return how many messages a finished batch turned away for each reason, the most frequent first.
 
     Values of messages are left out of the reasons of `mapping`, so that those of one kind count together.
+    Passwords are masked: a reason may be what a stranger's code raised, and logs and XComs show it.
 
     Args:
         manifest: Of the batch.
@@ -261,7 +263,7 @@ def reject_reasons(manifest: Manifest, *, most: int = 10) -> dict[str, int]:
 def _general(reason: str) -> str:
     for pattern, shown in _PARTICULAR:
         reason = pattern.sub(shown, reason)
-    return " ".join(reason.split())
+    return masked_error(" ".join(reason.split()))
 
 
 def _verified(folder: Place, file: RejectsFile) -> set[int]:

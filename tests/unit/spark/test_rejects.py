@@ -42,6 +42,13 @@ def test_rejects_become_messages_again_in_the_order_received(finished: Manifest)
     ]
 
 
+def test_a_reason_shows_no_password(finished: Manifest) -> None:
+    """Logs and XComs have it."""
+    text = "no route to postgresql://me:s3cret@db/x"
+    finish(finished.folder, write_rejects(finished.folder, 1, 0, [reject(0, 0, text)]))
+    assert reject_reasons(finished) == {"no route to postgresql://***@db/x": 1}
+
+
 def test_reasons_of_one_kind_count_together(finished: Manifest) -> None:
     why = [
         *["required but missing: 'items[3].price'", "required but missing: 'items[0].price'"],
