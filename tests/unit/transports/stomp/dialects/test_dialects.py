@@ -452,6 +452,16 @@ def test_how_each_subscribes() -> None:
     assert GENERIC.subscribe(ON_QUEUE, None) == {"destination": "/queue/orders"}
 
 
+def test_durable_subscriptions_of_two_clients_are_two_on_rabbitmq() -> None:
+    """Its queue is named by one text for both, in which a dot is a dot."""
+
+    def identifier(client_id: str, name: str) -> str:
+        return RABBITMQ.subscribe(Subscription(destination=TOPIC, durable_name=name), client_id)["id"]
+
+    pairs = [("a", "b.c"), ("a.b", "c"), ("a%2Eb", "c"), ("a.b.c", "d"), ("a", "b.c.d")]
+    assert len({identifier(*each) for each in pairs}) == len(pairs)
+
+
 def test_artemis_hands_out_one_by_one_with_an_empty_window() -> None:
     headers = ARTEMIS.subscribe(Subscription(destination=QUEUE, prefetch=1), None)
     assert headers["consumer-window-size"] == "0"
