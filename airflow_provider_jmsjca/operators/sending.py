@@ -82,6 +82,11 @@ class Sending:
                 f"properties is a {type(properties).__name__}; expected a mapping of names to values, "
                 "such as {'region': 'eu'}"
             )
+        correlation_id: str | None = None
+        try:
+            correlation_id = text_of("correlation_id", self.correlation_id)
+        except ConfigurationError as error:
+            faults.extend(error.faults)
         reply_to: Destination | None = None
         try:
             reply_to = self.find(self.reply_to) if self.reply_to else None
@@ -90,7 +95,7 @@ class Sending:
         if faults:
             raise ConfigurationError(faults)
         changes: dict[str, Any] = {
-            "correlation_id": self.correlation_id or None,
+            "correlation_id": correlation_id,
             "reply_to": reply_to,
             "priority": priority,
             "expiration": None if lives is None else int((time.time() + lives) * 1000),
@@ -129,6 +134,19 @@ class Sending:
             case _:
                 text = json_text(item)
         return JmsMessage.text(text, self.properties or {}, type=self.message_type)
+
+
+def text_of(name: str, given: object) -> str | None:
+    """Return the text that an argument is, `None` for an empty one; a template may have made a number of it.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    if type(given) is int:
+        return str(given)
+    if given is None or isinstance(given, str):
+        return given or None
+    raise ConfigurationError(f"{name} is {given!r}, of type {type(given).__name__}; expected text")
 
 
 def with_delivery_dates(outgoing: Sequence[Outgoing]) -> list[Outgoing]:

@@ -173,6 +173,7 @@ def test_nothing_is_published_to_an_unknown_destination_type(failing: Failing) -
             "messages[0]: a dict is no message (Out of range float values are not JSON compliant",
         ),
         ({"messages": [{"body_kind": "text"}]}, "messages[0]: message, version: value None: expected 1"),
+        ({"correlation_id": ["c"]}, "correlation_id is ['c'], of type list; expected text"),
         (
             {"properties": ["region"]},
             "properties is a list; expected a mapping of names to values, such as {'region': 'eu'}",

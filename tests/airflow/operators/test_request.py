@@ -150,6 +150,22 @@ def test_an_id_with_quotes_is_the_id_and_nothing_else_i40(server: Broker, reques
     assert held(server, "answers") == ["forged"]
 
 
+def test_an_id_may_be_a_number_which_a_template_makes_of_digits(request_: Make) -> None:
+    """The answer has it as text, as brokers and the other side do."""
+    with service():
+        value = request_(correlation_id=17).execute(attempt())
+    assert (body(value), value["correlation_id"]) == ("answer to how much?", "17")
+
+
+@pytest.mark.parametrize("argument", ["correlation_id", "response_selector"])
+def test_what_is_no_text_is_refused_before_anything_is_sent(
+    server: Broker, request_: Make, argument: str
+) -> None:
+    with pytest.raises(AirflowFailException, match=f"{argument} is .'x'., of type list; expected text"):
+        request_(**{argument: ["x"]}).execute(attempt())
+    assert held(server, "ask") == []
+
+
 # -- attempts -----------------------------------------------------------------------------------------------
 
 
