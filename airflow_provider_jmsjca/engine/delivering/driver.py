@@ -507,7 +507,11 @@ class Settler:
         """Store that these messages are handled; while the store is away this waits, and so do they."""
         ledger, machine = self._ledger, self._driver.machine
         if ledger is not None and ledger.keeps_ids:
-            names = self._names(intake, decision.acknowledge)
+            names = [
+                ledger.handled_name(message, intake.origin(number))
+                for number in decision.acknowledge
+                if (message := intake.held[number][1]) is not None and message.message_id is not None
+            ]
             ledger.handled(names, lambda: intake.open and not machine.stopping)
 
     def _note_ids(self, intake: Intake, decision: CommitUnit) -> None:

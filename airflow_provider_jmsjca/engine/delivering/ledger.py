@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from airflow_provider_jmsjca.core.copies.dead_letter import without_secrets
 from airflow_provider_jmsjca.core.delivery.events import AttemptRecorded, FoundInDoubt
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.message import lasting_digest
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.shelf import Shelf
@@ -68,6 +71,7 @@ class Ledger:
         title: Its name in the log.
         several: It consumes several destinations: copies of a message in two of them are counted apart.
         keeps_ids: The ids of handled messages are stored too.
+        by_id: A handled message is known by its id alone.
         clock: The time.
 
     Attributes:
@@ -85,6 +89,7 @@ class Ledger:
         title: str,
         several: bool = False,
         keeps_ids: bool = False,
+        by_id: bool = True,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
@@ -93,6 +98,7 @@ class Ledger:
         self._several = several
         self._clock = clock
         self.keeps_ids = keeps_ids
+        self._by_id = by_id
         self.trouble = ""
         # One transaction at a time: whoever waits finds what the one before has done for it.
         self._writing = threading.Lock()
@@ -115,14 +121,32 @@ class Ledger:
 
     # -- before the hand-over -----------------------------------------------------------------------------
 
+    def handled_name(self, message: JmsMessage, destination: Destination) -> str:
+        """Return what a handled message is called in the store; it has an id.
+
+        Where duplicates are to be dropped, a message is its id. Otherwise it is known by all that it says, as
+        by `identity`: a producer may repeat ids, and on a broker that was set up anew they begin again.
+
+        Args:
+            message: As the handler gets it.
+            destination: Where it came from.
+        """
+        if self._by_id:
+            return self.name(message.message_id or "", destination)
+        return lasting_digest(message, destination) or ""
+
     def begin(
-        self, messages: Collection[str], ahead: Callable[[], Iterable[str]] = tuple
+        self,
+        messages: Collection[str],
+        ahead: Callable[[], Iterable[str]] = tuple,
+        handled_names: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, Found]:
         """Store an attempt at each of these messages, and return which it is.
 
         Args:
             messages: Their names; each is counted once.
             ahead: Returns the names of messages that come next, and were not delivered before.
+            handled_names: What they are called once they are handled, by name, where that is another.
 
         Raises:
             TransientStoreError: The store can't be used; none of these attempts is stored.
@@ -139,7 +163,7 @@ class Ledger:
             begun = self._begun
             coming = () if self._ended else ahead()
             more = [each for each in coming if each not in begun and each not in self._ahead]
-            answers = self._store_attempts(dict.fromkeys((*wanted, *more)))
+            answers = self._store_attempts(dict.fromkeys((*wanted, *more)), handled_names)
             with self._lock:
                 if generation == self._generation:
                     self._ahead |= {each: answers[each] for each in more if each not in wanted}
@@ -160,7 +184,7 @@ class Ledger:
             self._begun.update(found)
             return found
 
-    def _store_attempts(self, names: Collection[str]) -> dict[str, Found]:
+    def _store_attempts(self, names: Collection[str], handled_names: Mapping[str, str]) -> dict[str, Found]:
         with self._in_order():
             self._write_what_waits()
             now = self._clock()
@@ -172,7 +196,9 @@ class Ledger:
             doubtful = self._store.attempts.doubtful(self._activation, again) if again else frozenset()
             handled: frozenset[str] = frozenset()
             if self.keeps_ids:
-                handled = self._store.handled.known(self._activation, names)
+                called = {each: handled_names.get(each, each) for each in names}
+                known = self._store.handled.known(self._activation, tuple(called.values()))
+                handled = frozenset(each for each in names if called[each] in known)
             self._written += len(names)
             self._sweep(now)
         self._again.update(again)
@@ -209,7 +235,7 @@ class Ledger:
         While the store can't be used this waits, and tries each second.
 
         Args:
-            messages: Their names.
+            messages: Their names, as `handled_name` returns them.
             wanted: Asked before it waits: whether they could still be acknowledged.
 
         Raises:
@@ -375,6 +401,7 @@ def ledger_of(settings: ListenerSettings, *, keeps_ids: bool) -> Ledger | None:
         title=settings.name,
         several=len(settings.delivery.sources) > 1,
         keeps_ids=keeps_ids,
+        by_id=settings.drop_duplicates,
     )
 
 

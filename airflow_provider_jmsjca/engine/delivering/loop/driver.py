@@ -251,16 +251,20 @@ class LoopDriver(Driver):
         self._asking = True
         ledger, asked, link = self.ledger, tuple(self._asked), self.link
         self._asked.clear()
-        names = {
-            decision.delivery: ledger.name(decision.message_id or "", intake.origin(decision.delivery))
-            for intake, decision in asked
-        }
+        names: dict[int, str] = {}
+        handled_names: dict[str, str] = {}
+        for intake, decision in asked:
+            number = decision.delivery
+            names[number] = name = ledger.name(decision.message_id or "", intake.origin(number))
+            _, message = intake.held.get(number, (None, None))
+            if message is not None and name not in handled_names:
+                handled_names[name] = ledger.handled_name(message, intake.origin(number))
 
         def work() -> None:
             found: dict[str, Found] = {}
             fault: Exception | None = None
             try:
-                found = ledger.begin(frozenset(names.values()))
+                found = ledger.begin(frozenset(names.values()), handled_names=handled_names)
             except Exception as error:  # noqa: BLE001 - a lane's edge: the messages wait whatever it was
                 fault = error
             link.post(self._answered, asked, names, found, fault)
@@ -294,7 +298,7 @@ class LoopDriver(Driver):
             self._write_what_waits()
 
     def _is_repetition(self, intake: Intake, number: int) -> bool:
-        """Say whether a handled id is proof: where it is the producer's word, only with the flag."""
+        """Say whether a handled message is proof: where ids are the producer's word, only with the flag."""
         received, _ = intake.held[number]
         message = received.readable
         stable = self.admission.settled.stable

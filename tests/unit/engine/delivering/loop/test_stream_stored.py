@@ -8,9 +8,13 @@ from datetime import UTC, datetime
 
 import pytest
 
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message.message import lasting_digest
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from tests.unit.engine.delivering.test_ledger import Store
 from tests.unit.engine.streaming import Site, nothing_comes, one, run, settings, take, until
+
+ORDERS = Destination.queue("orders")
 
 
 @pytest.fixture
@@ -108,7 +112,7 @@ def test_a_message_that_was_handled_makes_no_second_delivery(site: Site, store: 
     async def work() -> None:
         site.send("a", "b")
         first, _ = site.broker.messages("orders")
-        store.handled.add("orders", [str(first.message_id)], datetime.now(UTC))
+        store.handled.add("orders", [str(lasting_digest(first, ORDERS))], datetime.now(UTC))
         async with site.streaming(replace(stored(store), name="orders")) as stream:
             delivery = await one(stream)
             assert delivery.message.body == "b"
@@ -116,6 +120,33 @@ def test_a_message_that_was_handled_makes_no_second_delivery(site: Site, store: 
             delivery.returned()
             await until(lambda: stream.counts.committed == 1)
             assert (stream.counts.deleted, site.broker.depth("orders")) == (0, 0)
+
+    run(work())
+
+
+def test_another_message_under_the_id_of_a_handled_one_is_delivered(site: Site, store: Store) -> None:
+    """On a broker that was set up anew the ids begin again, and producers may name any."""
+
+    async def work() -> None:
+        site.send("old")
+        async with site.streaming(replace(stored(store), name="orders")) as stream:
+            delivery = await one(stream)
+            message_id = delivery.message.message_id
+            delivery.returned()
+            await until(lambda: stream.counts.committed == 1)
+        anew = Site()
+        anew.send("new")
+        (message,) = anew.broker.messages("orders")
+        assert message.message_id is not None
+        anew.broker.queue("orders").entries(anew.broker.now_ms())[0].message = replace(
+            message, message_id=message_id
+        )
+        async with anew.streaming(replace(stored(store), name="orders")) as stream:
+            delivery = await one(stream)
+            assert (delivery.message.body, delivery.message.message_id) == ("new", message_id)
+            delivery.returned()
+            await until(lambda: stream.counts.committed == 1)
+            assert stream.counts.repeated == 0
 
     run(work())
 
