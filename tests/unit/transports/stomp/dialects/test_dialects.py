@@ -470,7 +470,7 @@ def test_artemis_hands_out_one_by_one_with_an_empty_window() -> None:
 @pytest.mark.parametrize(
     ("selector", "sent_as"),
     [
-        ("n > 2", "convert_string_expressions:n > 2"),
+        ("n > 2", "convert_string_expressions:n > 2.0"),
         ("JMSPriority >= 5", "convert_string_expressions:AMQPriority >= 5"),
         ("a = 'JMSPriority'", "convert_string_expressions:a = 'JMSPriority'"),
         ("JMSXGroupID = 'it''s'", "convert_string_expressions:_AMQ_GROUP_ID = 'it''s'"),
