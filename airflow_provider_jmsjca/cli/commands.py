@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from rich.markup import escape
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec, Descriptor, read_descriptor
-from airflow_provider_jmsjca.core.activation.document import LONGEST_TEXT, read_document
+from airflow_provider_jmsjca.core.activation.document import LONGEST_TEXT, parse_document
 from airflow_provider_jmsjca.core.configuration.layers import Layer
 from airflow_provider_jmsjca.core.explain import display, explain
 from airflow_provider_jmsjca.core.options import Level, option_by_field, read_properties, read_value
@@ -206,7 +206,7 @@ def _layer(path: Path, name: str | None) -> Layer:
     fields = (
         _descriptor(path).activation(name)
         if path.suffix == ".xml"
-        else read_document(_text(path, _read(path)))
+        else parse_document(_text(path, _read(path)))
     )
     return Layer(level=Level.ACTIVATION, source=f"activation {path.name}", fields=fields)
 

@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.hooks.destinations import find_destination, finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.spool import spool_path, task_key
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
-from airflow_provider_jmsjca.operators.sending import Sending, send, text_of
+from airflow_provider_jmsjca.operators.sending import Sending, argument_text, send
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import Place, exists, is_folder
@@ -212,7 +212,7 @@ class JmsRequestOperator(JmsSensor):
         key = task_key(context)
         own = f"{key.dag_id}/{key.run_id}/{key.task_id}/{key.map_index}"
         self._own = f"{own}/{self._number}" if self._number else own
-        self._correlation = text_of("correlation_id", self.correlation_id) or self._own
+        self._correlation = argument_text("correlation_id", self.correlation_id) or self._own
 
     def _outgoing(self) -> list[Outgoing]:
         return Sending(
@@ -244,7 +244,7 @@ class JmsRequestOperator(JmsSensor):
         return {_SELECTS: self._selects}
 
     def _watched(self) -> tuple[str, str | None]:
-        if selector := text_of("response_selector", self.response_selector):
+        if selector := argument_text("response_selector", self.response_selector):
             return self.reply_to, selector
         quoted = self._correlation.replace("'", "''")
         return self.reply_to, f"JMSCorrelationID = '{quoted}'" if self._selects else None

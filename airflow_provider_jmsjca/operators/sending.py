@@ -84,7 +84,7 @@ class Sending:
             )
         correlation_id: str | None = None
         try:
-            correlation_id = text_of("correlation_id", self.correlation_id)
+            correlation_id = argument_text("correlation_id", self.correlation_id)
         except ConfigurationError as error:
             faults.extend(error.faults)
         reply_to: Destination | None = None
@@ -136,7 +136,7 @@ class Sending:
         return JmsMessage.text(text, self.properties or {}, type=self.message_type)
 
 
-def text_of(name: str, given: object) -> str | None:
+def argument_text(name: str, given: object) -> str | None:
     """Return the text that an argument is, `None` for an empty one; a template may have made a number of it.
 
     Raises:

@@ -51,7 +51,7 @@ from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_f
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import Place, exists, is_folder
 from airflow_provider_jmsjca.spool.manifest import PRUNED, Manifest
-from airflow_provider_jmsjca.spool.references import seal_message, sweep
+from airflow_provider_jmsjca.spool.references import seal_message, sweep_references
 from airflow_provider_jmsjca.spool.rows import manifest_messages
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports import connect
@@ -401,7 +401,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
     def _value(self, manifest: Manifest, messages: Sequence[JmsMessage], spool: Place) -> dict[str, Any]:
         contents = [self._content(message, manifest, spool) for message in messages]
         if any("reference" in content for content in contents):
-            sweep(spool, reference_retention())
+            sweep_references(spool, reference_retention())
         named = {"batch_id": manifest.batch_id, "manifest": manifest.uri, "destination": manifest.source}
         return batch_event(self.jms_conn_id, contents) | named
 

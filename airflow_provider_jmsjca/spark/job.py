@@ -114,7 +114,7 @@ class Batch:
         known, rest = parser.parse_known_args(arguments)
         try:
             manifest = Manifest.read(known.manifest)
-            check_name(manifest, known.batch_id)
+            check_batch_name(manifest, known.batch_id)
             if Done.read(manifest.folder) is not None:
                 sys.stderr.write(f"batch {manifest.batch_id} is done already\n")
                 raise SystemExit(0)
@@ -316,7 +316,7 @@ class Batch:
         self._kept.clear()
 
 
-def check_name(manifest: Manifest, batch_id: str) -> None:
+def check_batch_name(manifest: Manifest, batch_id: str) -> None:
     """Refuse a manifest of another batch.
 
     Raises:

@@ -48,7 +48,7 @@ from airflow_provider_jmsjca.spool.files import (
     seal,
     synchronize_folder,
 )
-from airflow_provider_jmsjca.spool.known_ids import SEGMENT_STEM, Horizon, activation_of, read_ids
+from airflow_provider_jmsjca.spool.known_ids import SEGMENT_STEM, Horizon, activation_in, read_ids
 from airflow_provider_jmsjca.spool.manifest import MANIFEST
 
 INDEX_FOLDER: Final = ".known"
@@ -321,7 +321,7 @@ class IdIndex:
         for folder, *_, is_folder in entries(self._spool):
             if not is_folder or folder.name == self._batch_id or folder.name.startswith("."):
                 continue
-            if activation_of(folder) != self._activation:
+            if activation_in(folder) != self._activation:
                 continue
             if not exists(folder / MANIFEST) and folder.name not in registered:
                 self._register(folder.name)

@@ -123,7 +123,7 @@ def message_key(message_id: str, destination: str | None) -> str:
     return f"{message_id} {destination or ''}"
 
 
-def activation_of(folder: Place) -> str | None:
+def activation_in(folder: Place) -> str | None:
     """Return which activation a batch was collected for; `None`, after a warning, if that can't be read."""
     try:
         document = read_document(folder / BATCH)

@@ -123,7 +123,7 @@ def read_message(reference: Mapping[str, Any]) -> JmsMessage:
         raise SpoolError(f"{path}: it holds no message: {error}") from error
 
 
-def sweep(spool: Place, retention: timedelta) -> int:
+def sweep_references(spool: Place, retention: timedelta) -> int:
     """Delete the messages that were sealed longer ago than the retention, and return how many.
 
     What crashed writers left is deleted after a day. Several may sweep at once. What can't be deleted is

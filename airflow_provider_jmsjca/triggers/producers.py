@@ -37,7 +37,7 @@ from airflow_provider_jmsjca.store.sql.store import SqlStore
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions, InForce
 from airflow_provider_jmsjca.triggers.holding import Hold, Holder
 from airflow_provider_jmsjca.triggers.payload import weight
-from airflow_provider_jmsjca.triggers.receipts import Acknowledger, Confirmed, Receipt, shown
+from airflow_provider_jmsjca.triggers.receipts import Acknowledger, Confirmed, Receipt, are_shown
 from airflow_provider_jmsjca.triggers.references import sweep_sometimes
 from airflow_provider_jmsjca.triggers.releasing import releasing
 
@@ -318,13 +318,13 @@ async def _close_once_stored(
     """Close a stream when the events that Airflow has are stored: whoever gets the messages then knows."""
     try:
         async with asyncio.timeout(_STORING_SECONDS):
-            known = await shown([each.receipts for each in confirmed])
+            known = await are_shown([each.receipts for each in confirmed])
             for each in itertools.compress(confirmed, known):
                 each.returned()
             left = list(being_stored)
             while left:
                 stored = [each for each in left if await each.is_recorded()]
-                stored = list(itertools.compress(stored, await shown([each.receipts for each in stored])))
+                stored = list(itertools.compress(stored, await are_shown([each.receipts for each in stored])))
                 for handed in stored:
                     handed.event_stored()
                 left = [each for each in left if each not in stored]

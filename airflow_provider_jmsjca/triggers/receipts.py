@@ -46,7 +46,7 @@ class Receipt:
     number: int
 
 
-async def shown(receipts: Iterable[Sequence[Receipt]]) -> list[bool]:
+async def are_shown(receipts: Iterable[Sequence[Receipt]]) -> list[bool]:
     """Say for each event whether all its receipts are shown; each row is asked for once.
 
     Raises:
@@ -124,7 +124,7 @@ class Acknowledger:
     async def _look(self) -> None:
         waiting = tuple(self._waiting)
         try:
-            found = await shown(each.receipts for each in waiting)
+            found = await are_shown(each.receipts for each in waiting)
         except JmsError as error:  # it is asked again, and the log says so once
             if str(error) != self._reported:
                 self._reported = str(error)

@@ -13,7 +13,7 @@ from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.hooks.spool import reference_retention, spool_path
 from airflow_provider_jmsjca.spool.files import Place
-from airflow_provider_jmsjca.spool.references import seal_message, sweep
+from airflow_provider_jmsjca.spool.references import seal_message, sweep_references
 
 _log = logging.getLogger(__name__)
 # Shared by all triggers of the process: a disk isn't faster for more.
@@ -51,6 +51,6 @@ def _sweep_sometimes() -> None:
         now = time.monotonic()
         if now - _swept.get(spool, -math.inf) >= _SWEPT_EVERY_SECONDS:
             _swept[spool] = now
-            sweep(spool, retention)
+            sweep_references(spool, retention)
     except JmsError as error:
         _log.error("Messages of events aren't deleted from the spool: %s", error)

@@ -2,7 +2,7 @@
 
 A name says what a thing is, in the words of the field. Checked are modules, classes and functions, and of
 variables, attributes and parameters whether they have a banned word. A public class has a name of its own in
-the whole package. A module that a docstring, a page or the table of options
+the whole package, and so has a public function. A module that a docstring, a page or the table of options
 names is there.
 """
 
@@ -50,6 +50,23 @@ ACCEPTED_PAIRS = frozenset(
         ("table", "tables"),  # the table of options; tables that Spark writes
     }
 )
+ACCEPTED_FUNCTIONS = frozenset(
+    {
+        "connection_settings",  # from an Airflow connection, and from resolved values
+        "encode",  # a frame; modified UTF-8, which is called by its module
+        "list_command",  # commands of a group, and the next
+        "main",  # scripts
+        "names_in",  # a folder; a selector
+        "number",  # an overload
+        "parse",  # XML; selectors
+        "register",  # dialects; data sources
+        "send",  # tasks send; the transport sends
+        "show_command",
+        "shown",  # a value of an option; a spelling in an error
+        "upgrade",  # migrations
+    }
+)
+"""Public functions of which there are several; those of one port in `spool/files` are accepted too."""
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 # Spark's own names begin with `spark` too.
 _REFERENCE = re.compile(
@@ -65,6 +82,7 @@ def name_faults(root: Path) -> list[str]:
     faults: list[str] = []
     text: list[str] = []
     classes: dict[str, list[str]] = {}
+    functions: dict[str, list[str]] = {}
     for file in files:
         source = file.read_text(encoding="utf-8")
         text.append(source.lower())
@@ -81,10 +99,18 @@ def name_faults(root: Path) -> list[str]:
         ]
         for name in _classes(source):
             classes.setdefault(name, []).append(path)
+        for node in ast.parse(source).body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not node.name.startswith("_"):
+                functions.setdefault(node.name, []).append(path)
     faults += [
         f"{' and '.join(paths)}: each defines {name!r}: one name doesn't mean two things"
         for name, paths in classes.items()
         if len(paths) > 1
+    ]
+    faults += [
+        f"{' and '.join(paths)}: each defines {name!r}(): one name doesn't mean two things"
+        for name, paths in functions.items()
+        if name not in ACCEPTED_FUNCTIONS and len({path.split("/files/")[0] for path in paths}) > 1
     ]
     stems = sorted({file.stem for file in files})
     faults += [

@@ -60,7 +60,7 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def read_document(text: str) -> dict[str, object]:
+def parse_document(text: str) -> dict[str, object]:
     """Return the mapping in a YAML or JSON text.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any, Self
 from pydantic import PrivateAttr
 
 from airflow_provider_jmsjca.core.activation.descriptor import Descriptor, read_descriptor
-from airflow_provider_jmsjca.core.activation.document import read_document, write_yaml
+from airflow_provider_jmsjca.core.activation.document import parse_document, write_yaml
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
 from airflow_provider_jmsjca.core.activation.reading import option_of, read_given, secret_fields
 from airflow_provider_jmsjca.core.activation.redelivery import redelivery_handling, yielding
@@ -98,7 +98,7 @@ class ActivationSpec(ActivationFields):
     @classmethod
     def from_yaml(cls, text: str) -> Self:
         """Return the spec in a YAML or JSON text: a mapping of fields, under any spelling."""
-        return cls(**read_document(text))
+        return cls(**parse_document(text))
 
     @classmethod
     def from_json(cls, text: str) -> Self:

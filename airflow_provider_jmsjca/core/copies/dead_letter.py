@@ -25,7 +25,7 @@ _ESCAPED_ON_THE_WIRE = frozenset("\\:\r\n")
 _LAST_OF_BMP = 0xFFFF
 
 
-def shortened(text: str, limit: int | None) -> str:
+def _shortened(text: str, limit: int | None) -> str:
     """Return the text fit for a property: encodable, and with its middle left out if it is too long.
 
     Brokers limit the bytes of a header line, so every character counts as what it takes on the wire.
@@ -261,7 +261,7 @@ def letters(
         note = "everything but the body, and why it was moved"
         kept = {name: value for name, value in letter.properties.items() if _is_added(name)}
         cut = {
-            name: shortened(value, _LONGEST_REASON) if isinstance(value, str) else value
+            name: _shortened(value, _LONGEST_REASON) if isinstance(value, str) else value
             for name, value in kept.items()
         }
         return replace(letter, properties=MappingProxyType(cut | {f"{prefix}{_LEFT_OUT}": note}))
@@ -400,7 +400,7 @@ def _reduced(
     told = [f"shortened: {_listed(short)}"] if short else []
     told += [f"left out: {_listed(gone)}"] if gone else []
     told += [str(message.properties[note])] if note in message.properties else []
-    kept[note] = shortened("; ".join(told) or "nothing of the message", _LONGEST_REASON)
+    kept[note] = _shortened("; ".join(told) or "nothing of the message", _LONGEST_REASON)
     types = {
         name: kind
         for name, kind in message.property_types.items()
@@ -437,7 +437,7 @@ def _fit(name: str, value: PropertyValue, short: list[str]) -> PropertyValue:
     """Return a value that no broker finds too long; `short` hears of what was shortened."""
     if not isinstance(value, str):
         return value
-    cut = shortened(value, _LONGEST_VALUE)
+    cut = _shortened(value, _LONGEST_VALUE)
     if cut != value:
         short.append(name)
     return cut
@@ -492,9 +492,9 @@ def _added(
     if state.failure is not None:
         limit = None if limit is None else min(limit, _LONGEST_TEXT)
         # A message whose handler raised nothing has a reason but no class, a Spark row no stack.
-        values[_EXCEPTION_CLASS] = shortened(state.failure.class_name, limit) or None
-        values[_EXCEPTION_MESSAGE] = shortened(masked_error(state.failure.message), limit)
-        values[_EXCEPTION_TRACE] = shortened(masked_error(state.failure.stack_trace), limit) or None
+        values[_EXCEPTION_CLASS] = _shortened(state.failure.class_name, limit) or None
+        values[_EXCEPTION_MESSAGE] = _shortened(masked_error(state.failure.message), limit)
+        values[_EXCEPTION_TRACE] = _shortened(masked_error(state.failure.stack_trace), limit) or None
     added: dict[str, PropertyValue] = {
         f"{prefix}{suffix}": value for suffix, value in values.items() if value is not None
     }

@@ -50,7 +50,7 @@ from airflow_provider_jmsjca.errors import (
 from airflow_provider_jmsjca.spark.data_sources.broker_options import BROKER_OPTIONS, BrokerOptions
 from airflow_provider_jmsjca.spark.data_sources.from_spool import SpoolStreamReader
 from airflow_provider_jmsjca.spark.data_sources.given_options import GivenOptions
-from airflow_provider_jmsjca.spark.data_sources.segments import check_schema, partitions_of, read_segment
+from airflow_provider_jmsjca.spark.data_sources.segments import check_schema, partitions_of, read_partition
 from airflow_provider_jmsjca.spark.data_sources.to_broker import JmsStreamWriter, JmsWriter, Sender
 from airflow_provider_jmsjca.spool.attempts import DONE, Done
 from airflow_provider_jmsjca.spool.batch_id import check_batch_id
@@ -250,7 +250,7 @@ class JmsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a segment."""
-        return read_segment(partition)
+        return read_partition(partition)
 
 
 class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spark.data_sources.given_options import GivenOptions
-from airflow_provider_jmsjca.spark.data_sources.segments import check_schema, partitions_of, read_segment
+from airflow_provider_jmsjca.spark.data_sources.segments import check_schema, partitions_of, read_partition
 from airflow_provider_jmsjca.spool.files import Place, exists
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest, uri_to_path
 from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
@@ -85,7 +85,7 @@ class SpoolReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a segment."""
-        return read_segment(partition)
+        return read_partition(partition)
 
 
 class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -158,7 +158,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a segment."""
-        return read_segment(partition)
+        return read_partition(partition)
 
     def _offset(self, position: int) -> dict[str, Any]:
         return {"sequence": self._sequence.identity, "position": position}

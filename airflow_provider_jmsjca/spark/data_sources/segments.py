@@ -42,7 +42,7 @@ def partitions_of(manifests: Sequence[Manifest]) -> Sequence[SegmentPartition]:
     return found or [SegmentPartition("", None)]
 
 
-def read_segment(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a segment, after its size and digest have been checked.
 
     Raises:

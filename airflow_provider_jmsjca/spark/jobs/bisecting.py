@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, SpoolError
-from airflow_provider_jmsjca.spark.job import check_name, leave
+from airflow_provider_jmsjca.spark.job import check_batch_name, leave
 from airflow_provider_jmsjca.spool.attempts import (
     DONE,
     Done,
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked, rest = parser.parse_known_args(arguments)
     try:
         manifest = Manifest.read(asked.manifest)
-        check_name(manifest, asked.batch_id)
+        check_batch_name(manifest, asked.batch_id)
         if Done.read(manifest.folder) is not None:
             _say(f"batch {manifest.batch_id} is done already")
             return

@@ -68,7 +68,7 @@ class Unsettled:
 
     def take(self, received: Received, *, reserved: bool) -> bool:
         """Let go of a message that is reserved or isn't, as said; tell whether there was one."""
-        token = bytes_of(received.token)
+        token = token_bytes(received.token)
         if not self.holds(received) or (token in self._reserved) is not reserved:
             return False
         del self.frames[token]
@@ -88,7 +88,7 @@ class Unsettled:
                 continue
             first = next(iter(frames))
             if one.token != first:
-                early.add(bytes_of(one.token))
+                early.add(token_bytes(one.token))
                 continue
             del frames[first]
             last = first
@@ -111,7 +111,7 @@ class Unsettled:
         """
         if not self.holds(received):
             return False
-        token = bytes_of(received.token)
+        token = token_bytes(received.token)
         if token in self._reserved:
             raise ConfigurationError("the message is part of a unit of work already")
         self._reserved[token] = headers
@@ -120,7 +120,7 @@ class Unsettled:
     def release(self, received: Received) -> None:
         """Give a reserved message back to its holder."""
         if self.holds(received):
-            self._reserved.pop(bytes_of(received.token), None)
+            self._reserved.pop(token_bytes(received.token), None)
 
     def last_reserved(self, headers: bytes) -> bytes | None:
         """Return the last message that was reserved with these headers.
@@ -153,7 +153,7 @@ class Unsettled:
 
     def settle(self, received: Iterable[Received]) -> None:
         """Let go of what a unit had reserved, which is settled; and of what was early before it."""
-        tokens = [bytes_of(one.token) for one in received if one.generation == self.generation]
+        tokens = [token_bytes(one.token) for one in received if one.generation == self.generation]
         mine = [token for token in tokens if token in self._reserved]
         self.cover(mine)
         for token in mine:
@@ -201,7 +201,7 @@ class Unsettled:
         return itertools.filterfalse(self._early.__contains__, self.frames)
 
 
-def bytes_of(token: object) -> bytes:
+def token_bytes(token: object) -> bytes:
     """Return a token as it stands on the wire."""
     return token if isinstance(token, bytes) else b""
 
@@ -502,7 +502,7 @@ class StompConsumer:
         """
         with self._lock:
             if self._unsettled.holds(received):
-                self._unsettled.cover([bytes_of(received.token)])
+                self._unsettled.cover([token_bytes(received.token)])
             if not self._unsettled.take(received, reserved=True):
                 return False
             self._link.note_acknowledgement()
@@ -649,7 +649,7 @@ def _may_accumulate(link: Link, subscription: Subscription) -> bool:
 def ack(token: object, headers: bytes = b"") -> bytes:
     """Return an ACK frame."""
     # The id goes back as it came, escapes and all.
-    return b"ACK\nid:%b\n%b\n\0" % (bytes_of(token), headers)
+    return b"ACK\nid:%b\n%b\n\0" % (token_bytes(token), headers)
 
 
 def nack(token: bytes, headers: bytes = b"") -> bytes:

@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.spool.files import (
 )
 from airflow_provider_jmsjca.spool.known_ids import message_key
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
-from airflow_provider_jmsjca.spool.references import read_message, seal_message, sweep
+from airflow_provider_jmsjca.spool.references import read_message, seal_message, sweep_references
 from airflow_provider_jmsjca.spool.rows import manifest_messages
 from airflow_provider_jmsjca.spool.splits import Rows, make_part, parts, was_split
 from airflow_provider_jmsjca.spool.spool import unfinished_batches
@@ -238,8 +238,8 @@ def test_messages_of_events(spool: Place) -> None:
     reference = seal_message(place, message)
     assert seal_message(place, message) == reference
     assert read_message(reference) == message
-    assert sweep(place, timedelta(days=1)) == 0
-    assert sweep(place, timedelta(seconds=-5)) == 1
+    assert sweep_references(place, timedelta(days=1)) == 0
+    assert sweep_references(place, timedelta(seconds=-5)) == 1
     with pytest.raises(SpoolError, match="reference_retention_days"):
         read_message(reference)
 

@@ -96,3 +96,14 @@ def test_an_option_that_acts_nowhere_is_told(tmp_path: Path) -> None:
         reference_faults(tmp_path)
     )
     assert not [fault for fault in reference_faults(ROOT) if fault.startswith("core/options")]
+
+
+def test_a_function_that_is_there_twice_is_told(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "glossary.md").write_text("")
+    for name in ("one", "two"):
+        (tmp_path / PACKAGE / name).mkdir(parents=True)
+        (tmp_path / PACKAGE / name / f"{name}s.py").write_text("def take(): ...\ndef _own(): ...\n")
+    assert name_faults(tmp_path) == [
+        "one/ones.py and two/twos.py: each defines 'take'(): one name doesn't mean two things"
+    ]

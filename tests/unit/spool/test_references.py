@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import JmsError, SpoolError
-from airflow_provider_jmsjca.spool.references import FOLDER, read_message, seal_message, sweep
+from airflow_provider_jmsjca.spool.references import FOLDER, read_message, seal_message, sweep_references
 
 MESSAGE = JmsMessage.map({"n": 1, "b": b"\x00\xff"}, {"region": "eu"}, message_id="ID:1", correlation_id="c")
 
@@ -42,7 +42,7 @@ def test_sealed_again_it_is_the_same_file_and_young(tmp_path: Path) -> None:
     os.utime(path, (1, 1))
     assert seal_message(tmp_path, MESSAGE) == first
     assert files(tmp_path) == [path]
-    assert sweep(tmp_path, timedelta(hours=1)) == 0
+    assert sweep_references(tmp_path, timedelta(hours=1)) == 0
 
 
 @pytest.mark.parametrize("change", ["cut", "changed", "longer", "gone", "link", "pipe"])
@@ -126,12 +126,12 @@ def test_old_ones_are_swept_and_others_stay(tmp_path: Path) -> None:
     leftover.parent.mkdir(exist_ok=True)
     leftover.write_text("half of")
     os.utime(leftover, (1, 1))
-    assert sweep(tmp_path, timedelta(days=30)) == 2
+    assert sweep_references(tmp_path, timedelta(days=30)) == 2
     assert read_message(young).body == "young"
     assert (batch / "manifest.json").exists()
     with pytest.raises(SpoolError, match=r"deleted after .* reference_retention_days"):
         read_message(old)
-    assert sweep(tmp_path / "nowhere", timedelta(days=30)) == 0
+    assert sweep_references(tmp_path / "nowhere", timedelta(days=30)) == 0
 
 
 def test_one_who_is_killed_while_sealing_leaves_nothing_that_is_believed(tmp_path: Path) -> None:
