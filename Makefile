@@ -56,7 +56,7 @@ brokers-down: setup  ## Stop them
 	@$(IN_VENV) python -m tests.servers down
 
 .PHONY: test
-test: lint  ## Lint, then every test, on real brokers; up to 3 that fail are run again and named, unless ONCE=1
+test: lint  ## Lint, then every test, on real brokers; up to 3 tests with kills are run again and named, unless ONCE=1
 	$(IN_VENV) $(TESTS) tests/unit
 	$(IN_VENV) $(TESTS) $(TIERS)
 

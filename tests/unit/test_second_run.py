@@ -1,4 +1,4 @@
-"""A few failed tests get a second run, by themselves, and are named then."""
+"""A few failed tests with kills get a second run, by themselves, and are named then."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from tests.second_run import AT_MOST, main, run
 
 pytestmark = pytest.mark.unit
+ONE, TWO = "tests/chaos/test_a.py::one", "tests/chaos/test_b.py::two"
 
 
 class Runs:
@@ -33,26 +34,32 @@ def test_what_passes_is_run_once() -> None:
 
 
 def test_where_many_fail_they_have_failed() -> None:
-    runs = Runs((1, [f"a::test_{number}" for number in range(AT_MOST + 1)]))
+    runs = Runs((1, [f"{ONE}_{number}" for number in range(AT_MOST + 1)]))
     assert (runs.main(), len(runs.asked), runs.said) == (1, 1, [])
 
 
-@pytest.mark.parametrize("answer", [(2, ["a::one"]), (1, [])], ids=["broken off", "failed without a test"])
+@pytest.mark.parametrize("answer", [(2, [ONE]), (1, [])], ids=["broken off", "failed without a test"])
 def test_a_run_that_broke_off_stays_broken_off(answer: tuple[int, list[str]]) -> None:
     assert Runs(answer).main() == answer[0]
 
 
 def test_what_failed_is_run_again_and_named() -> None:
-    runs = Runs((1, ["a::one", "b::two"]), (1, ["b::two"]))
+    runs = Runs((1, [ONE, TWO]), (1, [TWO]))
     assert runs.main() == 1
-    assert runs.asked == [["tests/chaos"], ["a::one", "b::two"]]
-    assert runs.said[1:] == ["  passed then: a::one", "  failed twice: b::two"]
+    assert runs.asked == [["tests/chaos"], [ONE, TWO]]
+    assert runs.said[1:] == [f"  passed then: {ONE}", f"  failed twice: {TWO}"]
+
+
+@pytest.mark.parametrize("other", ["tests/unit/test_a.py::one", "tests/broker/test_a.py::one"])
+def test_a_test_without_kills_has_failed(other: str) -> None:
+    runs = Runs((1, [ONE, other]))
+    assert (runs.main(), len(runs.asked), runs.said) == (1, 1, [])
 
 
 def test_it_may_pass_then() -> None:
-    runs = Runs((1, ["a::one"]), (0, []))
+    runs = Runs((1, [ONE]), (0, []))
     assert runs.main() == 0
-    assert runs.said[1:] == ["  passed then: a::one"]
+    assert runs.said[1:] == [f"  passed then: {ONE}"]
 
 
 def test_what_fails_is_told_by_pytest_itself() -> None:
