@@ -40,6 +40,7 @@ from tests.bench.rates import (
     Measured,
 )
 from tests.bench.rival import Rival
+from tests.servers.activemq import ActiveMQClassic
 from tests.servers.broker import Broker
 from tests.servers.catalogue import BROKERS, make_broker
 from tests.servers.errors import ServerError, ServerUnavailableError
@@ -151,7 +152,10 @@ def _fresh(name: str) -> Broker:
     if left.adopt():
         raise ServerError(f"{name} in {folder} runs already: is another benchmark under way?")
     left.discard()
-    return make_broker(name, folder)
+    broker = make_broker(name, folder)
+    if isinstance(broker, ActiveMQClassic):
+        broker.heap = "2g"
+    return broker
 
 
 def _bench(broker: Broker, messages: int, rounds: int) -> None:

@@ -59,6 +59,8 @@ class ActiveMQClassic(Broker):
 
     name: ClassVar[str] = "activemq"
     port_names: ClassVar[tuple[str, ...]] = ("stomp", "stomps", "openwire")
+    heap = "512m"
+    """Of its Java process; a million waiting messages don't fit into this."""
 
     def fetch(self) -> None:
         """Download the jars, and make sure that there is a Java."""
@@ -88,7 +90,7 @@ class ActiveMQClassic(Broker):
     def _command(self) -> Sequence[str | Path]:
         return [
             find_java(),
-            "-Xmx512m",
+            f"-Xmx{self.heap}",
             "-XX:+UseSerialGC",
             f"-Dfolder={self.folder}",
             "-cp",
