@@ -214,6 +214,10 @@ def test_what_nobody_subscribes_to_is_moved_without_a_reason() -> None:
             {"handling": "2:delete"},
             "message 'm' was deleted, as the redelivery handling says, after 2 deliveries",
         ),
+        (
+            {"settings": replace(SETTINGS, limbo=True, shelve_at=2)},
+            "message 'm' was moved to limbo after 2 deliveries",
+        ),
     ],
 )
 def test_a_move_and_a_deletion_are_logged(settings: Any, said: str) -> None:
@@ -635,6 +639,22 @@ def test_a_parked_message_was_not_attempted() -> None:
     assert run.taken_back == [("m", 0)]
 
 
+@pytest.mark.parametrize("left_alone", [False, True])
+def test_a_message_that_could_not_be_parked_any_more_was_not_attempted(left_alone: bool) -> None:
+    """Its connection was lost, or a stop didn't wait for the broker's answer."""
+    run = Run(handling="1:60000; 2:delete", settings=replace(SETTINGS, park=True))
+    park = run.only(d.Park, run.message("m", redelivered=True))
+    if left_alone:
+        run.send(e.StopAsked(reason="enough"))
+        assert d.Stopped(reason="enough") in run.tick()
+        run.send(e.Start())
+        run.send(e.ConnectionUp())
+    else:
+        run.send(e.UnitLost(unit=park.unit))
+        reconnect(run)
+    assert run.only(d.Park, run.message("m", redelivered=True)).seen == 1
+
+
 def test_a_message_that_was_handled_is_settled_and_not_delivered() -> None:
     run = Run(settings=replace(SETTINGS, record_attempts=True))
     run.arrive("m", redelivered=True)
@@ -744,7 +764,10 @@ def test_p16_with_limbo_a_failed_move_goes_there_at_once(retries: int | None) ->
     assert (redirect.redirect, redirect.to_limbo) == (True, False)
     shelved = run.only(d.MoveMessage, e.UnitFailed(unit=redirect.unit, failure=FAILURE))
     assert (shelved.redirect, shelved.to_limbo, shelved.targets) == (False, True, move.targets)
-    assert run.send(e.UnitCommitted(unit=shelved.unit)) == []
+    said = "message 'm' was moved to limbo, from where it goes to queue://dlq, after 1 delivery"
+    assert run.machine.handle(e.UnitCommitted(unit=shelved.unit), run.now) == [
+        d.Log(level=d.LogLevel.INFO, text=said, of_delivery=True)
+    ]
     assert run.machine.idle
 
 

@@ -175,6 +175,16 @@ def test_a_message_moved_out_of_a_batch_leaves_the_batch_going() -> None:
     assert (three.delivery, three.unit, three.batch_index) == (3, one.unit, 1)
 
 
+def test_a_batch_ends_when_the_move_of_one_of_its_messages_is_lost_with_the_connection() -> None:
+    run = Run(handling="3:move(queue:dlq)", settings=BATCH)
+    one = delivered(run.arrive())
+    run.arrive(delivery_count=4)
+    (move,) = run.send(e.HandlerReturned(call=one.call))
+    assert isinstance(move, d.MoveMessage)
+    end = end_of_batch(run.send(e.UnitLost(unit=move.unit)))
+    assert (end.batch_index, end.rollback) == (1, True)
+
+
 def test_a_batch_of_which_everything_was_moved_has_no_end() -> None:
     run = Run(handling="3:move(queue:dlq)", settings=BATCH)
     (move,) = run.arrive(delivery_count=4)
