@@ -8,7 +8,8 @@ functions, another child imports the changed module anew. Most changes cost less
 
 What survives is printed as a difference: a test is missing, or the change makes no difference to anybody.
 Of the second kind, for example, are `<=` after a branch for `==`, a count from -1 where counts begin at 1,
-and a field's first value that another method sets before anything reads it.
+and a field's first value that another method sets before anything reads it. What is left of that kind stands
+in `docs/contribute/proofs.md`, with the reasons.
 """
 
 from __future__ import annotations

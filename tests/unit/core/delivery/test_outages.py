@@ -422,7 +422,7 @@ def test_a_stop_by_a_handler_is_a_warning(by_handler: bool, level: d.LogLevel) -
     machine = new_machine(SETTINGS)
     machine.handle(e.Start(), 0.0)
     log, *_ = machine.handle(e.StopAsked(reason="enough", by_handler=by_handler), 0.0)
-    assert log == d.Log(level=level, text="message delivery stops: enough")
+    assert log == d.Log(level=level, text="message delivery stops: enough", of_delivery=False)
 
 
 def test_a_connection_that_nobody_wants_is_closed_and_its_failure_is_nothing() -> None:
