@@ -425,6 +425,26 @@ def test_a_stop_by_a_handler_is_a_warning(by_handler: bool, level: d.LogLevel) -
     assert log == d.Log(level=level, text="message delivery stops: enough", of_delivery=False)
 
 
+def test_what_an_event_means_that_says_no_more_than_it_must() -> None:
+    """A stop waits 30 seconds and is nobody's surprise; an outage is in the log; a first attempt is sure."""
+    run = Run(settings=replace(SETTINGS, record_attempts=True))
+    (lost,) = (each for each in run.machine.handle(e.ConnectionLost(), run.now) if isinstance(each, d.Log))
+    assert lost.level is d.LogLevel.WARNING
+    run.tick()
+    (failed,) = run.machine.handle(e.ConnectFailed(failure=FAILURE), run.now)
+    assert isinstance(failed, d.Log)
+    assert failed.level is d.LogLevel.WARNING
+    run.tick()
+    run.send(e.ConnectionUp())
+    run.arrive()
+    first = run.only(d.Deliver, e.AttemptRecorded(delivery=1, attempt=1))
+    assert not first.in_doubt
+    (stops,) = run.machine.handle(e.StopAsked(reason="enough"), run.now)
+    assert isinstance(stops, d.Log)
+    assert stops.level is d.LogLevel.INFO
+    assert run.machine.deadline == run.now + 30
+
+
 def test_a_connection_that_nobody_wants_is_closed_and_its_failure_is_nothing() -> None:
     """Before the start, and while the last handler runs."""
     machine = new_machine(SETTINGS)
