@@ -87,11 +87,10 @@ def test_what_airflow_dropped_comes_again_where_the_trigger_goes_on(
             first = watch(running, Store(), redelivery_handling="1:10")
             first.drops = True
             publish("a")
-            await until(lambda: first.bodies == ["a"])
-            await asyncio.sleep(0.05)
+            await until(lambda: len(first.bodies) >= 2)
             first.drops = False
             await until(lambda: server.depth("orders") == 0)
-            assert first.bodies == ["a", "a"]
+            assert set(first.bodies) == {"a"}
 
     run(work())
 

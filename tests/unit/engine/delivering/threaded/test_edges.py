@@ -181,7 +181,7 @@ def test_what_was_put_back_under_its_old_id_is_not_taken_for_settled(site: Site,
 def test_what_was_acknowledged_with_a_stop_is_committed_j195(site: Site, *, from_thread: bool) -> None:
     def finish(delivery: Any) -> None:
         if from_thread:
-            time.sleep(0.1)  # until the handler has returned
+            until(lambda: listener.statistics().active == 0)  # the handler has returned
         delivery.stop_message_delivery("enough")
         delivery.acknowledge()
 

@@ -321,7 +321,7 @@ def test_stop_does_not_wait_for_back_off(site: Site) -> None:
     site.broker.kill()
     activation = site.activation(nothing, polling_interval=60)
     activation.start()
-    time.sleep(0.05)
+    until(lambda: activation.statistics().refused)  # the first attempt has failed
     assert stop_seconds(activation) < at_most(0.5)
 
 
