@@ -148,6 +148,8 @@ def _ended(dag_run: DagRun) -> None:
     session = object_session(dag_run)
     if session is None or not str(dag_run.run_type).startswith("asset"):
         return
+    if session.get_bind().dialect.name == "sqlite":
+        _ask_for_what_was_missed(session, dag_run)
     store = get_state_backend()
     for event in dag_run.consumed_asset_events:
         # What a task has passed on is an event of its own: no message waits for its runs.
@@ -164,6 +166,36 @@ def _ended(dag_run: DagRun) -> None:
         if kept(key) is None and still_waits(event.extra, kept):
             store.set(scope, key, json.dumps(outcome), session=session)
             _log.info("Event %s of run %s: %s", event.id, dag_run.run_id, outcome)
+
+
+def _ask_for_what_was_missed(session: Session, dag_run: DagRun) -> None:
+    """Ask for a run of events that came while a run was made, where nobody asks for it any more.
+
+    SQLite locks no rows: the scheduler, which makes a run, may delete the question that an event has asked
+    anew meanwhile. Without this the event would wait until the next one comes.
+    """
+    from airflow.models.asset import AssetDagRunQueue  # noqa: PLC0415
+    from airflow.models.asset import AssetEvent as Event  # noqa: PLC0415
+    from airflow.models.dag import DagModel  # noqa: PLC0415
+    from airflow.models.dagrun import DagRun as Run  # noqa: PLC0415
+    from sqlalchemy import func, select  # noqa: PLC0415
+
+    dag_id = dag_run.dag_id
+    if session.scalar(select(DagModel.is_paused).where(DagModel.dag_id == dag_id)) is not False:
+        return  # Airflow asks for no run of a DAG that is paused or gone
+    asked = select(func.max(Run.run_after)).where(Run.dag_id == dag_id, Run.run_type == dag_run.run_type)
+    until = session.scalar(asked)
+    for asset_id in {event.asset_id for event in dag_run.consumed_asset_events}:
+        newest = session.scalar(select(func.max(Event.timestamp)).where(Event.asset_id == asset_id))
+        if (
+            until is not None
+            and newest is not None
+            and newest > until
+            and session.get(AssetDagRunQueue, (asset_id, dag_id)) is None
+        ):
+            session.add(
+                AssetDagRunQueue(asset_id=asset_id, target_dag_id=dag_id, created_at=datetime.now(UTC))
+            )
 
 
 def _outcome(runs: Any) -> dict[str, Any] | None:

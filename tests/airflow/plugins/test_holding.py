@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -277,6 +277,45 @@ def test_an_event_asks_anew_for_a_run_that_is_not_made_yet(
     found = {each.asset_id: each.created_at for each in runs.session.query(AssetDagRunQueue)}
     assert (found[runs.asset_id] >= event.timestamp) is asked_again
     assert found[other.id] == earlier
+
+
+@pytest.mark.parametrize("state", ["success", "failed"])
+@pytest.mark.parametrize(
+    ("is_paused", "seconds", "waits", "asked_again"),
+    [
+        (False, 1, False, True),
+        (True, 1, False, False),
+        (None, 1, False, False),
+        (False, -1, False, False),
+        (False, 1, True, False),
+    ],
+    ids=["missed", "the DAG is paused", "the DAG is gone", "nothing came", "somebody asks already"],
+)
+def test_at_its_end_a_run_asks_for_what_was_missed_while_it_was_made(
+    runs: Runs, *, state: str, is_paused: bool | None, seconds: int, waits: bool, asked_again: bool
+) -> None:
+    """On SQLite the scheduler may delete what an event has asked meanwhile."""
+    from airflow.models.asset import AssetDagRunQueue, AssetEvent
+    from airflow.models.dag import DagModel
+    from airflow.models.dagbundle import DagBundleModel
+
+    earlier = datetime(2026, 1, 1, tzinfo=UTC)
+    runs.session.add(DagBundleModel(name="files"))
+    runs.session.flush()
+    if is_paused is not None:
+        runs.session.add(DagModel(dag_id="shop", bundle_name="files", is_paused=is_paused))
+        runs.session.flush()
+    if waits:
+        asked = AssetDagRunQueue(asset_id=runs.asset_id, target_dag_id="shop", created_at=earlier)
+        runs.session.add(asked)
+    run = runs.start("shop")
+    runs.event.timestamp = earlier
+    missed = run.run_after + timedelta(seconds=seconds)
+    runs.session.add(AssetEvent(asset_id=runs.asset_id, extra={}, timestamp=missed))
+    runs.end(run, state)
+    runs.session.flush()
+    found = [each.created_at > earlier for each in runs.session.query(AssetDagRunQueue)]
+    assert found == [asked_again] * (asked_again or waits)
 
 
 def test_an_event_that_a_task_passes_on_is_no_trigger_s(runs: Runs) -> None:
