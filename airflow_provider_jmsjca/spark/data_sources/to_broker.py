@@ -1,8 +1,9 @@
 """Rows as messages to a broker.
 
 All rows of a partition are checked before its first message is sent. A broker that drops repetitions gets
-each message with an id made of write, partition and row, so that a task that runs again adds nothing. Any
-other broker gets a partition in one transaction; a task whose outcome was lost sends it again.
+each message with an id made of write, partition and row, so that a task that runs again adds nothing. A
+broker with transactions gets a partition in one; a task whose outcome was lost sends it again. On any other
+broker a task that runs again sends all of its partition again.
 """
 
 from __future__ import annotations
