@@ -79,7 +79,8 @@ class JmsActivationTrigger(BaseEventTrigger):
     `persistJMSRedelivered` a browser marks the first two messages as redelivered, and counts that once.
     Artemis hands one message out and takes it back without counting or marking it. RabbitMQ marks that one
     message as redelivered, and quorum queues count it as delivered. There each look at the same message
-    doubles the interval, up to an hour. Otherwise looking alone would reach a queue's delivery limit.
+    doubles the interval, up to an hour. So looking alone reaches a queue's delivery limit late: 20 looks take
+    half a day.
 
     Triggers with the same arguments share one subscription, and each of them gets every event. Triggers with
     different arguments on one queue compete for its messages, as JMS consumers do.
