@@ -14,7 +14,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.connecting.threads import in_thread
+from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_task
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
@@ -222,7 +222,8 @@ class AsyncJmsConnection:
         """
         self._closed = True
         streams, self._streams = self._streams, []
-        await asyncio.gather(*(stream.aclose() for stream in streams))
+        # Each by a task that is begun even if this one is cancelled.
+        await asyncio.gather(*(asyncio.shield(leave_to_task(stream.aclose())) for stream in streams))
 
     async def _stream(self, spec: ActivationSpec) -> DeliveryStream:
         layer = spec.layer()

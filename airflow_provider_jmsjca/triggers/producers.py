@@ -9,7 +9,7 @@ import itertools
 import logging
 import math
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +20,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import size_of
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
-from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_thread
+from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_task, leave_to_thread
 from airflow_provider_jmsjca.engine.delivering.admission import MOST_BYTES, Once
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
 from airflow_provider_jmsjca.engine.watching.readiness import QueueWatch
@@ -124,7 +124,13 @@ class _Producer(SharedStreamProducer):
         raise NotImplementedError
 
     async def aclose(self) -> None:
-        """Close; messages whose events were not stored go back to the broker."""
+        """Close; messages whose events were not stored go back to the broker.
+
+        Guarantee: it closes to the end, also if the caller is cancelled meanwhile.
+        """
+        await asyncio.shield(leave_to_task(self._end()))
+
+    async def _end(self) -> None:
         await self._close()
 
 
@@ -288,14 +294,14 @@ class MessageProducer(_Producer):
             return str(handed.fault)
         return "a trigger was cancelled before Airflow had it" if handed.open else None
 
-    async def aclose(self) -> None:
+    async def _end(self) -> None:
         """Close; messages go back to the broker, those whose events are being stored a moment later."""
         confirmed = await self._acknowledger.stop()
         being_stored = [handed for handed in self._under_way if handed.has_left]
         if self._stream is not None and (confirmed or being_stored):
             stream, self._stream = self._stream, None
             store, self._store = self._store, None
-            _leave(_close_once_stored(stream, store, confirmed, being_stored))
+            leave_to_task(_close_once_stored(stream, store, confirmed, being_stored))
         await self._close()
 
     async def _close(self) -> None:
@@ -342,16 +348,6 @@ async def _close_once_stored(
 def _leave_store(store: SqlStore | None) -> None:
     if store is not None:
         leave_to_thread(lambda: leave_shared_store(store))
-
-
-def _leave(closing: Coroutine[Any, Any, None]) -> None:
-    """Have something closed by a task of its own: Airflow waits for a trigger that it has cancelled."""
-    task = asyncio.get_running_loop().create_task(closing)
-    _left.add(task)
-    task.add_done_callback(_left.discard)
-
-
-_left: set[asyncio.Task[None]] = set()
 
 
 async def _batches(

@@ -1,4 +1,4 @@
-"""Runs what may block in a thread, for an event loop that must not."""
+"""Runs what may block in a thread, for an event loop that must not; and what must not be broken off."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from airflow_provider_jmsjca.errors import TransientBrokerError
 
@@ -75,6 +75,21 @@ def _undo_if_done(future: asyncio.Future[T], undo: Callable[[T], object] | None)
     if undo is not None and future.done() and not future.cancelled() and future.exception() is None:
         result = future.result()
         leave_to_thread(lambda: undo(result))
+
+
+_left: set[asyncio.Task[Any]] = set()
+
+
+def leave_to_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Return a task that runs to its end, whatever becomes of whoever waits for it with `asyncio.shield`.
+
+    For closing in several steps. Airflow cancels a trigger anew at each of its rounds until that has ended:
+    whatever closes in the trigger's own task is broken off between two steps.
+    """
+    task = asyncio.get_running_loop().create_task(work)
+    _left.add(task)
+    task.add_done_callback(_left.discard)
+    return task
 
 
 def leave_to_thread(function: Callable[[], object]) -> None:

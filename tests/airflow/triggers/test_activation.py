@@ -74,8 +74,13 @@ class Watcher:
     def bodies(self) -> list[str]:
         return [event.payload["message"]["body"] for event in self.events]
 
-    async def cancel(self) -> None:
+    async def cancel(self, *, again_after: int | None = None) -> None:
+        """Cancel, and again after so many turns of the loop, if it hasn't ended then."""
         self._task.cancel()
+        for _ in range(again_after or 0):
+            await asyncio.sleep(0)
+        if again_after is not None:
+            self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
 

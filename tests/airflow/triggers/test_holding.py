@@ -288,6 +288,32 @@ def test_cancelled_while_its_event_is_being_stored_it_gives_the_message_back_aft
     run(work())
 
 
+@pytest.mark.parametrize("hold", [True, False])
+def test_cancelled_again_and_again_it_gives_its_messages_back(
+    server: Broker, publish: Publish, hold: bool
+) -> None:
+    """Airflow cancels a trigger at each of its rounds until it has ended; a slow one is cancelled twice."""
+
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            for steps in range(1, 12):
+                first = watch(running, *([store] if hold else []), hold_until_ack=hold)
+                first.stores = hold
+                publish(f"held {steps}", f"under way {steps}")
+                await until(lambda first=first: len(first.bodies) == 2)
+                if hold:
+                    await until(lambda: store.waiting == 2)
+                await first.cancel(again_after=steps)
+                second = watch(running, hold_until_ack=False)
+                await until(lambda second=second: len(second.bodies) == 2)
+                await until(lambda: server.depth("orders") == 0)
+                await second.cancel()
+                store.rows.clear()
+
+    run(work())
+
+
 def test_cancelled_before_an_event_that_is_never_stored_it_gives_the_message_back(
     publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
