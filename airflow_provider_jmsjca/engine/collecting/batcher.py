@@ -48,113 +48,11 @@ from airflow_provider_jmsjca.spool.rows import Row, row_identity
 from airflow_provider_jmsjca.spool.spool import SealedElsewhereError, SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, Received, Subscription, UnitOfWork
 
-# So many at a time, that a stop request is looked at often enough.
-_HANDFUL = 256
-
-
-class Arrivals:
-    """A consumer and the deliveries not yet looked at; the prefetch bounds how many.
-
-    Args:
-        connection: Where to consume.
-        subscription: What to receive.
-
-    Raises:
-        CapabilityError: As `Connection.consume`, and so are the others.
-    """
-
-    def __init__(self, connection: Connection, subscription: Subscription) -> None:
-        self._queue: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
-        self._loss: JmsError | None = None
-        self._connection = connection
-        connection.on_lost(self._lose)
-        self._consumer = connection.consume(subscription, self._queue.put)
-
-    def renew(self, subscription: Subscription) -> None:
-        """Give back what was received but not settled, and begin anew with a fresh consumer.
-
-        Raises:
-            ConnectionLostError: The connection is gone.
-        """
-        self._consumer.close()
-        self._consumer = self._connection.consume(subscription, self._queue.put)
-
-    def close(self) -> None:
-        """Give back what was received but not settled; a connection that is gone has done so."""
-        with contextlib.suppress(ConnectionLostError):
-            self._consumer.close()
-
-    def _lose(self, reason: JmsError) -> None:
-        self._loss = reason
-        self._queue.put(None)
-
-    def take(self, timeout: float) -> list[Received]:
-        """Return what has arrived, in order; empty if nothing came within so many seconds.
-
-        Raises:
-            ConnectionLostError: The connection is gone, and all that arrived with it.
-        """
-        found: list[Received] = []
-        try:
-            item = self._queue.get(timeout=timeout)
-            while True:
-                if item is None or self._loss is not None:
-                    raise ConnectionLostError(str(self._loss)) from self._loss
-                if item.consumer is self._consumer and not item.is_stale:
-                    found.append(item)
-                if len(found) >= _HANDFUL:
-                    break
-                item = self._queue.get_nowait()
-        except queue.Empty:
-            pass
-        return found
-
-
-_TICK_SECONDS = 0.1
-
-
-class StopOrDeadline(threading.Event):
-    """An event that counts as set when another one is, or when time is up; for code that waits on an event.
-
-    Args:
-        stop: The other event.
-        deadline: On the clock, in seconds; `None` means never.
-        clock: Returns seconds, monotonic.
-    """
-
-    def __init__(
-        self,
-        stop: threading.Event,
-        deadline: float | None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__()
-        self._stop = stop
-        self._deadline = deadline
-        self._clock = clock
-
-    def expired(self) -> bool:
-        """Tell whether the deadline has passed."""
-        return self._deadline is not None and self._clock() >= self._deadline
-
-    def is_set(self) -> bool:
-        """Tell whether to stop."""
-        return super().is_set() or self._stop.is_set() or self.expired()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the stop or the deadline, some seconds at most; tell which (`True` to stop)."""
-        end = None if timeout is None else self._clock() + timeout
-        while not self.is_set():
-            left = _TICK_SECONDS if end is None else min(_TICK_SECONDS, end - self._clock())
-            if left <= 0:
-                return False
-            self._stop.wait(left)
-        return True
-
-
 _log = logging.getLogger(__name__)
 # How long a wait may last before the stop request and the clocks are looked at again.
 _TICK_SECONDS = 0.1
+# Most messages taken at a time, so that a stop request is looked at often enough.
+_HANDFUL = 256
 # What a stopped collection waits for a broker that doesn't answer.
 _STOP_GRACE_SECONDS = 0.3
 _FRUITLESS_SECONDS = 1.0
@@ -493,3 +391,100 @@ class _Collection:
         self._batch.give_up()
         self._begin_segment()
         self._promised = self._batch.rows
+
+
+class Arrivals:
+    """A consumer and the deliveries not yet looked at; the prefetch bounds how many.
+
+    Args:
+        connection: Where to consume.
+        subscription: What to receive.
+
+    Raises:
+        JmsError: As `Connection.consume`.
+    """
+
+    def __init__(self, connection: Connection, subscription: Subscription) -> None:
+        self._queue: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
+        self._loss: JmsError | None = None
+        self._connection = connection
+        connection.on_lost(self._lose)
+        self._consumer = connection.consume(subscription, self._queue.put)
+
+    def renew(self, subscription: Subscription) -> None:
+        """Give back what was received but not settled, and begin anew with a fresh consumer.
+
+        Raises:
+            ConnectionLostError: The connection is gone.
+        """
+        self._consumer.close()
+        self._consumer = self._connection.consume(subscription, self._queue.put)
+
+    def close(self) -> None:
+        """Give back what was received but not settled; a connection that is gone has done so."""
+        with contextlib.suppress(ConnectionLostError):
+            self._consumer.close()
+
+    def _lose(self, reason: JmsError) -> None:
+        self._loss = reason
+        self._queue.put(None)
+
+    def take(self, timeout: float) -> list[Received]:
+        """Return what has arrived, in order; empty if nothing came within `timeout` seconds.
+
+        Raises:
+            ConnectionLostError: The connection is gone, and all that arrived with it.
+        """
+        found: list[Received] = []
+        try:
+            item = self._queue.get(timeout=timeout)
+            while True:
+                if item is None or self._loss is not None:
+                    raise ConnectionLostError(str(self._loss)) from self._loss
+                if item.consumer is self._consumer and not item.is_stale:
+                    found.append(item)
+                if len(found) >= _HANDFUL:
+                    break
+                item = self._queue.get_nowait()
+        except queue.Empty:
+            pass
+        return found
+
+
+class StopOrDeadline(threading.Event):
+    """An event that counts as set when another one is, or when time is up; for code that waits on an event.
+
+    Args:
+        stop: The other event.
+        deadline: On the clock, in seconds; `None` means never.
+        clock: Returns seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        stop: threading.Event,
+        deadline: float | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self._stop = stop
+        self._deadline = deadline
+        self._clock = clock
+
+    def expired(self) -> bool:
+        """Tell whether the deadline has passed."""
+        return self._deadline is not None and self._clock() >= self._deadline
+
+    def is_set(self) -> bool:
+        """Tell whether to stop."""
+        return super().is_set() or self._stop.is_set() or self.expired()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the stop or the deadline, some seconds at most; tell which (`True` to stop)."""
+        end = None if timeout is None else self._clock() + timeout
+        while not self.is_set():
+            left = _TICK_SECONDS if end is None else min(_TICK_SECONDS, end - self._clock())
+            if left <= 0:
+                return False
+            self._stop.wait(left)
+        return True
