@@ -285,14 +285,10 @@ class Turns:
         destinations: How many there are, in the order of their turns.
         quantity: Most messages of each in a cycle.
 
-    Attributes:
-        cycle: Number of the cycle, from 0.
-
     Source: I4-I6, I51.
     """
 
     def __init__(self, destinations: int, quantity: int) -> None:
-        self.cycle = 0
         self._quantity = quantity
         self._given = [0] * destinations
         self._next = 0
@@ -313,7 +309,6 @@ class Turns:
                 return self._turn_of(candidate)
         for candidate in range(count):
             if has_any(candidate):
-                self.cycle += 1
                 self._given = [0] * count
                 return self._turn_of(candidate)
         return None

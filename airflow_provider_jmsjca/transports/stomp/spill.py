@@ -138,11 +138,6 @@ class Memory:
         self._used = 0
         self._file: _File | None = None
 
-    @property
-    def used(self) -> int:
-        """Bytes of counted frames in memory."""
-        return self._used
-
     def hold(self, frame: Frame) -> Frame:
         """Return the frame to keep instead of this large one.
 

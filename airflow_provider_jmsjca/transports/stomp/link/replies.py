@@ -34,11 +34,6 @@ class Receipts:
         """The receipt id that was answered by an error."""
         return self._refused
 
-    @property
-    def outstanding(self) -> int:
-        """How many have not come yet."""
-        return len(self._open)
-
     def is_open(self, identifier: str) -> bool:
         """Say whether a receipt has not come yet."""
         return identifier in self._open
