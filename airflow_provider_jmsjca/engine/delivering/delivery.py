@@ -17,6 +17,7 @@ from typing import Any
 from airflow_provider_jmsjca.core.configuration.administered import LOOKUP, destination_named
 from airflow_provider_jmsjca.core.copies.dead_letter import redirect_of
 from airflow_provider_jmsjca.core.copies.delivery_date import chosen_delay
+from airflow_provider_jmsjca.core.delivery.decisions import Deliver, DeliverEndOfBatch
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import BodyKind, ItemValue, JmsMessage, PropertyValue
 from airflow_provider_jmsjca.core.message.property_reader import PropertyReader
@@ -194,42 +195,28 @@ class DeliveredMessage(PropertyReader):
         self,
         message: JmsMessage,
         *,
-        redelivery_count: int = 0,
         redelivery_handling: str = "",
         check_redelivery_handling: Callable[[str], object] = str,
-        user_rollback_data: Mapping[str, str] | None = None,
-        batch_index: int | None = None,
-        batch_size: int | None = None,
-        end_of_batch: bool = False,
-        exception_class: str | None = None,
-        exception_message: str | None = None,
         acknowledge: Callable[[DeliveredMessage], None] | None = None,
     ) -> None:
-        """Wrap a message.
+        """Wrap a message that is delivered for the first time, by itself.
 
         Args:
             message: What was received.
-            redelivery_count: As the attribute.
             redelivery_handling: The redelivery handling now in force for this message.
             check_redelivery_handling: Raises `ConfigurationError` for a string that is none.
-            user_rollback_data: What earlier deliveries left; copied.
-            batch_index: As the attribute.
-            batch_size: As the attribute.
-            end_of_batch: As the attribute.
-            exception_class: As the attribute.
-            exception_message: As the attribute.
             acknowledge: Called by `acknowledge()` where the activation holds messages until then.
         """
         self.message = message
-        self.redelivery_count = redelivery_count
-        self.batch_index = batch_index
-        self.batch_size = batch_size
-        self.end_of_batch = end_of_batch
-        self.exception_class = exception_class
-        self.exception_message = exception_message
+        self.redelivery_count = 0
+        self.batch_index: int | None = None
+        self.batch_size: int | None = None
+        self.end_of_batch = False
+        self.exception_class: str | None = None
+        self.exception_message: str | None = None
         self.rollback_only = False
         self.stop_reason: str | None = None
-        self.user_rollback_data: MutableMapping[str, str] = dict(user_rollback_data or {})
+        self.user_rollback_data: MutableMapping[str, str] = {}
         self._redelivery_handling = redelivery_handling
         self._check_redelivery_handling = check_redelivery_handling
         self._acknowledge = acknowledge
@@ -534,6 +521,23 @@ class Delivery(DeliveredMessage):
         self.received_from = engine.destination
         self.sent_later = 0
         self._given_handling = handling
+
+    def tell(self, decision: Deliver, received_from: Destination, batch_size: int | None) -> None:
+        """Say where the message came from, which attempt this is, and what earlier ones have left."""
+        self.received_from = received_from
+        self.redelivery_count = decision.seen
+        self.in_doubt = decision.in_doubt
+        if batch_size is not None:
+            self.batch_index, self.batch_size = decision.batch_index, batch_size
+        self.user_rollback_data.update(decision.state.rollback_data)
+        if (failure := decision.state.failure) is not None:
+            self.exception_class, self.exception_message = failure.class_name, failure.message
+
+    def tell_end_of_batch(self, decision: DeliverEndOfBatch, batch_size: int | None) -> None:
+        """Say that the batch ends with this, and whether to its rollback."""
+        self.end_of_batch = True
+        self.batch_index, self.batch_size = decision.batch_index, batch_size
+        self.rollback_only = decision.rollback
 
     @property
     def changed_handling(self) -> str | None:

@@ -373,26 +373,15 @@ class Caller:
                 return self._over((HandlerRaised(call=call, failure=Failure.of(error)),))
             with self._driver.lock:
                 self._driver.join_unit(decision.unit)
-        state = decision.state
-        handling = self._handling if state.handling is None else str(state.handling)
+        given = decision.state.handling
+        handling = self._handling if given is None else str(given)
         delivery = Delivery(message, self.engine, intake, call, decision.unit, handling)
-        delivery.received_from = intake.origin(decision.delivery)
-        delivery.redelivery_count = decision.seen
-        if self._batch_size is not None:
-            delivery.batch_index, delivery.batch_size = decision.batch_index, self._batch_size
-        if decision.seen or state.failure is not None or state.rollback_data:
-            delivery.user_rollback_data.update(state.rollback_data)
-            if state.failure is not None:
-                delivery.exception_class = state.failure.class_name
-                delivery.exception_message = state.failure.message
-        delivery.in_doubt = decision.in_doubt
+        delivery.tell(decision, intake.origin(decision.delivery), self._batch_size)
         return self._over(self.call(delivery))
 
     def _deliver_end_of_batch(self, intake: Intake, decision: DeliverEndOfBatch) -> list[Work]:
         delivery = Delivery(_END_OF_BATCH, self.engine, intake, decision.call, decision.unit)
-        delivery.end_of_batch = True
-        delivery.batch_index, delivery.batch_size = decision.batch_index, self._batch_size
-        delivery.rollback_only = decision.rollback
+        delivery.tell_end_of_batch(decision, self._batch_size)
         with self._driver.lock:
             self._tally.end_batch()
         return self._over(self.call(delivery))

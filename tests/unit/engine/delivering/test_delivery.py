@@ -3,14 +3,56 @@
 from __future__ import annotations
 
 import copy
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from airflow_provider_jmsjca.core.delivery.decisions import Deliver, DeliverEndOfBatch
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import BodyKind, ItemType, JmsMessage
+from airflow_provider_jmsjca.core.redelivery import MessageState
 from airflow_provider_jmsjca.engine.delivering import delivery
-from airflow_provider_jmsjca.engine.delivering.delivery import DeliveredMessage, extra_property
+from airflow_provider_jmsjca.engine.delivering.delivery import (
+    DeliveredMessage,
+    Delivery,
+    HandlerEngine,
+    extra_property,
+)
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError
+
+ENGINE = HandlerEngine(
+    destination=Destination.queue("orders"),
+    transacted=True,
+    principal=None,
+    send=lambda *_: None,
+    acknowledge=None,
+)
+
+
+def told(
+    message: JmsMessage,
+    *,
+    seen: int = 0,
+    batch_index: int = 0,
+    batch_size: int | None = None,
+    state: MessageState | None = None,
+    handling: str = "",
+) -> Delivery:
+    """Return a delivery that has been told what the machine decided."""
+    found = Delivery(message, ENGINE, None, 1, 1, handling)
+    decision = Deliver(
+        call=1,
+        unit=1,
+        delivery=1,
+        seen=seen,
+        batch_index=batch_index,
+        in_doubt=False,
+        state=state or MessageState(seen=seen),
+    )
+    found.tell(decision, Destination.queue("origin"), batch_size)
+    return found
 
 
 def test_it_reads_like_the_message_inside() -> None:
@@ -31,14 +73,12 @@ def test_it_reads_like_the_message_inside() -> None:
 @pytest.mark.parametrize("prefix", ["JMS_Sun_JMSJCA_", "_JMSJCA_"])
 def test_redelivery_properties_under_both_prefixes(prefix: str) -> None:
     """J166, J169, J170, J171, J172, J173."""
-    message = DeliveredMessage(
-        JmsMessage.empty(),
-        redelivery_count=3,
-        redelivery_handling="3:25",
-        user_rollback_data={"mode": "permanent"},
-        exception_class="ValueError",
-        exception_message="boom",
+    state = MessageState(
+        seen=3,
+        rollback_data=MappingProxyType({"mode": "permanent"}),
+        failure=Failure(class_names=("builtins.ValueError",), message="boom"),
     )
+    message = told(JmsMessage.empty(), seen=3, state=state, handling="3:25")
     assert message.get_object(f"{prefix}RedeliveryCount") == 3
     assert message.get_string(f"{prefix}RedeliveryHandling") == "3:25"
     assert message.get_object(f"{prefix}RedeliveryHandling") == "3:25"
@@ -57,12 +97,23 @@ def test_redelivery_properties_under_both_prefixes(prefix: str) -> None:
 
 def test_batch_properties() -> None:
     """J176, J186, J191."""
-    message = DeliveredMessage(JmsMessage.empty(), batch_index=2, batch_size=10)
+    message = told(JmsMessage.empty(), batch_index=2, batch_size=10)
     assert message.get_object("JMSJCA.batchIndex") == 2
     assert message.get_object("JMSJCA.batchSize") == 10
     assert message.get_object("JMSJCA.EndOfBatch") is None
-    assert DeliveredMessage(JmsMessage.empty(), end_of_batch=True).get_object("JMSJCA.EndOfBatch") is True
-    assert DeliveredMessage(JmsMessage.empty()).get_object("JMSJCA.batchIndex") is None
+    assert told(JmsMessage.empty(), batch_index=2).get_object("JMSJCA.batchIndex") is None
+
+
+@pytest.mark.parametrize("rollback", [False, True])
+def test_end_of_batch(rollback: bool) -> None:
+    """J185, J186."""
+    message = Delivery(JmsMessage.empty(), ENGINE, None, 2, 1)
+    message.tell_end_of_batch(DeliverEndOfBatch(call=2, unit=1, batch_index=3, rollback=rollback), 10)
+    assert message.get_object("JMSJCA.EndOfBatch") is True
+    assert message.get_object("JMSJCA.batchIndex") == 3
+    assert message.get_object("JMSJCA.batchSize") == 10
+    assert message.rollback_only is rollback
+    assert message.received_from == Destination.queue("orders")
 
 
 @pytest.mark.parametrize("name", ["JMSJCA.setRollbackOnly", "JMSJCA.setRollBackOnly"])
@@ -88,7 +139,7 @@ def test_acknowledge_calls_the_hook_with_the_message() -> None:
 
 def test_extra_properties_are_no_properties() -> None:
     """J177: not among the names, not converted."""
-    message = DeliveredMessage(JmsMessage.empty({"n": 1}), redelivery_count=1, batch_index=0)
+    message = told(JmsMessage.empty({"n": 1}), seen=1, batch_size=10)
     message.set_property("_JMSJCA_UserRollbackData.k", "5")
     assert set(message.properties) == {"n"}
     for read, name in (
@@ -146,13 +197,17 @@ def test_what_a_moved_message_carries_can_be_read() -> None:
 
 
 def test_it_can_be_copied() -> None:
-    message = copy.copy(DeliveredMessage(JmsMessage.text("x"), redelivery_count=2))
-    assert (message.body, message.redelivery_count) == ("x", 2)
+    message = copy.copy(told(JmsMessage.text("x"), seen=2))
+    assert (message.body, message.redelivery_count, message.received_from) == (
+        "x",
+        2,
+        Destination.queue("origin"),
+    )
 
 
 def test_user_rollback_data_is_copied() -> None:
     given = {"a": "1"}
-    message = DeliveredMessage(JmsMessage.empty(), user_rollback_data=given)
+    message = told(JmsMessage.empty(), state=MessageState(rollback_data=MappingProxyType(given)))
     message.user_rollback_data["b"] = "2"
     assert given == {"a": "1"}
 
