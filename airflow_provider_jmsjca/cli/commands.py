@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.core.url import LOOKUP, ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.hooks.destinations import looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
-from airflow_provider_jmsjca.transports import check_scheme
+from airflow_provider_jmsjca.transports import refuse_unknown_scheme
 from airflow_provider_jmsjca.transports.settings import check_url
 
 _PROPERTIES = ".properties"
@@ -197,7 +197,7 @@ def _note_transport(url: str | None) -> None:
     scheme = ConnectionUrl.parse(url).scheme if url else LOOKUP
     if scheme != LOOKUP:
         try:
-            check_scheme(scheme)
+            refuse_unknown_scheme(scheme)
         except ConfigurationError as error:
             sys.stderr.write(f"note: {error}\n")
 

@@ -35,14 +35,14 @@ def read_query(text: str, what: str, faults: list[str]) -> dict[str, str]:
         return query
     for number, pair in enumerate(_PAIR_END.split(text), start=1):
         raw_key, equals, raw_value = pair.partition("=")
-        key = decoded(raw_key.replace("+", " "), f"{what}: key of option {number}", faults)
+        key = percent_decoded(raw_key.replace("+", " "), f"{what}: key of option {number}", faults)
         if not equals:
             shown = MASK if "@" in key or is_secret(key) else repr(key[:40])
             faults.append(f"{what}: option {number} is {shown} without a value, expected key=value")
         elif not key:
             faults.append(f"{what}: option {number} has a value without a key, expected key=value")
         else:
-            query[key] = decoded(raw_value.replace("+", " "), f"{what}: option {key}", faults)
+            query[key] = percent_decoded(raw_value.replace("+", " "), f"{what}: option {key}", faults)
     return query
 
 
@@ -67,7 +67,7 @@ def write_named(name: str, options: Iterable[tuple[str, str]]) -> str:
     return f"{NAMED}?" + "&".join(f"{quote(key)}={quote(given, safe='/:$')}" for key, given in pairs)
 
 
-def decoded(text: str, what: str, faults: list[str]) -> str:
+def percent_decoded(text: str, what: str, faults: list[str]) -> str:
     """Return percent-encoded UTF-8 decoded; text that can't be is added to the faults, without its value."""
     if text.isascii():
         if "%" not in text:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from airflow_provider_jmsjca.core.masking import MASK, is_secret, masked_value
 from airflow_provider_jmsjca.core.options import check_keys, option_by_key, read_value
-from airflow_provider_jmsjca.core.query import decoded, read_query
+from airflow_provider_jmsjca.core.query import percent_decoded, read_query
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 Host = tuple[str, int | None]
@@ -179,12 +179,12 @@ def _read_plain(text: str, faults: list[str]) -> _Parts:
     if mark:
         parts.query = read_query(query, _WHAT, faults)
     if parts.scheme == LOOKUP:
-        parts.path = decoded(address, f"{_WHAT}: name", faults)
+        parts.path = percent_decoded(address, f"{_WHAT}: name", faults)
         if not parts.path.strip():
             faults.append("connection URL: lookup:// without a name, expected lookup://connection")
         return parts
     authority, slash, path = address.partition("/")
-    parts.path = slash + decoded(path, f"{_WHAT}: path", faults)
+    parts.path = slash + percent_decoded(path, f"{_WHAT}: path", faults)
     _read_authority(authority, parts, faults)
     return parts
 
@@ -236,8 +236,8 @@ def _read_authority(authority: str, parts: _Parts, faults: list[str]) -> None:
     user, at, hosts = authority.rpartition("@")
     if at:
         name, colon, password = user.partition(":")
-        parts.username = decoded(name, f"{_WHAT}: user", faults) or None
-        parts.password = decoded(password, f"{_WHAT}: password", faults) if colon else None
+        parts.username = percent_decoded(name, f"{_WHAT}: user", faults) or None
+        parts.password = percent_decoded(password, f"{_WHAT}: password", faults) if colon else None
     if not hosts and parts.scheme.startswith(_HOSTLESS):
         return
     for host in hosts.split(","):
@@ -266,7 +266,7 @@ def _read_host(text: str, faults: list[str]) -> Host | None:
                 f"connection URL: host {text!r}, expected brackets around an IPv6 address: [{text}]"
             )
             return None
-        host = decoded(host, f"{_WHAT}: host", faults)
+        host = percent_decoded(host, f"{_WHAT}: host", faults)
         if not host:
             faults.append(
                 f"connection URL: no host before {text!r}, expected {_EXPECTED}"

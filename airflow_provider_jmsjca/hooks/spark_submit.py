@@ -270,7 +270,7 @@ def note_application(folder: Place, fence: int, application: SparkApplication) -
     seal(_path(folder, fence), json.dumps(application.as_dict()).encode() + b"\n")
 
 
-def noted_application(folder: Place, fence: int) -> SparkApplication | None:
+def read_application(folder: Place, fence: int) -> SparkApplication | None:
     """Return the application that an attempt has submitted; `None` if it got that far in no way we know of.
 
     Raises:

@@ -33,7 +33,7 @@ from airflow_provider_jmsjca.hooks.spark_submit import (
     database_table,
     kubernetes_client,
     note_application,
-    noted_application,
+    read_application,
     spark_submit_hook,
     submitted_application,
 )
@@ -454,7 +454,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             AirflowException: The trigger saw it end, and the batch isn't done; or the cluster is away.
         """
         fence = current_fence(manifest.folder)
-        application = noted_application(manifest.folder, fence)
+        application = read_application(manifest.folder, fence)
         if application is None:
             return None
         seen = self._ended.get(application.name)

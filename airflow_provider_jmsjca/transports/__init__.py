@@ -55,13 +55,13 @@ def connect(settings: ConnectionSettings) -> Connection:
             f"connect: expected ConnectionSettings, not {type(given).__name__}; connection_settings() makes "
             "them of a URL"
         )
-    check_scheme(settings.scheme)
+    refuse_unknown_scheme(settings.scheme)
     _warn_once(settings)
     transport: Transport = import_module(_MODULES[settings.scheme]).TRANSPORT
     return transport.connect(settings)
 
 
-def check_scheme(scheme: str) -> None:
+def refuse_unknown_scheme(scheme: str) -> None:
     """Raise `ConfigurationError` if no transport knows the scheme."""
     if scheme not in SCHEMES:
         close = difflib.get_close_matches(scheme, SCHEMES, n=1)

@@ -12,7 +12,7 @@ from airflow_provider_jmsjca.core.options import Level
 from airflow_provider_jmsjca.core.precedence import Layer, Resolved, resolve
 from airflow_provider_jmsjca.core.url import ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.transports import check_scheme
+from airflow_provider_jmsjca.transports import refuse_unknown_scheme
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
 
 _T = TypeVar("_T")
@@ -81,7 +81,7 @@ def check_url(url: ConnectionUrl) -> None:
     Raises:
         ConfigurationError: No transport knows its scheme, or it has a path that means nothing.
     """
-    check_scheme(url.scheme)
+    refuse_unknown_scheme(url.scheme)
     if url.path.strip("/") and url.scheme.startswith(_PATHLESS):
         raise ConfigurationError(
             f"connection_url: the path {url.path!r} has no meaning for {url.scheme}://, "

@@ -17,7 +17,6 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     OpenConsumer,
     Stopped,
 )
-from airflow_provider_jmsjca.core.delivery.deliveries import Deliveries
 from airflow_provider_jmsjca.core.delivery.events import (
     Acknowledged,
     AttemptNotRecorded,
@@ -48,6 +47,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
 )
 from airflow_provider_jmsjca.core.delivery.in_hand import InHand, Phase, TimerKind, Timers, Unit
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState, Outage
+from airflow_provider_jmsjca.core.delivery.processing import Processing
 from airflow_provider_jmsjca.core.delivery.room import Share
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
@@ -147,12 +147,12 @@ class DeliveryMachine:
         self._outage = Outage(settings.outage)
         timeout = settings.transaction_timeout
         self._timeout = None if timeout is None else timeout.total_seconds()
-        self._deliveries = Deliveries(
+        self._processing = Processing(
             settings, tracker, self._timers, chance, self._decide, room=room, take_back=take_back
         )
-        self._calls = self._deliveries.calls
-        self._remembered = self._deliveries.remembered
-        self._next_number = self._deliveries.next_number
+        self._calls = self._processing.calls
+        self._remembered = self._processing.remembered
+        self._next_number = self._processing.next_number
         # The short way is clear while nobody waits on the long one: nothing may be overtaken.
         self._allows_short_way = room is None and allows_short_way(settings)
         self._concurrency = self._free = settings.concurrency
@@ -177,7 +177,7 @@ class DeliveryMachine:
     @property
     def idle(self) -> bool:
         """Whether no message is being handled, delayed or settled."""
-        return not self._directs and self._deliveries.idle
+        return not self._directs and self._processing.idle
 
     @property
     def opening(self) -> bool:
@@ -192,7 +192,7 @@ class DeliveryMachine:
     @property
     def in_hand(self) -> int:
         """How many messages are received and neither settled nor lost with their connection."""
-        return len(self._directs) + self._deliveries.in_hand
+        return len(self._directs) + self._processing.in_hand
 
     def handle(self, event: Event, now: float) -> list[Decision]:
         """Take an event and return what to do about it, in order.
@@ -204,10 +204,10 @@ class DeliveryMachine:
         self._timers.now = now
         self._leave_short_way()
         self._dispatch(event)
-        self._deliveries.fill()
+        self._processing.fill()
         self._close_when_idle()
-        self._clear = self._allows_short_way and self._deliveries.is_clear
-        self._free = self._concurrency - self._deliveries.under_way
+        self._clear = self._allows_short_way and self._processing.is_clear
+        self._free = self._concurrency - self._processing.under_way
         decisions = self._decisions.copy()
         self._decisions.clear()
         return decisions
@@ -243,18 +243,18 @@ class DeliveryMachine:
 
     def came_in_vain(self, message_id: str | None) -> None:
         """A message has come from the in-progress queue, and is settled without being told of."""
-        self._deliveries.came_in_vain(message_id)
+        self._processing.came_in_vain(message_id)
 
     def gave_back(self, event: MessageArrived) -> None:
         """A message has come that wasn't told of, and has gone back to the broker."""
-        self._deliveries.gave_back(event)
+        self._processing.gave_back(event)
 
     def is_open(self, unit: int) -> bool:
         """Whether a unit of work still takes in what its handlers send."""
         for direct in self._directs.values():
             if direct.unit == unit:
                 return not direct.committing
-        return self._deliveries.is_open(unit)
+        return self._processing.is_open(unit)
 
     def returned_directly(self, direct: Direct) -> bool:
         """The handler returned; say whether to commit now, as by `CommitUnit`. If not: `HandlerReturned`."""
@@ -274,7 +274,7 @@ class DeliveryMachine:
         """Go on the long way with what is on the short one, because something else happens."""
         if self._directs:
             for direct in self._directs.values():
-                self._deliveries.adopt(direct.as_unit(), direct.began)
+                self._processing.adopt(direct.as_unit(), direct.began)
             self._directs.clear()
 
     def _decide(self, decision: Decision) -> None:
@@ -284,21 +284,21 @@ class DeliveryMachine:
         self._decide(Log(level=level, text=text))
 
     def _dispatch(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915 - the table of all events
-        deliveries = self._deliveries
+        processing = self._processing
         match event:
             case MessageArrived():
                 wanted = self._consuming and self._stop is None
-                (deliveries.arrived if wanted else deliveries.gave_back)(event)
+                (processing.arrived if wanted else processing.gave_back)(event)
             case HandlerReturned(call=call):
                 self._calls.returned(call)
             case UnitCommitted(unit=unit):
-                deliveries.committed(unit)
+                processing.committed(unit)
             case AttemptRecorded(delivery=delivery, attempt=attempt, in_doubt=in_doubt):
-                deliveries.recorded(delivery, attempt, in_doubt=in_doubt)
+                processing.recorded(delivery, attempt, in_doubt=in_doubt)
             case FoundInDoubt(delivery=delivery, attempt=attempt):
-                deliveries.recorded(delivery, attempt, set_aside=True)
+                processing.recorded(delivery, attempt, set_aside=True)
             case FoundHandled(delivery=delivery):
-                deliveries.handled_before(delivery)
+                processing.handled_before(delivery)
             case Acknowledged(call=call):
                 self._calls.acknowledged(call)
             case Tick():
@@ -313,13 +313,13 @@ class DeliveryMachine:
                 if (key := self._calls.key_of(call)) is not None:
                     self._tracker.note(key, rollback_data=data, handling=handling)
             case AttemptNotRecorded(delivery=delivery, failure=failure):
-                deliveries.not_recorded(delivery, failure)
+                processing.not_recorded(delivery, failure)
             case UnitFailed(unit=unit, failure=failure):
-                deliveries.failed(unit, failure)
+                processing.failed(unit, failure)
             case UnitLost(unit=unit):
-                deliveries.gone(unit, in_doubt=False)
+                processing.gone(unit, in_doubt=False)
             case UnitInDoubt(unit=unit):
-                deliveries.gone(unit, in_doubt=True)
+                processing.gone(unit, in_doubt=True)
             case Start():
                 self._start()
             case ConnectionUp():
@@ -351,9 +351,9 @@ class DeliveryMachine:
                 case TimerKind.STOP:
                     self._log(LogLevel.WARNING, "handlers didn't return in time: they are left alone")
                     self._left_alone = True
-                    self._deliveries.abandon()
+                    self._processing.abandon()
                 case _:
-                    self._deliveries.timer(kind, owner)
+                    self._processing.timer(kind, owner)
 
     # -- connection ---------------------------------------------------------------------------------------
 
@@ -362,7 +362,7 @@ class DeliveryMachine:
             self._running = True
             self._left_alone = False
             self._stop = None
-            self._deliveries.gate.stopping = False
+            self._processing.gate.stopping = False
             self._outage.over()
             self.state = ActivationState.CONNECTING
             self._decide(Connect())
@@ -390,7 +390,7 @@ class DeliveryMachine:
                 self.state = ActivationState.CONNECTING
                 self._decide(OpenConsumer())
             self._consuming = True
-            self._deliveries.gate.open = True
+            self._processing.gate.open = True
 
     def _connect_failed(self, event: ConnectFailed) -> None:
         if not self._running or self._stop is not None:
@@ -418,8 +418,8 @@ class DeliveryMachine:
         self._connection_lost(why)
 
     def _disconnected(self) -> None:
-        self._connected = self._consuming = self._deliveries.gate.open = False
-        self._deliveries.connection_lost()
+        self._connected = self._consuming = self._processing.gate.open = False
+        self._processing.connection_lost()
 
     def _connect_later(self, why: str, *, logged: bool, standby: bool = False) -> None:
         self.state, pause = self._outage.pause(self._chance())
@@ -435,8 +435,8 @@ class DeliveryMachine:
 
     def _suspend(self) -> None:
         self.suspended = True
-        self._deliveries.gate.open = False
-        self._deliveries.interrupt()
+        self._processing.gate.open = False
+        self._processing.interrupt()
 
     def _resume(self) -> None:
         self.suspended = False
@@ -453,23 +453,23 @@ class DeliveryMachine:
         self.state = ActivationState.DISCONNECTING
         self._timers.clear(TimerKind.CONNECT, 0)
         self._timers.set(TimerKind.STOP, 0, event.within)
-        self._deliveries.gate.open = False
-        self._deliveries.gate.stopping = True
-        self._deliveries.interrupt()
+        self._processing.gate.open = False
+        self._processing.gate.stopping = True
+        self._processing.interrupt()
 
     def _close_when_idle(self) -> None:
-        if not self._deliveries.idle:
+        if not self._processing.idle:
             return
         if self._running and self._stop is not None:
-            clean = self._connected and not (self._left_alone or self._deliveries.has_begun_waiting)
-            self._deliveries.drop_waiting()
+            clean = self._connected and not (self._left_alone or self._processing.has_begun_waiting)
+            self._processing.drop_waiting()
             self._timers.clear(TimerKind.STOP, 0)
             self._running = self._connected = self._consuming = False
             self.state = ActivationState.DOWN
             self._decide(CloseConnection(clean=clean))
             self._decide(Stopped(reason=self._stop.reason))
         elif self.suspended and self._consuming:
-            self._deliveries.drop_waiting()
+            self._processing.drop_waiting()
             self._consuming = False
             self.state = ActivationState.UP
             self._decide(CloseConsumer())

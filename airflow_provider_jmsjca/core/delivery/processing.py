@@ -245,7 +245,7 @@ IN_DOUBT = Failure(
 )
 
 
-class Deliveries:
+class Processing:
     """Messages in hand and the units of work they are in.
 
     At most `concurrency` units exist at once. Each takes messages one after the other: it has the attempt

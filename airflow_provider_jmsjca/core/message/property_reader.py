@@ -14,7 +14,7 @@ from airflow_provider_jmsjca.core.message.value_types import (
     PropertyType,
     PropertyValue,
     as_float32,
-    fits,
+    fits_in,
     inferred_type,
 )
 from airflow_provider_jmsjca.errors import PoisonMessageError
@@ -31,7 +31,7 @@ def java_integer(text: str, bits: int) -> int | None:
     if match is None:
         return None
     value = int(match[1] + match[2])
-    return value if fits(value, bits) else None
+    return value if fits_in(value, bits) else None
 
 
 def java_double(text: str) -> float | None:

@@ -56,7 +56,7 @@ INTEGER_BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
 ONE_UTF16_UNIT = 0xFFFF
 
 
-def fits(value: int, bits: int) -> bool:
+def fits_in(value: int, bits: int) -> bool:
     """Tell whether a signed Java integer of that many bits can hold the value."""
     return -(1 << bits - 1) <= value < 1 << bits - 1
 
@@ -73,9 +73,9 @@ def inferred_type(value: object) -> ItemType | None:
     match value:
         case bool():
             return ItemType.BOOLEAN
-        case int() if fits(value, 32):
+        case int() if fits_in(value, 32):
             return ItemType.INT
-        case int() if fits(value, 64):
+        case int() if fits_in(value, 64):
             return ItemType.LONG
         case float():
             return ItemType.DOUBLE
@@ -138,7 +138,7 @@ def _named(declared: str) -> str:
 def _checked_integer(value: object, declared: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"expected {_named(declared)}, not {type(value).__name__}")  # noqa: TRY004 - one kind of fault
-    if not fits(value, INTEGER_BITS[declared]):
+    if not fits_in(value, INTEGER_BITS[declared]):
         raise ValueError(f"expected {_named(declared)}: {INTEGER_BITS[declared]} bits with sign")
     return value
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeGuard, assert_never
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.property_reader import java_double, java_integer
-from airflow_provider_jmsjca.core.message.value_types import fits
+from airflow_provider_jmsjca.core.message.value_types import fits_in
 from airflow_provider_jmsjca.core.selector.syntax import (
     And,
     Arithmetic,
@@ -195,7 +195,7 @@ def _converted(text: str, beside: object) -> bool | int | float | None:
     if isinstance(beside, float):
         return java_double(text)
     if isinstance(beside, int):
-        return java_integer(text, 32 if fits(beside, 32) else 64)
+        return java_integer(text, 32 if fits_in(beside, 32) else 64)
     return None
 
 
@@ -228,7 +228,7 @@ def _guarded(operate: Callable[[Any, Any], int | float | None]) -> Callable[[Any
         if not (is_number(left) and is_number(right)):
             return None
         result = operate(left, right)
-        return None if isinstance(result, int) and not fits(result, 64) else result
+        return None if isinstance(result, int) and not fits_in(result, 64) else result
 
     return calculate
 
@@ -415,7 +415,7 @@ def _negative(read: Value) -> Value:
         value: object = read(message)
         if not is_number(value):
             return None
-        return -value if isinstance(value, float) or fits(-value, 64) else None
+        return -value if isinstance(value, float) or fits_in(-value, 64) else None
 
     return evaluate
 

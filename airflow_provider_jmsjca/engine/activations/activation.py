@@ -46,7 +46,7 @@ from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statist
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
 from airflow_provider_jmsjca.store.base import Store
-from airflow_provider_jmsjca.transports import check_scheme, connect
+from airflow_provider_jmsjca.transports import connect, refuse_unknown_scheme
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.settings import to_connection_settings
 
@@ -306,7 +306,7 @@ def _resolved(
                 f"{', '.join(said)}: the spec says how to connect, and so do the settings in connection. "
                 "Expected one of them, or a URL in connection, which the spec may add to"
             )
-        check_scheme(connection.scheme)
+        refuse_unknown_scheme(connection.scheme)
         return spec, connection
     layers = [spec.layer()]
     if connection is not None:

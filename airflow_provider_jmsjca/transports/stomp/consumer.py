@@ -22,7 +22,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import consumer_h
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.spill import LARGE, MEMORY
-from airflow_provider_jmsjca.transports.stomp.untransformed import parted, set_apart
+from airflow_provider_jmsjca.transports.stomp.untransformed import set_apart, split_by_id
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, encode
 
 _MOST_UNSENT: Final = 100
@@ -304,7 +304,7 @@ class StompConsumer:
     def _subscribe(self, receipt: str) -> bytes:
         subscription, beside = self._subscription, b""
         if self._apart:
-            subscription, apart = parted(subscription, self._apart)
+            subscription, apart = split_by_id(subscription, self._apart)
             beside = self._subscribe_apart(apart)
         headers = self._options | self._dialect.subscribe(subscription, self._link.client_id)
         self._identifier = headers.setdefault("id", self._link.new_subscription_id())

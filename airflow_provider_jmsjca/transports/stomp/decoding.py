@@ -35,7 +35,7 @@ _REDELIVERED: Final = "redelivered"
 _VALUE: Final = r"[^\n]*+"
 
 
-class Templates:
+class TemplateLearner:
     """Learns templates from the messages that come for one subscription. Any thread may ask.
 
     Args:
@@ -143,7 +143,7 @@ class Decoder:
     def __init__(self, dialect: Dialect, subscription: Subscription) -> None:
         self._dialect = dialect
         self._subscription = subscription
-        self._templates = Templates(dialect)
+        self._templates = TemplateLearner(dialect)
         options = broker_options(subscription.destination)
         self._bodiless = options.get(BODILESS)
         self._maps = TRANSFORMATION in options

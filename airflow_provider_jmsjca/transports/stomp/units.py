@@ -22,7 +22,7 @@ from airflow_provider_jmsjca.errors import (
 from airflow_provider_jmsjca.transports.base import Outgoing, Received
 from airflow_provider_jmsjca.transports.stomp.consumer import Claim, StompConsumer, ack
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
-from airflow_provider_jmsjca.transports.stomp.link.replies import Receipts
+from airflow_provider_jmsjca.transports.stomp.link.replies import ReceiptGroup
 from airflow_provider_jmsjca.transports.stomp.wire.frames import encode
 
 _log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class TransactionUnit(StompUnit):
         self._late: list[Received] = []
         self._late_counts: Counter[StompConsumer] = Counter()
         self._acknowledgements = b""
-        self._reply: Receipts | None = None
+        self._reply: ReceiptGroup | None = None
 
     @property
     def largest(self) -> int:

@@ -74,7 +74,7 @@ def set_apart(link: Link, subscription: Subscription) -> tuple[str, ...]:
     return known
 
 
-def parted(subscription: Subscription, ids: tuple[str, ...]) -> tuple[Subscription, Subscription]:
+def split_by_id(subscription: Subscription, ids: tuple[str, ...]) -> tuple[Subscription, Subscription]:
     """Return the subscription to all but these messages, and the one to these, which transforms nothing."""
     selector = subscription.selector
     listed = ", ".join(map(_quoted, ids))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
-from airflow_provider_jmsjca.transports import check_scheme, connect
+from airflow_provider_jmsjca.transports import connect, refuse_unknown_scheme
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
 
 AWAY = ConnectionSettings(
@@ -90,7 +90,7 @@ def test_only_hosts_that_are_elsewhere_are_named(caplog: pytest.LogCaptureFixtur
 def test_a_refused_scheme_names_the_way_out(scheme: str, hint: str) -> None:
     """J3: brokers that JMSJCA reaches by a scheme and this package doesn't."""
     with pytest.raises(ConfigurationError, match=re.escape(f"no transport for scheme {scheme!r} ({hint}")):
-        check_scheme(scheme)
+        refuse_unknown_scheme(scheme)
 
 
 def test_a_scheme_nobody_knows_is_refused() -> None:

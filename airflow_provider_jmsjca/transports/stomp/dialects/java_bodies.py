@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from airflow_provider_jmsjca.core.message import BodyKind, ItemType, ItemValue, JmsMessage
-from airflow_provider_jmsjca.core.message.value_types import INTEGER_BITS, fits
+from airflow_provider_jmsjca.core.message.value_types import INTEGER_BITS, fits_in
 
 TRANSFORMATION: Final = "transformation"
 """Header of SUBSCRIBE that asks ActiveMQ for Java's maps as text, and of the messages that come for it."""
@@ -102,7 +102,7 @@ def _integer(kind: str) -> Callable[[str], int]:
     bits = INTEGER_BITS[kind]
 
     def read(text: str) -> int:
-        if _INTEGER.fullmatch(text) and fits(int(text), bits):
+        if _INTEGER.fullmatch(text) and fits_in(int(text), bits):
             return int(text)
         raise ValueError(f"no {kind}")
 

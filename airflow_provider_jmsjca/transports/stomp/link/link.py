@@ -42,7 +42,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects import GENERIC, recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import UnitKind
 from airflow_provider_jmsjca.transports.stomp.link.refusals import Limits, connect_refusal, error_text
-from airflow_provider_jmsjca.transports.stomp.link.replies import Receipts, ReceiptTimeoutError, Replies
+from airflow_provider_jmsjca.transports.stomp.link.replies import ReceiptGroup, ReceiptTimeoutError, Replies
 from airflow_provider_jmsjca.transports.stomp.wire.frames import (
     SUBSCRIPTION,
     ForgedFrameError,
@@ -163,7 +163,7 @@ class Orphans:
         self._keeper: str | None = None
         self._before: Frame | None = None
         self._since = 0
-        self._swallowed: Receipts | None = None
+        self._swallowed: ReceiptGroup | None = None
         self.last: Frame | None = None
 
     def swallowed(self, error: str) -> bool:
@@ -494,7 +494,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         if subscription.prefetch is not None and subscription.prefetch < LEAST_PREFETCH:
             self.wire.gathering.allowed = False
 
-    def wait(self, receipts: Receipts, at_most: int = 0) -> None:
+    def wait(self, receipts: ReceiptGroup, at_most: int = 0) -> None:
         """Send what is buffered and wait until no more than `at_most` receipts are missing.
 
         Raises:
@@ -562,7 +562,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         """Wait until the broker has carried out everything sent to it before."""
         self.wait(self.ask())
 
-    def ask(self) -> Receipts:
+    def ask(self) -> ReceiptGroup:
         """Return what to wait for until the broker has carried out everything sent to it before.
 
         Raises:

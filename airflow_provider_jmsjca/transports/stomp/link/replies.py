@@ -17,7 +17,7 @@ class ReceiptTimeoutError(ConnectionLostError):
     """A receipt didn't come in time; the connection is not to be trusted any more."""
 
 
-class Receipts:
+class ReceiptGroup:
     """Receipts asked for together, and waited for together."""
 
     def __init__(self, replies: Replies, *, blame: bool) -> None:
@@ -98,19 +98,19 @@ class Replies:
     def __init__(self, prefix: str = "") -> None:
         self._prefix = prefix
         self._numbers = itertools.count(1)
-        self._waiting: dict[str, Receipts] = {}
+        self._waiting: dict[str, ReceiptGroup] = {}
         self._lock = threading.Lock()
         self._lost: JmsError | None = None
 
-    def receipts(self, *, blame: bool = False) -> Receipts:
+    def receipts(self, *, blame: bool = False) -> ReceiptGroup:
         """Begin a group of receipts.
 
         Args:
             blame: Errors that don't say what caused them are put down to this group.
         """
-        return Receipts(self, blame=blame)
+        return ReceiptGroup(self, blame=blame)
 
-    def register(self, receipts: Receipts, count: int) -> list[str]:
+    def register(self, receipts: ReceiptGroup, count: int) -> list[str]:
         """Return ids that lead to `receipts`."""
         prefix = self._prefix
         identifiers = [f"{prefix}{number}" for number in itertools.islice(self._numbers, count)]

@@ -35,7 +35,7 @@ from airflow_provider_jmsjca.transports.base import (
 from airflow_provider_jmsjca.transports.stomp import TRANSPORT, browsing
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
-from airflow_provider_jmsjca.transports.stomp.link.replies import Receipts
+from airflow_provider_jmsjca.transports.stomp.link.replies import ReceiptGroup
 from airflow_provider_jmsjca.transports.stomp.spill import Memory, SpilledFrame
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, FrameParser
 from airflow_provider_jmsjca.transports.stomp.wire.wire import PlainChannel
@@ -413,7 +413,7 @@ def test_an_interrupted_close_ends_the_connection(pair: Pair, monkeypatch: pytes
         raise KeyboardInterrupt
 
     connection = pair.up()
-    monkeypatch.setattr(Receipts, "wait", interrupted)
+    monkeypatch.setattr(ReceiptGroup, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         connection.close()
     assert pair.peer.hear()[0] == "DISCONNECT"

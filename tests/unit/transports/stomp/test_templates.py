@@ -10,7 +10,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
 from airflow_provider_jmsjca.errors import PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Subscription
-from airflow_provider_jmsjca.transports.stomp.decoding import Decoder, Templates
+from airflow_provider_jmsjca.transports.stomp.decoding import Decoder, TemplateLearner
 from airflow_provider_jmsjca.transports.stomp.dialects.activemq import ActiveMqDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
@@ -101,15 +101,15 @@ def rabbit(number: int, **others: str) -> Frame:
     return Frame(b"MESSAGE", "".join(f"\n{k}:{v}" for k, v in headers.items()).encode(), b"body")
 
 
-def templates() -> Templates:
-    return Templates(RabbitMqDialect())
+def templates() -> TemplateLearner:
+    return TemplateLearner(RabbitMqDialect())
 
 
-def learn(learned: Templates, frame: Frame) -> None:
+def learn(learned: TemplateLearner, frame: Frame) -> None:
     learned.learn(frame, frame.headers(), JmsMessage.text("body"))
 
 
-def knows(learned: Templates, frame: Frame) -> bool:
+def knows(learned: TemplateLearner, frame: Frame) -> bool:
     return learned.match(frame) is not None
 
 
