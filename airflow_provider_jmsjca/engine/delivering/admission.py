@@ -380,6 +380,9 @@ class Bearer(Protocol):
     fault: JmsError | None
     is_lost: bool
 
+    def lose(self) -> None:
+        """Count as gone: what the connection tells from now on is of no interest."""
+
     @property
     def connection(self) -> Connection:
         """The connection, once it is up."""
@@ -447,8 +450,12 @@ class Intake:
     def shut(cls, link: Bearer) -> Self:
         """Return one that is closed, for when nothing is consumed."""
         intake = cls(link)
-        intake.open = False
+        intake.expire()
         return intake
+
+    def expire(self) -> None:
+        """Have nothing of the intake settled any more: the broker has its messages back."""
+        self.open = False
 
     def origin(self, number: int) -> Destination:
         """Return the destination that a message was sent to, as the activation names it."""

@@ -233,7 +233,7 @@ class Driver(ABC):
                 self.refusal, self.outage = None, ""
                 self._link_is_up(link)
             elif isinstance(event, (ConnectFailed, ConnectionLost)):
-                link.is_lost = True
+                link.lose()
                 self._shut()
                 link.close()
                 self.refusal = None
@@ -250,6 +250,7 @@ class Driver(ABC):
 
     def opened(self, intake: Intake) -> None:
         """The broker has confirmed the consumers; from now on it counts that nothing comes."""
+        intake.ready = True
         with self.lock:
             if intake is not self.admission.intake or intake.link.is_lost:
                 return
@@ -295,7 +296,7 @@ class Driver(ABC):
                 self._act_on(decision, todo)
 
     def _shut(self) -> None:
-        self.admission.intake.open = False
+        self.admission.intake.expire()
         self._consuming.clear()
 
     def speak(self) -> None:

@@ -304,24 +304,52 @@ def watches(settings: ListenerSettings, connect: ConnectFunction, who: Idler) ->
     ]
 
 
-def failed(error: JmsError, *, retry_permanent: bool, logged: bool = False) -> ConnectFailed:
-    """Return what the machine is told when connecting, or opening the consumers, failed.
+class ConsumingLink(Bearer):
+    """What a link of threads and one of an event loop have in common: a connection, and the consumers on it.
 
     Args:
-        error: Why.
-        retry_permanent: What is for good is tried again all the same.
-        logged: Whoever connects has it in the log.
+        settings: What to receive.
+        user: Who wants to know.
+        receivers: Opens the consumers.
     """
-    permanent = isinstance(error, (PermanentBrokerError, ConfigurationError))
-    return ConnectFailed(
-        failure=Failure.of(error, with_trace=False),
-        permanent=permanent and not retry_permanent,
-        in_doubt=isinstance(error, LeftInDoubtError),
-        standby=isinstance(error, ClientIdInUseError),
-        logged=logged,
-    )
 
+    def __init__(self, settings: ListenerSettings, user: LinkUser, receivers: Receivers) -> None:
+        self._settings = settings
+        self._user = user
+        self._receivers = receivers
+        self._connection: Connection | None = None
+        self._unwanted = False
+        self.fault: JmsError | None = None
+        self.is_lost = False
 
-def lost(error: JmsError, *, logged: bool = False) -> ConnectionLost:
-    """Return what the machine is told when the connection is gone; see `failed`."""
-    return ConnectionLost(failure=Failure.of(error, with_trace=False), logged=logged)
+    @property
+    def connection(self) -> Connection:
+        """The connection, from `ConnectionUp` on."""
+        if self._connection is None:
+            raise AssertionError("nothing is asked of a link before it is up")
+        return self._connection
+
+    def lose(self) -> None:
+        """Count as gone: what the connection tells from now on is of no interest."""
+        self.is_lost = True
+
+    def _failed(self, error: JmsError, *, logged: bool = False) -> None:
+        """Report that connecting, or opening the consumers, failed.
+
+        Args:
+            error: Why.
+            logged: Whoever connects has it in the log.
+        """
+        self.fault = error
+        permanent = isinstance(error, (PermanentBrokerError, ConfigurationError))
+        event = ConnectFailed(
+            failure=Failure.of(error, with_trace=False),
+            permanent=permanent and not self._settings.retry_permanent,
+            in_doubt=isinstance(error, LeftInDoubtError),
+            standby=isinstance(error, ClientIdInUseError),
+            logged=logged,
+        )
+        self._user.report(self, event)
+
+    def _lost(self, error: JmsError, *, logged: bool = False) -> None:
+        self._user.report(self, ConnectionLost(failure=Failure.of(error, with_trace=False), logged=logged))

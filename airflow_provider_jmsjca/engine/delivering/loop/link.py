@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from airflow_provider_jmsjca.core.delivery.events import ConnectionUp
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.threads import Lane
 from airflow_provider_jmsjca.engine.delivering.admission import Intake
-from airflow_provider_jmsjca.engine.delivering.receivers import LinkUser, Receivers, failed, lost
+from airflow_provider_jmsjca.engine.delivering.receivers import ConsumingLink, LinkUser, Receivers
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.errors import JmsError, PermanentBrokerError
-from airflow_provider_jmsjca.transports.base import Connection, Received
+from airflow_provider_jmsjca.transports.base import Received
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ class LoopLinkUser(LinkUser, Protocol):
         """Whatever the lane did for the intake before this one is done and told; now it fills."""
 
 
-class LoopLink:
+class LoopLink(ConsumingLink):
     """One attempt to borrow a connection, and what is consumed over it.
 
     What may block runs in the lane, where commits and moves run too: consumers are closed after those that
@@ -40,8 +41,6 @@ class LoopLink:
         lane: For what may block.
 
     Attributes:
-        fault: Why it could not be used.
-        is_lost: Whether it is gone.
         closed: Done when its consumers are closed and the connection is given back.
     """
 
@@ -53,26 +52,14 @@ class LoopLink:
         receivers: Receivers,
         lane: Lane,
     ) -> None:
-        self._settings = settings
+        super().__init__(settings, user, receivers)
+        self._user: LoopLinkUser = user
         self._source = source
-        self._user = user
-        self._receivers = receivers
         self._lane = lane
         self._loop = asyncio.get_running_loop()
-        self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
-        self._unwanted = False
-        self.fault: JmsError | None = None
-        self.is_lost = False
         self.closed: asyncio.Future[None] = self._loop.create_future()
-
-    @property
-    def connection(self) -> Connection:
-        """The connection, from `ConnectionUp` on."""
-        if self._connection is None:
-            raise AssertionError("nothing is asked of a link before it is up")
-        return self._connection
 
     def start(self) -> None:
         """Connect; `ConnectionUp` or `ConnectFailed` is reported."""
@@ -135,14 +122,8 @@ class LoopLink:
             return
         self._connection = connection
         self._user.report(self, ConnectionUp())
-        self._source.on_lost(lambda error: self.post(self._lost, error))
-
-    def _failed(self, error: JmsError, *, logged: bool = False) -> None:
-        self.fault = error
-        self._user.report(self, failed(error, retry_permanent=self._settings.retry_permanent, logged=logged))
-
-    def _lost(self, error: JmsError) -> None:
-        self._user.report(self, lost(error, logged=True))  # once, for all who shared the connection
+        # Logged once, for all who share the connection.
+        self._source.on_lost(lambda error: self.post(partial(self._lost, error, logged=True)))
 
     # -- in the lane --------------------------------------------------------------------------------------
 
@@ -191,7 +172,6 @@ class LoopLink:
 
     def _opened(self, intake: Intake, next_try: float | None) -> None:
         _log.info("%s is consuming from %s", self._settings.name, self.connection.broker)
-        intake.ready = True
         self._user.opened(intake)
         self._try_later(next_try)
 

@@ -39,11 +39,10 @@ from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.driver import AboutMessages, Driver
 from airflow_provider_jmsjca.engine.delivering.ledger import ledger_of, take_back_in
 from airflow_provider_jmsjca.engine.delivering.receivers import (
+    ConsumingLink,
     InDoubt,
     LinkUser,
     Receivers,
-    failed,
-    lost,
     watches,
 )
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, bounded
@@ -59,7 +58,7 @@ _log = logging.getLogger("airflow_provider_jmsjca.listener")
 _FAR = float("inf")
 
 
-class ThreadLink:
+class ThreadLink(ConsumingLink):
     """One attempt to connect, and the connection that comes of it.
 
     Whatever may block runs in a thread of the link's own, in order. A link that is closed while it still
@@ -69,25 +68,12 @@ class ThreadLink:
     def __init__(
         self, settings: ListenerSettings, connect: ConnectFunction, user: LinkUser, receivers: Receivers
     ) -> None:
-        self._settings = settings
+        super().__init__(settings, user, receivers)
         self._connect = connect
-        self._user = user
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._connection: Connection | None = None
-        self._receivers = receivers
-        self._unwanted = False
         self.closed = threading.Event()
-        self.fault: JmsError | None = None
-        self.is_lost = False
         self._watches: list[BacklogWatch] = []
         self._thread = threading.Thread(target=self._run, name=f"jms-link {settings.name}", daemon=True)
-
-    @property
-    def connection(self) -> Connection:
-        """The connection, from `ConnectionUp` on."""
-        if self._connection is None:
-            raise AssertionError("nothing is asked of a link before it is up")
-        return self._connection
 
     @property
     def server_type(self) -> str:
@@ -180,7 +166,6 @@ class ThreadLink:
             self._failed(error)
             return
         _log.info("%s is consuming from %s", self._settings.name, self.connection.broker)
-        intake.ready = True
         self._user.opened(intake)
         self._watch_backlog(self.connection)
 
@@ -228,13 +213,6 @@ class ThreadLink:
             _log.warning(
                 "The durable subscription of %s could not be deleted: %s", self._settings.name, error
             )
-
-    def _failed(self, error: JmsError) -> None:
-        self.fault = error
-        self._user.report(self, failed(error, retry_permanent=self._settings.retry_permanent))
-
-    def _lost(self, error: JmsError) -> None:
-        self._user.report(self, lost(error))
 
 
 class Rollbacks:
@@ -520,7 +498,7 @@ class Dispatcher(Driver):
                 )
                 self._receives = replace(self._receives, subscription=first, further=tuple(further))
                 if link is self.link and not link.is_lost:
-                    link.is_lost = True  # what it has to tell yet is of no interest
+                    link.lose()  # what it has to tell yet is of no interest
                     todo = self.handle((ReconnectAsked(reason="a message stays unsettled"),))
             self.admission.admit_more()
         self.speak()
