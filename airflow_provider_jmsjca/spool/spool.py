@@ -133,7 +133,7 @@ class SpoolBatch:
         self.segments: list[Segment] = []
         self.rows = 0
         self._clock = clock
-        self._known: dict[str, list[Place]] = {}
+        self._sealed_in: dict[str, list[Place]] = {}
         self._others = IdIndex(self.folder.parent, activation, batch_id, horizon, clock)
         self._said: dict[Place, frozenset[Identity]] = {}
         self._lock: ExitStack | None = None
@@ -240,7 +240,7 @@ class SpoolBatch:
             self._list(read.segment, read.keys)
 
     def _list(self, segment: Segment, keys: Iterable[str]) -> Segment:
-        self._know(self.folder / segment.file, keys)
+        self._remember(self.folder / segment.file, keys)
         self.segments.append(segment)
         self.rows += segment.rows
         return segment
@@ -256,16 +256,16 @@ class SpoolBatch:
         Raises:
             SpoolError: A segment can't be read.
         """
-        own, others = self._known.get(key, ()), self._others.find(key)
+        own, others = self._sealed_in.get(key, ()), self._others.find(key)
         if identity is None:
             return bool(own or others)
         return any(identity in self._said_in(path) for path in own) or any(
             identity in self._said_in(path) for path in others if exists(path)
         )
 
-    def _know(self, path: Place, keys: Iterable[str]) -> None:
+    def _remember(self, path: Place, keys: Iterable[str]) -> None:
         for key in keys:
-            self._known.setdefault(key, []).append(path)
+            self._sealed_in.setdefault(key, []).append(path)
 
     def _said_in(self, path: Place) -> frozenset[Identity]:
         if path not in self._said:

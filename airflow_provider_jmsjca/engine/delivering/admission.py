@@ -140,7 +140,7 @@ class Once:
         self._known: OrderedDict[Identity | None, None] = OrderedDict()
         self._left: OrderedDict[Identity | None, None] = OrderedDict()
         self._line: list[tuple[Identity | None, str | None, Received]] = []
-        self._freed: set[Received] = set()
+        self._released: set[Received] = set()
 
     @property
     def left(self) -> int:
@@ -177,7 +177,7 @@ class Once:
         self._out_before += self._out
         self._out.clear()
         self._line.clear()
-        self._freed.clear()
+        self._released.clear()
 
     def arrived(
         self, received: Received, message: JmsMessage | None, key: Identity | None, *, stable: bool
@@ -190,8 +190,8 @@ class Once:
             key: What tells it from others.
             stable: Its id is the broker's, and no other message has the same.
         """
-        freed = received in self._freed
-        self._freed.discard(received)
+        released = received in self._released
+        self._released.discard(received)
         group = _group_of(message)
         if key is not None and message is not None and (stable or message.redelivered):
             if key in self._left:
@@ -201,7 +201,7 @@ class Once:
                 return Verdict.WAIT
             if key in self._known:
                 return Verdict.SETTLE
-        if group is not None and not freed and any(group == other for _, other, _ in self._line):
+        if group is not None and not released and any(group == other for _, other, _ in self._line):
             self._line.append((None, group, received))
             return Verdict.WAIT
         return Verdict.TAKE
@@ -228,7 +228,7 @@ class Once:
             del out[key]
         if handled:
             self._remember(self._known if earlier else self._returned, key)
-        if earlier and (found := self._free()) and self._look_again is not None:
+        if earlier and (found := self._leave_line()) and self._look_again is not None:
             self._look_again(found)
 
     def leave(self, key: Identity | None) -> None:
@@ -241,7 +241,7 @@ class Once:
         if len(where) > self._remembered:
             where.popitem(last=False)
 
-    def _free(self) -> list[Received]:
+    def _leave_line(self) -> list[Received]:
         stays: list[tuple[Identity | None, str | None, Received]] = []
         goes: list[Received] = []
         groups: set[str] = set()
@@ -254,7 +254,7 @@ class Once:
             else:
                 goes.append(received)
         self._line = stays
-        self._freed.update(goes)
+        self._released.update(goes)
         return goes
 
 
@@ -283,7 +283,7 @@ class SettledLately:
     def __init__(self, sources: int = 1) -> None:
         self._sources = sources
         self._ids: deque[Identity | None] | None = None  # an empty one counts where a thousand are idle
-        self._known: frozenset[Identity | None] = frozenset()
+        self._settled_before: frozenset[Identity | None] = frozenset()
         self._repeated: list[Received] = []
         self.stable = False
 
@@ -293,9 +293,9 @@ class SettledLately:
         return bool(self._repeated)
 
     @property
-    def known(self) -> frozenset[Identity | None]:
+    def settled_before(self) -> frozenset[Identity | None]:
         """What was settled over earlier connections."""
-        return self._known
+        return self._settled_before
 
     def note(self, received: Received, message: JmsMessage | None, destination: Destination) -> None:
         """Note that a message was settled.
@@ -331,26 +331,26 @@ class SettledLately:
             stable: Whether the broker makes the ids.
         """
         self.stable = stable
-        self._known = frozenset(self._ids or ()) - {None}
+        self._settled_before = frozenset(self._ids or ()) - {None}
 
     def forget(self, keys: AbstractSet[Identity | None]) -> None:
         """Know nothing of messages that came anew under the id of a settled one, and were not settled."""
         if self._ids is not None and not keys.isdisjoint(self._ids):
             self._ids = deque((each for each in self._ids if each not in keys), maxlen=REMEMBERED)
-        self._known -= keys
+        self._settled_before -= keys
 
-    def knows(self, event: MessageArrived, received: Received, key: Identity | None) -> bool:
+    def is_repeated(self, event: MessageArrived, received: Received, key: Identity | None) -> bool:
         """Say whether a message was settled before and came again."""
-        if not self._known:
+        if not self._settled_before:
             return False
         if self.comes_again(received):
             return True
         counts = event.parked is None or event.in_progress
-        return event.redelivered and counts and key in self._known
+        return event.redelivered and counts and key in self._settled_before
 
     def comes_again(self, received: Received) -> bool:
         """Say whether the broker, which makes the ids, has given out this very message before."""
-        return self.stable and bool(self._known) and self.identity(received) in self._known
+        return self.stable and bool(self._settled_before) and self.identity(received) in self._settled_before
 
     def keep(self, received: Received) -> None:
         """Keep a message that is to be settled once more."""
@@ -652,7 +652,7 @@ class Admission:
         self.numbers = itertools.count(1)
         self._sources = settings.delivery.sources
         self.settled = SettledLately(len(self._sources))
-        self._known = self.settled.known
+        self._settled_before = self.settled.settled_before
         self.duplicates = Duplicates() if settings.drop_duplicates else None
 
     def begin_anew(self, intake: Intake) -> None:
@@ -663,7 +663,7 @@ class Admission:
         for received in tuple(old.arrivals):
             back |= self._went_back(received)
         settled.forget(back)
-        self._known = settled.known
+        self._settled_before = settled.settled_before
 
     def _went_back(self, received: Received) -> set[Identity | None]:
         """Tell the machine of a message that the broker had back before it was taken in.
@@ -673,7 +673,7 @@ class Admission:
         """
         event, message, origin = self._reader.read(received, 0, ask=False)
         key = self.settled.key(origin or self._sources[event.source], message)
-        if event.redelivered and key in self._known:
+        if event.redelivered and key in self._settled_before:
             return set()
         self._machine.gave_back(event)
         return {key}
@@ -704,7 +704,7 @@ class Admission:
         received = intake.arrivals.popleft()
         if received.is_stale:
             self.settled.forget(self._went_back(received))
-            self._known = self.settled.known
+            self._settled_before = self.settled.settled_before
             return None
         event, message, origin = self._reader.read(received, next(self.numbers))
         if event.left and not self._reader.takes_left:
@@ -712,8 +712,8 @@ class Admission:
             return None
         duplicates = None if event.left else self.duplicates
         settled = self.settled
-        known = settled.knows(event, received, settled.key(self._sources[event.source], message))
-        if known or (duplicates and duplicates.is_handled(event.message_id)):
+        repeated = settled.is_repeated(event, received, settled.key(self._sources[event.source], message))
+        if repeated or (duplicates and duplicates.is_handled(event.message_id)):
             self._tally.repeated += 1
             settled.keep(received)
             if event.in_progress:
