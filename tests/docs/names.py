@@ -2,8 +2,8 @@
 
 A name says what a thing is, in the words of the field. Checked are modules, classes and functions, and of
 variables, attributes and parameters whether they have a banned word. A public class has a name of its own in
-the whole package, and so has a public function. A module that a docstring, a page or the table of options
-names is there.
+the whole package, and so has a public function; none is another one's with a letter more. A module that a
+docstring, a page or the table of options names is there.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from string import ascii_lowercase
 
 from airflow_provider_jmsjca.core.options import OPTIONS
 
@@ -50,6 +51,20 @@ ACCEPTED_PAIRS = frozenset(
         ("table", "tables"),  # the table of options; tables that Spark writes
     }
 )
+ACCEPTED_WITH_ONE_LETTER_MORE = frozenset(
+    {
+        ("Attempt", "Attempts"),  # at a table, for those who write other tables; what a store counts
+        ("Deliver", "Delivery"),  # a decision; what it leads to
+        ("ItemType", "ItemTypes"),  # one; those of a message, by key
+        ("PropertyType", "PropertyTypes"),  # the same of properties
+        ("Receiver", "Receivers"),  # one of Spark's partitions; the consumers of a link
+        ("Row", "Rows"),  # of a segment; a range of them
+        ("Stage", "Staged"),  # a decision; a file that isn't sealed yet
+        ("remove_folder", "remove_folders"),  # one; all of a prefix
+        ("stage", "stages"),  # begins such a file; those of a Spark job
+    }
+)
+"""Public names of two modules of which one has a letter more than the other at its end."""
 ACCEPTED_FUNCTIONS = frozenset(
     {
         "connection_settings",  # from an Airflow connection, and from resolved values
@@ -118,6 +133,15 @@ def name_faults(root: Path) -> list[str]:
         for number, one in enumerate(stems)
         for other in stems[number + 1 :]
         if (one, other) not in ACCEPTED_PAIRS and differ_by_one(one, other)
+    ]
+    faults += [
+        f"{names[name][0]} and {names[name + end][0]}: {name!r} and {name + end!r} differ by one letter"
+        for names in (classes, functions)
+        for name in sorted(names)
+        for end in ascii_lowercase
+        if name + end in names
+        and names[name] != names[name + end]
+        and (name, name + end) not in ACCEPTED_WITH_ONE_LETTER_MORE
     ]
     glossary = (root / "docs" / "glossary.md").read_text(encoding="utf-8")
     code = re.sub(r"[\s_-]+", " ", " ".join(text))

@@ -109,7 +109,7 @@ def _anchored(head: list[object], middle: list[list[object]], tail: list[object]
 
 
 Truth: TypeAlias = bool | None
-Compared: TypeAlias = Callable[[Any, Any], Truth]
+CompareFunction: TypeAlias = Callable[[Any, Any], Truth]
 
 _OPERATORS: dict[Comparison, Callable[[Any, Any], bool]] = {
     Comparison.EQUAL: operator.eq,
@@ -126,7 +126,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def strict_comparison(comparison: Comparison) -> Compared:
+def strict_comparison(comparison: Comparison) -> CompareFunction:
     """Return the comparison of JMS: unlike types make it unknown, and only numbers have an order.
 
     Exact and approximate numbers compare with each other.
@@ -148,7 +148,7 @@ def strict_comparison(comparison: Comparison) -> Compared:
     return compare
 
 
-def converting_comparison(comparison: Comparison) -> Compared:
+def converting_comparison(comparison: Comparison) -> CompareFunction:
     """Return the comparison of ActiveMQ for STOMP, whose properties are all strings.
 
     A string beside a number is read as that number's type: as an integer beside an integer, as a double
@@ -318,7 +318,7 @@ class Compiler:
             case _:
                 return self.condition(node)
 
-    def _comparison(self, comparison: Comparison) -> Compared:
+    def _comparison(self, comparison: Comparison) -> CompareFunction:
         return converting_comparison(comparison) if self._converting else strict_comparison(comparison)
 
     def _compare(self, node: Compare) -> Condition:

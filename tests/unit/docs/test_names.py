@@ -61,6 +61,17 @@ def test_each_fault_is_named(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["class", "def"])
+def test_a_name_with_a_letter_more_is_told(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / PACKAGE
+    folder.mkdir()
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "glossary.md").write_text("")
+    for name, module in (("fit", "sizes"), ("fits", "values"), ("other", "third"), ("_other", "fourth")):
+        (folder / f"{module}.py").write_text(f"{kind} {name}(): ...\n")
+    assert name_faults(tmp_path) == ["sizes.py and values.py: 'fit' and 'fits' differ by one letter"]
+
+
 def test_what_is_accepted_is_there() -> None:
     for path, name in ACCEPTED:
         assert name in (ROOT / PACKAGE / path).read_text(encoding="utf-8")
