@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from collections import Counter
@@ -17,7 +18,8 @@ from tests.airflow.triggerer import TriggererProcess
 from tests.chaos.conftest import Report
 from tests.servers.broker import Broker
 
-PAUSES = 6
+FULL = os.environ.get("JMSJCA_CHAOS") == "full"
+PAUSES = 6 if FULL else 3
 PER_SECOND = 40
 
 
