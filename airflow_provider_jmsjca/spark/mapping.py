@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _JSON_KINDS: Final = (BodyKind.TEXT, BodyKind.BYTES, BodyKind.MAP)
 _PLACE: Final = ("batch_id", "segment", "position")
-_BODY, _REASON, _VALUES, _KEPT, _UNDECODABLE, _UNPARSED = (
-    f"_jms_{name}" for name in ("body", "reason", "values", "kept", "undecodable", "unparsed")
+_BODY, _REASON, _VALUES, _CONVERTED, _KEPT, _UNDECODABLE, _UNPARSED = (
+    f"_jms_{name}" for name in ("body", "reason", "values", "converted", "kept", "undecodable", "unparsed")
 )
 _DATE: Final = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME: Final = "T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
@@ -40,6 +40,9 @@ _OPENS: Final = "^[ \t\r\n]*+[\\[{]"
 _BLANK: Final = f"^[ \t\r\n]*+{_END}"
 _BITS: Final = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 _FLOATS: Final = ("float", "double")
+# How a number, an object, an array or a value in quotation marks begins. BETWEEN would be computed apart, in
+# a copy of each row.
+_FIRST_OF_OTHERS: Final = ", ".join(str(ord(each)) for each in '"-0123456789[{')
 _SIMPLE: Final = frozenset({"string", "boolean", "binary", "variant", *_BITS, *_FLOATS, *_WRITTEN})
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # By the option of from_json that lifts it.
@@ -97,11 +100,17 @@ def split(sorted_messages: DataFrame) -> Mapped:
     """Return the two halves of what `sort_json` returned."""
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
-    kept = [f"{_KEPT}.*"] if _KEPT in sorted_messages.columns else []
-    names = sorted_messages.select(f"{_VALUES}.*", *kept).columns
-    own = [column for column in _PLACE if column not in names]
+    def names_in(part: str) -> list[str]:
+        return sorted_messages.select(f"{part}.*").columns if part in sorted_messages.columns else []
+
+    converted, kept = set(names_in(_CONVERTED)), names_in(_KEPT)
+    places = {
+        name: _CONVERTED if name in converted else _VALUES for name in names_in(_VALUES) if name != _UNPARSED
+    } | dict.fromkeys(kept, _KEPT)
+    values = [sql.expr(_member(place, name)).alias(name) for name, place in places.items()]
+    own = [column for column in _PLACE if column not in places]
     return Mapped(
-        rows=sorted_messages.where(sql.col(_REASON).isNull()).select(f"{_VALUES}.*", *kept, *own),
+        rows=sorted_messages.where(sql.col(_REASON).isNull()).select(*values, *own),
         rejects=sorted_messages.where(sql.col(_REASON).isNotNull()).select(
             "segment",
             "position",
@@ -262,7 +271,12 @@ def sort_json(messages: DataFrame, schema: StructType | str, keep: Sequence[str]
         sql.explode(sql.array(read)).alias(_BODY),
     )
     reason = f"CASE WHEN coalesce({_ordinary(fields)}, false) THEN NULL ELSE {_complaint(fields)} END"
-    values = [sql.expr(_value(fields, f"{_BODY}.parsed")).alias(_VALUES)]
+    # Copied as a whole, at the cost of one value; what is no value yet stands beside it.
+    values = [sql.col(f"{_BODY}.parsed").alias(_VALUES)]
+    found = {field.name: _member(f"{_BODY}.parsed", field.name) for field in fields.fields}
+    converted = {field.name: _value(field.dataType, found[field.name]) for field in fields.fields}
+    if pairs := [f"{_quoted(name)}, {value}" for name, value in converted.items() if value != found[name]]:
+        values.append(sql.expr(f"named_struct({', '.join(pairs)})").alias(_CONVERTED))
     if kept:
         reason = f"coalesce({reason}, {_failed(f'{_BODY}.kept', kept)})"
         values.append(sql.expr(_tried_values(f"{_BODY}.kept", kept)).alias(_KEPT))
@@ -390,7 +404,7 @@ def _ordinary(fields: StructType) -> str:
     return " AND ".join(
         [
             f"body_type IN ({kinds}) AND {body}whole IS NOT NULL AND {body}parsed.{_UNPARSED} IS NULL",
-            f"is_valid_utf8({body}text) AND {_is_object()} AND {_is_one()}",
+            f"is_valid_utf8({body}text) AND (startswith({body}text, '{{') OR {_is_object()}) AND {_is_one()}",
             *(
                 _ordinary_field(field, _member(f"{_BODY}.parsed", field.name), _probe(field))
                 for field in fields.fields
@@ -450,10 +464,9 @@ def _ordinary_value(kind: DataType, found: str, probe: str | None = None) -> str
     if name in {"string", "binary"}:
         # A field read as STRING takes any value as text: this could have been a number (1e400 is "Infinity"
         # in quotation marks), an object and so on.
-        first = f"ascii({found})"
-        doubtful = (
-            f"{first} BETWEEN 48 AND 57 OR {first} IN (34, 45, 91, 123) OR {found} IN ('true', 'false')"
-        )
+        # Comparisons of texts cost less than to take the first character.
+        letter = f"({found} >= 'A' AND {found} < '[' OR {found} >= 'a' AND {found} < '{{')"
+        doubtful = f"NOT {letter} AND ascii({found}) IN ({_FIRST_OF_OTHERS}) OR {found} IN ('true', 'false')"
         text = f"(NOT ({doubtful}))"
         if probe is not None:
             text = f"({text} OR {probe} = 'STRING')"
