@@ -1,4 +1,4 @@
-"""The consumers of a listener on one connection, one or more for each of its destinations."""
+"""The consumers of a listener on one connection, one or more for each destination, and what links share."""
 
 from __future__ import annotations
 
