@@ -199,7 +199,13 @@ class ActivationSpec(ActivationFields):
     def without_effect(self) -> tuple[str, ...]:
         """A sentence for each option given that changes nothing here."""
         given = {option.name: option for name in self._given if (option := option_of(name))}
-        return tuple(f"{name}: {option.status}" for name, option in given.items() if not option.acts)
+        said = [f"{name}: {option.status}" for name, option in given.items() if not option.acts]
+        if self.subscription_name and not self.durable:
+            said.append(
+                "subscription_name: no effect: subscription_durability is non_durable; expected durable, so "
+                "that a topic's messages wait while nobody listens"
+            )
+        return tuple(said)
 
     @property
     def title(self) -> str:

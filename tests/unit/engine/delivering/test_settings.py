@@ -122,3 +122,11 @@ def test_what_a_spec_sets_without_effect_is_said_once(caplog: pytest.LogCaptureF
     (said,) = [text for text in caplog.messages if "said once" in text]
     assert "ejb_class: accepted, no meaning here: the handler is a Python function" in said
     assert "dispatch_policy: accepted" in said
+
+
+def test_a_name_of_a_subscription_that_is_not_durable_has_no_effect() -> None:
+    """A topic's messages are lost while nobody listens, whatever the name says."""
+    named = ActivationSpec(destination="topic://prices", subscription_name="risk")
+    (said,) = named.without_effect
+    assert said.startswith("subscription_name: no effect: subscription_durability is non_durable; expected")
+    assert named.replace(subscription_durability="durable").without_effect == ()
