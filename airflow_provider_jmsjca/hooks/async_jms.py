@@ -219,6 +219,7 @@ class AsyncJmsConnection:
         """Close the streams: what was returned is settled, the rest goes back. Closing twice is harmless.
 
         Guarantee: returns within half a second; a broker that doesn't answer is left to a thread.
+        Every stream is closed, also if the caller is cancelled meanwhile.
         """
         self._closed = True
         streams, self._streams = self._streams, []

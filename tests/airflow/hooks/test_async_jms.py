@@ -181,6 +181,28 @@ def test_what_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         asyncio.run(AsyncJmsHook("nowhere").get_conn().send("queue://q", JmsMessage.text("m")))
 
 
+def test_a_close_that_is_cancelled_before_it_begins_gives_messages_back(
+    monkeypatch: pytest.MonkeyPatch, queue_name: str
+) -> None:
+    """As Airflow does: it cancels a trigger anew at each of its rounds until that has ended."""
+    fields = {"conn_type": "jms", "host": f"vm://{uuid.uuid4().hex}"}
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_REAL", json.dumps(fields))
+    queue = f"queue://{queue_name}"
+
+    async def use(other: AsyncJmsConnection) -> object:
+        connection = AsyncJmsHook("jms_real").get_conn()
+        await connection.send(queue, JmsMessage.text("m"))
+        assert await connection.receive(queue, timeout=20) is not None
+        closing = asyncio.create_task(connection.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+        again = await other.receive(queue, timeout=5)
+        return None if again is None else again.message.body
+
+    assert connected(use) == "m"
+
+
 @pytest.mark.usefixtures("activemq_only")
 def test_the_trigger_of_the_page_asks_and_gets_its_answer(queue_name: str) -> None:
     """What the how-to page shows, run as the triggerer runs it."""
