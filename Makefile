@@ -23,12 +23,14 @@ BIN := $(VENV)/bin
 UV := $(TOOLS)/bin/uv
 # uv uses the Python it is given: it never brings one of its own.
 UV_ENVIRONMENT := UV_PYTHON_DOWNLOADS=never VIRTUAL_ENV=$(CURDIR)/$(VENV)
-TIERS := $(wildcard tests/contract tests/broker tests/airflow tests/spark tests/hostile tests/chaos)
+# What waits for brokers most of the time, and what takes all the time of a processor.
+WAITING := $(wildcard tests/airflow tests/broker tests/contract tests/hostile)
+WORKING := $(wildcard tests/chaos tests/spark)
 PYTHON_IS_FIT = @test -n "$(PYTHON)" || { echo 'error: no Python 3.11 or newer on PATH; install one, or name it: make PYTHON=/path/to/python' >&2; exit 1; }; \
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { echo 'error: $(PYTHON) is not Python 3.11 or newer' >&2; exit 1; }
 # Tells one Python from another, also through an environment that was made with it.
 IDENTITY := import sys; print(*sys.version_info[:3], sys.base_prefix)
-# Most tests wait more than they work: processes share them, each with brokers of its own.
+# Processes share the tests, each with brokers of its own; twice as many share those that wait.
 PROCESSES ?= 2
 PYTEST := python -m pytest --durations=15
 SHARED := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
@@ -58,7 +60,8 @@ brokers-down: setup  ## Stop them
 .PHONY: test
 test: lint  ## Lint, then every test, on real brokers; up to 3 tests with kills are run again and named, unless ONCE=1
 	$(IN_VENV) $(TESTS) tests/unit
-	$(IN_VENV) $(TESTS) $(TIERS)
+	$(IN_VENV) $(TESTS) --numprocesses $$((2 * $(PROCESSES))) $(WAITING)
+	$(IN_VENV) $(TESTS) $(WORKING)
 
 .PHONY: unit
 unit: setup  ## The tests that take seconds and need no server

@@ -22,7 +22,7 @@ if "JMSJCA_EXAMPLES" not in os.environ:
 
 TIERS = ("unit", "contract", "airflow", "spark", "broker", "hostile", "chaos")
 # The longest first, so that the processes which share the tests end at about the same time.
-_ORDER = ("chaos", "contract", "spark", "broker", "hostile", "airflow", "unit")
+_ORDER = ("chaos", "spark", "airflow", "broker", "contract", "hostile", "unit")
 pytest_plugins = ["tests.servers.fixtures"]
 
 # A test that has a broker for itself has it to kill it.

@@ -24,7 +24,9 @@ PER_SECOND = 40
 
 
 @pytest.mark.timeout(900)
-def test_pausing_a_dag_under_load_loses_nothing(activemq: Broker, tmp_path: Path, report: Report) -> None:
+def test_pausing_a_dag_under_load_loses_nothing(
+    activemq: Broker, tmp_path: Path, migrated_database: Path, report: Report
+) -> None:
     queue = Destination.queue(f"paused.{uuid.uuid4().hex}")
     host, port = activemq.address()
     login = {"login": activemq.username, "password": activemq.password}
@@ -33,7 +35,7 @@ def test_pausing_a_dag_under_load_loses_nothing(activemq: Broker, tmp_path: Path
         {"conn_type": "jms", "host": host, "port": port, **login},
         {"jms_conn_id": "jms_test", "destination": str(queue)},
     )
-    home.prepare(None)
+    home.prepare(migrated_database)
     sent: list[str] = []
     ending = threading.Event()
 

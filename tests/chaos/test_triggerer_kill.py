@@ -90,6 +90,7 @@ def test_nothing_is_lost_when_triggerers_and_the_broker_are_killed(  # noqa: PLR
     private_broker: PrivateBroker,
     request: pytest.FixtureRequest,
     tmp_path: Path,
+    migrated_database: Path,
     report: Report,
     database: str,
     hold: bool,
@@ -105,7 +106,7 @@ def test_nothing_is_lost_when_triggerers_and_the_broker_are_killed(  # noqa: PLR
         {"jms_conn_id": "jms_test", "destination": str(queue), "prefetch": PREFETCH, "hold_until_ack": hold},
         database_url=_database(request.getfixturevalue("postgres")) if database == "postgresql" else None,
     )
-    home.prepare(None)
+    home.prepare(None if database == "postgresql" else migrated_database)
     bodies = [str(number) for number in range(MESSAGES)]
     send(activemq, queue, bodies)
     chance = random.Random(20)  # noqa: S311 - which dies, and when
