@@ -28,11 +28,11 @@ from airflow_provider_jmsjca.triggers.activation_options import (
     DEFAULT_INTERVAL,
     DEFAULT_MAX_BODY_BYTES,
     ActivationOptions,
-    EventMode,
     plain,
 )
 from airflow_provider_jmsjca.triggers.holding import AssetStore, Hold, record_key
 from airflow_provider_jmsjca.triggers.payload import (
+    EventMode,
     Fit,
     Payload,
     batch_event,

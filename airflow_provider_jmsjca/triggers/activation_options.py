@@ -1,61 +1,39 @@
-"""The arguments of `JmsActivationTrigger`, checked, and what they come to with the levels below them."""
+"""The arguments of `JmsActivationTrigger`: as Airflow stores them, checked, and as levels read them."""
 
 from __future__ import annotations
 
-import contextlib
-import enum
-import functools
-import math
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Self
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec, read_given, secret_fields
-from airflow_provider_jmsjca.core.activation.redelivery import CLIENT_PROPERTIES, PATCH_BAY
 from airflow_provider_jmsjca.core.configuration.administered import DestinationReference
-from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of, reference_text
-from airflow_provider_jmsjca.core.configuration.layers import Layer, Origin, Place, ResolvedValue
+from airflow_provider_jmsjca.core.configuration.destination_options import reference_text
+from airflow_provider_jmsjca.core.configuration.layers import Layer
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.options import (
-    OPTIONS_BY_NAME,
     Level,
-    OptionValue,
     duration_text,
     option_by_field,
     option_by_key,
 )
-from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode, DistributedDestinationConnection
 from airflow_provider_jmsjca.core.precedence import Resolved, resolve
-from airflow_provider_jmsjca.core.redelivery import Move
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
+from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.settings import settings_for, with_client_id_of
-from airflow_provider_jmsjca.store.base import Store
-from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
-from airflow_provider_jmsjca.triggers.payload import Payload
+from airflow_provider_jmsjca.triggers.in_force import MOST_IN_FLIGHT, WHO, InForce
+from airflow_provider_jmsjca.triggers.payload import EventMode, Payload
 
-_WHO = "JmsActivationTrigger"
-# Airflow gives a watcher that lags this many events behind up, so no more may be under way.
-_MOST_IN_FLIGHT = 1000
-_MOST_IN_A_BATCH = 10_000
 _LONGEST_INTERVAL = 86_400
 _LONGEST_HOLD = 30 * 86_400
-# Airflow stores events in rounds of a second or two, and tells us of the whole round: so many go into one.
-_DEFAULT_PREFETCH = 500
-# Each of them is asked for again and again, over a pipe that all triggers share.
-_DEFAULT_PREFETCH_HELD = 100
 _LONGEST_SHOWN = 100
 
 DEFAULT_INTERVAL = 10
 DEFAULT_HOLD_TIMEOUT = 3600
 DEFAULT_MAX_BODY_BYTES = 262_144
-DEFAULT_REDELIVERY_HANDLING = "1:1000; 2:2000; 3:5000; 4:10000; 5:30000"
-"""Pauses of 1, 2, 5, 10 and 30 seconds, then 30 for ever: nothing is moved or deleted unless that is said."""
-
 OWN_ARGUMENTS = ("jms_conn_id", "spec", "event", "interval", "payload", "max_body_bytes", "hold_timeout")
 """Arguments that are about events; all others are fields of an activation spec."""
 _TEXTS = ("message_selector", "subscription_name", "redelivery_handling")
@@ -80,31 +58,7 @@ _LOOKS = frozenset(
 _OWN_WAY = frozenset({"connection_url", "username", "password", "options", "share_login"})
 """Fields that may lead to another broker, or to the same one as another user."""
 
-_REFUSED = {
-    "in_progress_destination": "a message stays where it is until its event is stored",
-    "durable_subscription_deletion": "a trigger stops and starts with its triggerer, and would lose messages",
-    "generate_unique_client_id": "the events have one consumer, whichever triggerer it runs in",
-    "reply_to_destination": "nothing is sent",
-    "message_response_result_property": "nothing is sent",
-    "context_name": "no handler runs whose log lines it could mark",
-    "endpoint_pool_steady_size": "no threads are kept",
-    "pool_idle_timeout": "no threads are kept",
-}
-"""What a trigger can't do, and why."""
-
 _UNUSABLE = "unusable"
-
-
-class EventMode(enum.StrEnum):
-    """What an event stands for.
-
-    Attributes:
-        MESSAGE: One message, consumed: it is acknowledged when Airflow has stored the event.
-        READY: Messages are there. They stay; a task of the DAG consumes them.
-    """
-
-    MESSAGE = "message"
-    READY = "ready"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,10 +121,10 @@ class ActivationOptions:
             faults.append(f"jms_conn_id is {_shown(conn_id)}; expected the id of an Airflow connection")
         faults += _templates({"jms_conn_id": conn_id, **read.values})
         if faults:
-            raise ConfigurationError(f"{_WHO}: {fault}" for fault in faults)
+            raise ConfigurationError(f"{WHO}: {fault}" for fault in faults)
         return cls(
             jms_conn_id=str(conn_id),
-            activation=Layer(level=Level.ACTIVATION, source=_WHO, fields=read.given),
+            activation=Layer(level=Level.ACTIVATION, source=WHO, fields=read.given),
             event=event,
             interval=timedelta(seconds=interval),
             payload=Payload(given["payload"]),
@@ -265,217 +219,7 @@ class ActivationOptions:
         Raises:
             ConfigurationError: The levels contradict each other, or ask for what a trigger can't do.
         """
-        said = resolved.values
-        values = dict(said)
-        for name, value in ({} if self.event is EventMode.READY else _defaults(said)).items():
-            values[name] = ResolvedValue(option=OPTIONS_BY_NAME[name], value=value, origin=_DEFAULT)
-        with _named():
-            spec = looked_up(ActivationSpec.from_resolved(replace(resolved, values=values)), variables=False)
-        return InForce(
-            spec=spec,
-            event=self.event,
-            timed="transaction_timeout" in said,
-            lingers="batch_timeout" in said and "batch_idle_timeout" not in said,
-            limbo_conn_id=self._limbo_conn_id,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InForce:
-    """What holds for a stream of events.
-
-    Attributes:
-        spec: The spec in force; its destinations are looked up.
-        event: As of `JmsActivationTrigger`.
-        timed: A delivery is rolled back after the spec's `transaction_timeout`, because somebody set that.
-        lingers: A batch is waited for until its `batch_timeout`, however long nothing comes: nobody has set
-            another end.
-        limbo_conn_id: The Airflow connection that messages in limbo are sent over; empty: it has no limbo.
-    """
-
-    spec: ActivationSpec
-    event: EventMode
-    timed: bool
-    lingers: bool
-    limbo_conn_id: str = ""
-
-    @property
-    def batch_size(self) -> int:
-        """How many messages make an event at most."""
-        return self.spec.batch_size
-
-    @property
-    def batch_seconds(self) -> float:
-        """Seconds from the first message of a batch to its end."""
-        timeout = self.spec.batch_timeout
-        return math.inf if timeout is None else timeout.total_seconds()
-
-    @property
-    def batch_idle_seconds(self) -> float:
-        """Seconds from the last message of a batch to its end."""
-        return math.inf if self.lingers else self.spec.batch_idle_timeout.total_seconds()
-
-    def check(self) -> None:
-        """Refuse what a trigger can't do.
-
-        Raises:
-            ConfigurationError: Each such option, and why.
-        """
-        faults: list[str] = []
-        spec, destinations = self.spec, self.spec.destinations
-        if self.event is EventMode.READY:
-            if len(destinations) > 1 or destinations[0].kind is DestinationKind.TOPIC:
-                raise ConfigurationError(
-                    f"{_WHO}: event='ready' needs one queue, not {', '.join(map(str, destinations))}; use "
-                    "event='message' for topics, and a trigger for each queue"
-                )
-            return
-        for name, why in _REFUSED.items():
-            if name in spec.model_fields_set and getattr(spec, name) != OPTIONS_BY_NAME[name].default:
-                faults.append(f"{name}: a trigger doesn't do it: {why}")
-        if spec.distributed_destination_connection is DistributedDestinationConnection.EVERY_MEMBER:
-            faults.append(
-                "distributed_destination_connection: a trigger doesn't consume on every member; expected "
-                "local_only, and a trigger with a connection for each"
-            )
-        if spec.subscription is not None and spec.subscription.distributed:
-            faults.append(
-                "subscription_name: a trigger has no share in a distributed one; expected a plain name"
-            )
-        faults += self._bounds()
-        actions = spec.redelivery.actions
-        moved = actions[-1] if actions and isinstance(actions[-1], Move) else None
-        faults += [
-            f"redelivery_handling is {str(spec.redelivery)!r}: it moves to the destination itself, {each}"
-            for each in destinations
-            if moved is not None and each in moved.targets(each)
-        ]
-        if faults:
-            raise ConfigurationError(f"{_WHO}: {fault}" for fault in faults)
-        with _named():
-            self.listener(None, "")
-
-    def _bounds(self) -> Iterator[str]:
-        spec = self.spec
-        if spec.batch_size > _MOST_IN_A_BATCH:
-            yield f"batch_size is {spec.batch_size}; expected at most {_MOST_IN_A_BATCH} for an event"
-        if spec.batch_size == 1 and spec.model_fields_set & {"batch_timeout", "batch_idle_timeout"}:
-            yield "batch_timeout, batch_idle_timeout: expected a batch_size above 1 with them"
-        if spec.hold_until_ack and self.timed:
-            yield "transaction_timeout: expected hold_timeout alone with hold_until_ack"
-        if spec.endpoint_pool_max_size > _MOST_IN_FLIGHT:
-            yield (
-                f"endpoint_pool_max_size is {spec.endpoint_pool_max_size}; expected at most "
-                f"{_MOST_IN_FLIGHT}: Airflow gives up a trigger that lags further behind"
-            )
-
-    def listener(
-        self,
-        connection: ConnectionSettings | None,
-        name: str,
-        store: Store | None = None,
-    ) -> ListenerSettings:
-        """Return the settings of the stream: those of a listener, but for what a trigger is.
-
-        Poison that can't be moved stays and lets others pass. Airflow has a time limit of its own for each
-        event, so that the transaction timeout only counts where somebody set one. A message that was held
-        when the triggerer ended has not failed: its run may succeed yet.
-
-        Args:
-            connection: What it connects with; `None`: only to see whether the settings can be made.
-            name: For the log.
-            store: For a spec with `use_store`.
-
-        Raises:
-            ConfigurationError: The spec asks for what can't be.
-        """
-        spec, units = self.spec, self.spec.endpoint_pool_max_size
-        receivers = units if spec.concurrency_mode is ConcurrencyMode.SYNC else 1
-        if spec.hold_until_ack:
-            spec = spec.replace(hold_until_ack=None)  # a delivery that is held hasn't ended
-        if spec.batch_size > 1:
-            # The messages of a batch are under way one by one: what makes an event of them comes later.
-            under_way = units * spec.batch_size
-            spec = spec.replace(
-                batch_size=None,
-                batch_timeout=None,
-                batch_idle_timeout=None,
-                endpoint_pool_max_size=under_way,
-                prefetch=max(spec.prefetch or 1, under_way // receivers),
-            )
-        settings = listener_settings(
-            spec,
-            client_id=None if connection is None else connection.client_id,
-            principal=None if connection is None else connection.username,
-            url="" if connection is None else connection.url,
-            find=functools.partial(find_destination, variables=False),
-            store=store or (MemoryStore() if connection is None else None),
-            jms_conn_id=self.limbo_conn_id,
-        )
-        delivery = settings.delivery
-        timeout = delivery.transaction_timeout if self.timed else None
-        return replace(
-            settings,
-            delivery=replace(
-                delivery,
-                keep_poison=True,
-                transaction_timeout=timeout,
-                counts_repeats=not self.spec.hold_until_ack,
-            ),
-            receivers=receivers,
-            name=name,
-        )
-
-
-@contextlib.contextmanager
-def _named() -> Iterator[None]:
-    """Say of faults whose they are."""
-    try:
-        yield
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{_WHO}: {fault}" for fault in error.faults) from None
-
-
-_DEFAULT = Origin(level=None, source="", place=Place.DEFAULT, spelling="")
-
-
-def _defaults(said: Mapping[str, ResolvedValue]) -> dict[str, OptionValue]:
-    """Return what holds for a trigger where nobody says otherwise: many events at once, growing pauses."""
-    values: dict[str, OptionValue] = {}
-    if not said.keys() & {"redelivery_handling", *PATCH_BAY, *CLIENT_PROPERTIES}:
-        values["redelivery_handling"] = DEFAULT_REDELIVERY_HANDLING
-    if "prefetch" not in said:
-        values["prefetch"] = _prefetch_unless_said(said)
-    mode = said.get("concurrency_mode")
-    if mode is None:
-        values["concurrency_mode"] = ConcurrencyMode.CC
-    if "endpoint_pool_max_size" not in said and (mode is None or mode.value is ConcurrencyMode.CC):
-        batch = said.get("batch_size")
-        size = batch.value if batch is not None and isinstance(batch.value, int) else 1
-        # With batches one is collected while another is stored.
-        units = _prefetch(said) if size == 1 else max(2, _prefetch(said) // size)
-        values["endpoint_pool_max_size"] = min(units, _MOST_IN_FLIGHT)
-    return values
-
-
-def _prefetch(said: Mapping[str, ResolvedValue]) -> int:
-    """Return how many messages may be under way: the prefetch of the destination, else of the activation."""
-    found = said.get("destination")
-    texts = found.value if found is not None and isinstance(found.value, tuple) else ()
-    for text in texts:
-        try:
-            own = prefetch_of(find_destination(str(text), variables=False))
-        except ConfigurationError:
-            continue  # the spec says what is wrong with it
-        if own is not None:
-            return own
-    asked = said.get("prefetch")
-    return asked.value if asked is not None and isinstance(asked.value, int) else _prefetch_unless_said(said)
-
-
-def _prefetch_unless_said(said: Mapping[str, ResolvedValue]) -> int:
-    held = said.get("hold_until_ack")
-    return _DEFAULT_PREFETCH_HELD if held is not None and held.value is True else _DEFAULT_PREFETCH
+        return InForce.of(resolved, self.event, self._limbo_conn_id)
 
 
 def _templates(values: Mapping[str, Any]) -> Iterator[str]:
@@ -522,8 +266,8 @@ def _field_fault(name: str, value: Any) -> str | None:
         return f"{name} is {_shown(value)}, of type {kind}; expected a string, or None"
     if name in _TEXT_LISTS and not _are_texts(value):
         return f"{name} is {_shown(value)}, of type {kind}; expected a string, or several"
-    if name == "prefetch" and (not _is_number(value, int) or not 1 <= value <= _MOST_IN_FLIGHT):
-        return f"prefetch is {_shown(value)}; expected a whole number from 1 to {_MOST_IN_FLIGHT}"
+    if name == "prefetch" and (not _is_number(value, int) or not 1 <= value <= MOST_IN_FLIGHT):
+        return f"prefetch is {_shown(value)}; expected a whole number from 1 to {MOST_IN_FLIGHT}"
     return None
 
 

@@ -17,6 +17,18 @@ _STREAMS_KEPT = 4
 _RANGES_KEPT = 16
 
 
+class EventMode(enum.StrEnum):
+    """What an event stands for.
+
+    Attributes:
+        MESSAGE: One message, consumed: it is acknowledged when Airflow has stored the event.
+        READY: Messages are there. They stay; a task of the DAG consumes them.
+    """
+
+    MESSAGE = "message"
+    READY = "ready"
+
+
 class Payload(enum.StrEnum):
     """How much of a message an event carries.
 

@@ -34,8 +34,9 @@ from airflow_provider_jmsjca.errors import (
 )
 from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store
 from airflow_provider_jmsjca.store.sql.store import SqlStore
-from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions, InForce
+from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
 from airflow_provider_jmsjca.triggers.holding import Hold, Holder
+from airflow_provider_jmsjca.triggers.in_force import InForce
 from airflow_provider_jmsjca.triggers.payload import weight
 from airflow_provider_jmsjca.triggers.receipts import Acknowledger, Confirmed, Receipt, are_shown
 from airflow_provider_jmsjca.triggers.references import sweep_sometimes

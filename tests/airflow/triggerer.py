@@ -109,7 +109,8 @@ class TriggererProcess:
 
     def read_dags(self) -> None:
         """Read the DAG file into the database, as a dag-processor does all the time."""
-        self._airflow("dag-processor", "--num-runs", "2", AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL="0")
+        at_once = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "0"}
+        self._airflow("dag-processor", "--num-runs", "2", **at_once)
 
     def pause(self, dag_id: str, *, paused: bool) -> None:
         """Pause or unpause a DAG, as the switch of the user interface does."""

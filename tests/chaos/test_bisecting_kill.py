@@ -172,7 +172,8 @@ def test_the_poison_messages_of_a_batch_stand_alone_and_the_others_are_stored_on
 
     good = [number for number in range(MESSAGES) if number not in {*NOT_A_NUMBER, REFUSED}]
     assert load.rows() == [*good, 1000]
-    assert (report["stored"], report["rejected"], report["dead_lettered"]) == ({str(load.table): MESSAGES - 3}, 3, 3)
+    assert report["stored"] == {str(load.table): MESSAGES - 3}
+    assert (report["rejected"], report["dead_lettered"]) == (3, 3)
     assert report["splits"] in SPLITS
     assert [(each["batch_id"], each["stored"]) for each in report["adopted"]] == [
         (left, {str(load.table): 1})
