@@ -43,7 +43,7 @@ from airflow_provider_jmsjca.spark.data_failure import data_failure
 from airflow_provider_jmsjca.spark.mapping import Mapped, sort_json, sort_tried, split
 from airflow_provider_jmsjca.spark.progress import ProgressLines
 from airflow_provider_jmsjca.spark.rejects import write_rejects
-from airflow_provider_jmsjca.spark.tables import Attempt, delta, jdbc
+from airflow_provider_jmsjca.spark.tables import TableAttempt, delta, jdbc
 from airflow_provider_jmsjca.spark.tables.parquet import local_path, replace_by_overwrite, replace_by_rename
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, check_fence, committing
 from airflow_provider_jmsjca.spool.manifest import Manifest, pattern_for_spark
@@ -198,7 +198,7 @@ class Batch:
                 the table's, or the table is partitioned otherwise. Or, with `delta`, the batch has written to
                 this table before. Then nothing was written.
         """
-        attempt = Attempt(batch_id=self.batch_id, folder=self.manifest.folder, fence=self.fence)
+        attempt = TableAttempt(batch_id=self.batch_id, folder=self.manifest.folder, fence=self.fence)
         modes = _MODES.get(format)
         if modes is None:
             raise ConfigurationError(f"write: format {format!r}: expected one of {', '.join(_MODES)}")

@@ -51,7 +51,7 @@ class ProgressLines:
             if SparkContext._active_spark_context is not self._context:  # noqa: SLF001 - no public way to ask
                 return
             try:
-                line = stages(self._tracker)
+                line = stages_line(self._tracker)
             except (Py4JError, OSError) as error:
                 _log.debug("Spark doesn't say how far it is: %s", error)
                 return
@@ -59,7 +59,7 @@ class ProgressLines:
                 _say(line)
 
 
-def stages(tracker: Any) -> str:
+def stages_line(tracker: Any) -> str:
     """Return how far the stages are that are under way, in one line; empty if none is.
 
     Args:

@@ -32,8 +32,8 @@ from airflow_provider_jmsjca.spool.files import (
     give_name,
     make_folder,
     open_file,
+    remove_by_prefix,
     remove_folder,
-    remove_folders,
     synchronize_folder,
     walk,
 )
@@ -122,7 +122,7 @@ def write_rejects(
     try:
         with committing(folder):
             check_fence(folder, fence)
-            remove_folders(folder, _ASIDE)
+            remove_by_prefix(folder, _ASIDE)
             make_folder(aside)
         try:
             _write_aside(df, manifest, aside / "parts", before)

@@ -49,16 +49,16 @@ _SPLIT: Final = "split.json"
 _LONGEST_REASON: Final = 4_000
 
 
-class Rows(NamedTuple):
+class RowRange(NamedTuple):
     """Rows of a batch, the last one included."""
 
     first: int
     last: int
 
-    def halves(self) -> tuple[Rows, Rows]:
+    def halves(self) -> tuple[RowRange, RowRange]:
         """Return the two parts of more than one row."""
         middle = (self.first + self.last) // 2
-        return Rows(self.first, middle), Rows(middle + 1, self.last)
+        return RowRange(self.first, middle), RowRange(middle + 1, self.last)
 
     def __str__(self) -> str:
         return f"{self.first}-{self.last}"
@@ -110,29 +110,29 @@ class DataFailure:
         return found
 
 
-def all_rows(manifest: Manifest) -> Rows:
+def all_rows(manifest: Manifest) -> RowRange:
     """Return the rows of a whole batch."""
-    return Rows(0, manifest.rows - 1)
+    return RowRange(0, manifest.rows - 1)
 
 
-def part_folder(manifest: Manifest, rows: Rows) -> Place:
+def part_folder(manifest: Manifest, rows: RowRange) -> Place:
     """Return the folder of a part; that of the batch for all of its rows."""
     return manifest.folder if rows == all_rows(manifest) else manifest.folder / SPLITS / str(rows)
 
 
-def was_split(manifest: Manifest, rows: Rows) -> bool:
+def was_split(manifest: Manifest, rows: RowRange) -> bool:
     """Tell whether a part, or the whole batch, was split: one of its halves is there."""
     return any(exists(part_folder(manifest, half) / MANIFEST) for half in rows.halves())
 
 
-def parts(folder: Place) -> list[tuple[Rows, Place]]:
+def parts(folder: Place) -> list[tuple[RowRange, Place]]:
     """Return the parts of the batch in a folder, in the order of their rows, the larger first."""
     found = []
     if is_folder(folder / SPLITS):
         for name in names_in(folder / SPLITS):
             first, dash, last = name.partition("-")
             if dash and first.isdecimal() and last.isdecimal() and exists(folder / SPLITS / name / MANIFEST):
-                found.append((Rows(int(first), int(last)), folder / SPLITS / name))
+                found.append((RowRange(int(first), int(last)), folder / SPLITS / name))
     return sorted(found, key=lambda part: (part[0].first, -part[0].last))
 
 
@@ -160,7 +160,7 @@ def lineage(manifest: Manifest) -> list[tuple[str, str]]:
     return said
 
 
-def make_part(manifest: Manifest, rows: Rows, fence: int) -> Manifest:
+def make_part(manifest: Manifest, rows: RowRange, fence: int) -> Manifest:
     """Return a part of a batch, made if it isn't there.
 
     Guarantee: the part is there whole or not at all; a second call finds it.
@@ -180,7 +180,7 @@ def make_part(manifest: Manifest, rows: Rows, fence: int) -> Manifest:
     return Manifest.read(folder / MANIFEST)
 
 
-def _fill(manifest: Manifest, rows: Rows, folder: Place) -> None:
+def _fill(manifest: Manifest, rows: RowRange, folder: Place) -> None:
     batch_id = f"{manifest.batch_id}~~rows-{rows}"
     if len(batch_id) > MAX_LENGTH:
         batch_id = f"{sha256(manifest.batch_id.encode()).hexdigest()[:32]}~~rows-{rows}"
@@ -234,7 +234,7 @@ def _renamed(table: pa.Table, batch_id: str, segment: int, first: int) -> pa.Tab
     return table.cast(MESSAGE_SCHEMA)
 
 
-def _places(manifest: Manifest, rows: Rows) -> Iterator[tuple[Segment, int, int]]:
+def _places(manifest: Manifest, rows: RowRange) -> Iterator[tuple[Segment, int, int]]:
     """Yield the segments that hold these rows, and which positions in each: from, up to."""
     at = 0
     for segment in manifest.segments:
@@ -244,7 +244,7 @@ def _places(manifest: Manifest, rows: Rows) -> Iterator[tuple[Segment, int, int]
         at += segment.rows
 
 
-def place_in_batch(manifest: Manifest, rows: Rows, segment: int, position: int) -> tuple[int, int]:
+def place_in_batch(manifest: Manifest, rows: RowRange, segment: int, position: int) -> tuple[int, int]:
     """Return segment and position in the batch of a message of one of its parts."""
     source, start, _ = list(_places(manifest, rows))[segment]
     return source.number, start + position

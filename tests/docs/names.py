@@ -53,15 +53,10 @@ ACCEPTED_PAIRS = frozenset(
 )
 ACCEPTED_WITH_ONE_LETTER_MORE = frozenset(
     {
-        ("Attempt", "Attempts"),  # at a table, for those who write other tables; what a store counts
         ("Deliver", "Delivery"),  # a decision; what it leads to
         ("ItemType", "ItemTypes"),  # one; those of a message, by key
         ("PropertyType", "PropertyTypes"),  # the same of properties
-        ("Receiver", "Receivers"),  # one of Spark's partitions; the consumers of a link
-        ("Row", "Rows"),  # of a segment; a range of them
         ("Stage", "Staged"),  # a decision; a file that isn't sealed yet
-        ("remove_folder", "remove_folders"),  # one; all of a prefix
-        ("stage", "stages"),  # begins such a file; those of a Spark job
     }
 )
 """Public names of two modules of which one has a letter more than the other at its end."""

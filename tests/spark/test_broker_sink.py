@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.spark.data_sources import register
-from airflow_provider_jmsjca.spark.data_sources.from_broker import Receiver
+from airflow_provider_jmsjca.spark.data_sources.from_broker import SpoolingReceiver
 from airflow_provider_jmsjca.transports import connect
 from tests.servers.broker import Broker
 from tests.spark.conftest import MakeBatch, flight
@@ -75,7 +75,7 @@ def test_artemis_takes_a_write_once_and_a_micro_batch_once(
     df = spark.createDataFrame([(f"{number}",) for number in range(20)], "body STRING").repartition(2)
     for _ in range(2):
         df.write.format("jms").options(**options, writeId="today").mode("append").save()
-    received = Receiver(options | {"path": str(tmp_path / "received")})
+    received = SpoolingReceiver(options | {"path": str(tmp_path / "received")})
     received.make_spool()
     assert received.receive(1_000) == 20
 

@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.spark.data_sources import register
-from airflow_provider_jmsjca.spark.data_sources.from_broker import JmsStreamReader, Receiver
+from airflow_provider_jmsjca.spark.data_sources.from_broker import JmsStreamReader, SpoolingReceiver
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.spool.upkeep.states import State, batches
@@ -86,7 +86,7 @@ def test_a_stream_takes_a_queue_in_bounded_portions_and_replays_from_the_spool(
     for file in (tmp_path / "checkpoint" / "commits").glob("*2*"):
         file.unlink()
     # Killed between seal and manifest, and between seal and acknowledgement: the spool has it, not finished.
-    activation = Receiver(options).activation
+    activation = SpoolingReceiver(options).activation
     with SpoolBatch(tmp_path / "wal", "left", source=options["destination"], activation=activation) as batch:
         batch.seal([Row(JmsMessage.text("left", message_id="ID:left"), 1_700_000_000_000_000)])
     send(activemq, queue_name, "more")
@@ -125,16 +125,16 @@ def test_wrong_options_are_refused_before_anything_is_received(
     options: dict[str, str], given: dict[str, str], fault: str
 ) -> None:
     with pytest.raises(Exception, match=fault) as refused:
-        Receiver(options | given)
+        SpoolingReceiver(options | given)
     assert "word@" not in str(refused.value)
 
 
 def test_slots_and_bytes(activemq: Broker, queue_name: str, options: dict[str, str]) -> None:
     send(activemq, queue_name, *("x" * 1000 for _ in range(100)))
-    bounded = Receiver(options | {"maxBytesPerTrigger": "20000"})
+    bounded = SpoolingReceiver(options | {"maxBytesPerTrigger": "20000"})
     bounded.make_spool()
     assert bounded.receive(1_000) == 20
-    slots = Receiver(options | {"slots": "4"})
+    slots = SpoolingReceiver(options | {"slots": "4"})
     assert slots.receive(60) == 60
     reader = JmsStreamReader(slots)
     start = {"sequence": reader.initialOffset()["sequence"], "position": 0}

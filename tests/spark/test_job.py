@@ -10,7 +10,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, SpoolError
 from airflow_provider_jmsjca.spark.job import Batch
 from airflow_provider_jmsjca.spark.rejects import rejected_messages
-from airflow_provider_jmsjca.spark.tables import Attempt
+from airflow_provider_jmsjca.spark.tables import TableAttempt
 from airflow_provider_jmsjca.spark.tables.parquet import replace_by_overwrite
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from airflow_provider_jmsjca.spool.manifest import Manifest, path_to_uri
@@ -150,7 +150,7 @@ def test_where_nothing_can_be_renamed_spark_overwrites(
     for _ in range(2):
         fence = take_fence(flights.folder)
         batch = Batch(flights, fence)
-        attempt = Attempt(batch_id=batch.batch_id, folder=flights.folder, fence=fence)
+        attempt = TableAttempt(batch_id=batch.batch_id, folder=flights.folder, fence=fence)
         rows = batch.json(batch.messages(spark), SCHEMA).rows
         assert replace_by_overwrite(rows, table.as_uri(), attempt, ["carrier"]) == 3
     assert read(spark, table) == STORED

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.spark.tables import Attempt, parquet
+from airflow_provider_jmsjca.spark.tables import TableAttempt, parquet
 from airflow_provider_jmsjca.spark.tables.parquet import replace_by_overwrite, replace_by_rename
 from airflow_provider_jmsjca.spool.attempts import take_fence
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 Write = Callable[..., int]
 
 
-def by_rename(df: DataFrame, table: Path, attempt: Attempt, partition_by: list[str]) -> int:
+def by_rename(df: DataFrame, table: Path, attempt: TableAttempt, partition_by: list[str]) -> int:
     return replace_by_rename(df, table, attempt, partition_by)
 
 
-def by_overwrite(df: DataFrame, table: Path, attempt: Attempt, partition_by: list[str]) -> int:
+def by_overwrite(df: DataFrame, table: Path, attempt: TableAttempt, partition_by: list[str]) -> int:
     return replace_by_overwrite(df, table.as_uri(), attempt, partition_by)
 
 
@@ -35,7 +35,7 @@ def write(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -
     def write_rows(query: str, batch_id: str, *partition_by: str) -> int:
         folder = tmp_path / "spool" / batch_id
         folder.mkdir(parents=True, exist_ok=True)
-        attempt = Attempt(batch_id=batch_id, folder=folder, fence=take_fence(folder))
+        attempt = TableAttempt(batch_id=batch_id, folder=folder, fence=take_fence(folder))
         written: int = request.param(spark.sql(query), tmp_path / "table", attempt, list(partition_by))
         return written
 
@@ -122,7 +122,7 @@ def test_two_batches_that_add_columns_at_once_both_do(
     def write(query: str, batch_id: str) -> None:
         folder = tmp_path / batch_id
         folder.mkdir()
-        attempt = Attempt(batch_id=batch_id, folder=folder, fence=take_fence(folder))
+        attempt = TableAttempt(batch_id=batch_id, folder=folder, fence=take_fence(folder))
         replace_by_rename(spark.sql(query), table, attempt, [])
 
     write("SELECT 1 AS n", "one")
@@ -157,7 +157,7 @@ def test_every_file_and_folder_of_a_table_is_flushed_before_it_takes_its_place(
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "rename", rename)
-    attempt = Attempt(batch_id="b1", folder=batch, fence=fence)
+    attempt = TableAttempt(batch_id="b1", folder=batch, fence=fence)
     frame = spark.sql("SELECT explode(array(1, 2)) AS n, explode(array('1', '2')) AS day")
     assert replace_by_rename(frame, table, attempt, ["day"]) == 4
     place = table / "batch_id=b1"

@@ -87,12 +87,12 @@ class JmsDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what collects one batch, and reads it as often as it is asked."""
         check_schema(NAME, schema)
-        return JmsReader(Receiver(self.options))
+        return JmsReader(SpoolingReceiver(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what receives while the query runs."""
         check_schema(NAME, schema)
-        return JmsStreamReader(Receiver(self.options))
+        return JmsStreamReader(SpoolingReceiver(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what sends the rows of a DataFrame.
@@ -109,7 +109,7 @@ class JmsDataSource(DataSource):
         return JmsStreamWriter(Sender(self.options, schema))
 
 
-class Receiver:
+class SpoolingReceiver:
     """Receives into the write-ahead spool. It reads a password when it connects, and keeps none.
 
     Args:
@@ -146,7 +146,7 @@ class Receiver:
         self._given = dict(given)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Receiver, (self._given,)  # executors get the options
+        return SpoolingReceiver, (self._given,)  # executors get the options
 
     @property
     def activation(self) -> str:
@@ -230,7 +230,7 @@ class Receiver:
 class JmsReader(DataSourceReader):
     """One batch, named by `batchId`: whatever Spark does with it again reads the same messages."""
 
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, receiver: SpoolingReceiver) -> None:
         self._receiver = receiver
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -256,7 +256,7 @@ class JmsReader(DataSourceReader):
 class JmsStreamReader(SpoolStreamReader, SupportsTriggerAvailableNow):
     """Receives when there is nothing in the spool that Spark hasn't planned."""
 
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, receiver: SpoolingReceiver) -> None:
         super().__init__(receiver.spool, None, skip=receiver.skip)
         self._receiver = receiver
         self._is_bounded = False

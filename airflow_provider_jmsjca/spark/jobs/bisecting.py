@@ -36,7 +36,7 @@ from airflow_provider_jmsjca.spool.files import Place, open_file, seal, stage
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.splits import (
     DataFailure,
-    Rows,
+    RowRange,
     all_rows,
     make_part,
     part_folder,
@@ -92,8 +92,8 @@ class _Bisection:
         self._rest = rest
         self._limit = limit
         self._splits = len(parts(manifest.folder)) // 2
-        self._alone: dict[Rows, DataFailure] = {}
-        self._done: list[tuple[Rows, Place]] = []
+        self._alone: dict[RowRange, DataFailure] = {}
+        self._done: list[tuple[RowRange, Place]] = []
 
     def run(self) -> None:
         whole = all_rows(self._manifest)
@@ -101,7 +101,7 @@ class _Bisection:
         if not self._done or self._done[0][0] != whole:
             self._finish()
 
-    def _settle(self, rows: Rows, *, inferred: bool) -> bool:
+    def _settle(self, rows: RowRange, *, inferred: bool) -> bool:
         """Store a part or what can be stored of it; tell whether that is all of it.
 
         Args:
@@ -137,7 +137,7 @@ class _Bisection:
             return False
         return self._halve(rows, fails=True)
 
-    def _halve(self, rows: Rows, *, fails: bool) -> bool:
+    def _halve(self, rows: RowRange, *, fails: bool) -> bool:
         """Settle the halves of a part; `fails` says that the script, as it is now, fails on the whole."""
         left, right = rows.halves()
         if not was_split(self._manifest, rows):

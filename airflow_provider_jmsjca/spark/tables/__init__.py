@@ -14,7 +14,7 @@ BATCH_COLUMN: Final = "batch_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class TableAttempt:
     """Who writes.
 
     Attributes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, Attempt
+from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt
 from airflow_provider_jmsjca.spark.tables.columns import check_partitions, widened
 from airflow_provider_jmsjca.spool.attempts import check_fence
 
@@ -34,7 +34,12 @@ _VERSION: Final = 0
 
 
 def write_once(
-    df: DataFrame, table: str, attempt: Attempt, *, mode: str = "append", partition_by: Sequence[str] = ()
+    df: DataFrame,
+    table: str,
+    attempt: TableAttempt,
+    *,
+    mode: str = "append",
+    partition_by: Sequence[str] = (),
 ) -> int:
     """Write the rows in one commit, unless the table has this batch.
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, Attempt
+from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt
 from airflow_provider_jmsjca.spool.attempts import check_fence, committing_as
 
 if TYPE_CHECKING:
@@ -43,7 +43,11 @@ _log = logging.getLogger(__name__)
 
 
 def replace_in_one_transaction(
-    df: DataFrame, table: str, attempt: Attempt, options: Mapping[str, str], partition_by: Sequence[str] = ()
+    df: DataFrame,
+    table: str,
+    attempt: TableAttempt,
+    options: Mapping[str, str],
+    partition_by: Sequence[str] = (),
 ) -> int:
     """Replace the rows of the batch by these.
 

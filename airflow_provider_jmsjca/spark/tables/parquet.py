@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
-from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, Attempt
+from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt
 from airflow_provider_jmsjca.spark.tables.columns import check_partitions, widened
 from airflow_provider_jmsjca.spool.attempts import check_fence, committing
 from airflow_provider_jmsjca.spool.files.posix import locked, synchronize_folder, synchronize_tree
@@ -44,7 +44,7 @@ _BY_SIZE: Final = {
 _LOCK_SECONDS: Final = 60.0
 
 
-def replace_by_rename(df: DataFrame, table: Path, attempt: Attempt, partition_by: Sequence[str]) -> int:
+def replace_by_rename(df: DataFrame, table: Path, attempt: TableAttempt, partition_by: Sequence[str]) -> int:
     """Write the rows aside and put them in the place of what the batch has in the table.
 
     Guarantee: the table has all of these rows or none of them, whenever the process dies; when this returns
@@ -112,7 +112,9 @@ def replace_by_rename(df: DataFrame, table: Path, attempt: Attempt, partition_by
     return count
 
 
-def replace_by_overwrite(df: DataFrame, table: str, attempt: Attempt, partition_by: Sequence[str]) -> int:
+def replace_by_overwrite(
+    df: DataFrame, table: str, attempt: TableAttempt, partition_by: Sequence[str]
+) -> int:
     """Let Spark overwrite the batch's partition; arguments, result and errors as `replace_by_rename`.
 
     Guarantee: written twice there is one copy. The fence is looked at before and after; an older attempt that

@@ -271,7 +271,7 @@ def remove_folder(folder: Place) -> None:
         posix.remove_folder(folder)
 
 
-def remove_folders(folder: Place, prefix: str) -> None:
+def remove_by_prefix(folder: Place, prefix: str) -> None:
     """Remove what a crash left: the folders in this one whose names begin so."""
     for name in names_in(folder):
         if name.startswith(prefix):

@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.spool.known_ids import message_key
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
 from airflow_provider_jmsjca.spool.references import read_message, seal_message, sweep_references
 from airflow_provider_jmsjca.spool.rows import manifest_messages
-from airflow_provider_jmsjca.spool.splits import Rows, make_part, parts, was_split
+from airflow_provider_jmsjca.spool.splits import RowRange, make_part, parts, was_split
 from airflow_provider_jmsjca.spool.spool import unfinished_batches
 from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
 from airflow_provider_jmsjca.spool.upkeep.states import State, adopt, batches, describe, prune, verify
@@ -208,14 +208,14 @@ def test_parts_of_a_batch(open_batch: OpenBatch) -> None:
         batch.seal(rows(range(6, 10)))
         manifest = batch.complete()
     fence = take_fence(manifest.folder)
-    part = make_part(manifest, Rows(4, 7), fence)
-    assert make_part(manifest, Rows(4, 7), fence) == part
+    part = make_part(manifest, RowRange(4, 7), fence)
+    assert make_part(manifest, RowRange(4, 7), fence) == part
     part.verify()
     assert ids(part) == ["ID:4", "ID:5", "ID:6", "ID:7"]
-    assert parts(manifest.folder) == [(Rows(4, 7), part.folder)]
-    assert not was_split(manifest, Rows(0, 9))
+    assert parts(manifest.folder) == [(RowRange(4, 7), part.folder)]
+    assert not was_split(manifest, RowRange(0, 9))
     with pytest.raises(FencedError):
-        make_part(manifest, Rows(0, 3), fence - 1)
+        make_part(manifest, RowRange(0, 3), fence - 1)
 
 
 def test_a_part_that_one_who_died_began(open_batch: OpenBatch) -> None:
@@ -223,10 +223,10 @@ def test_a_part_that_one_who_died_began(open_batch: OpenBatch) -> None:
         batch.seal(rows(range(4)))
         manifest = batch.complete()
     fence = take_fence(manifest.folder)
-    part = make_part(manifest, Rows(0, 1), fence)
+    part = make_part(manifest, RowRange(0, 1), fence)
     remove(part.path)
     if isinstance(part.folder, ObjectPath):
-        again = make_part(manifest, Rows(0, 1), fence)
+        again = make_part(manifest, RowRange(0, 1), fence)
         assert again == part
         again.verify()
 

@@ -22,8 +22,8 @@ from airflow_provider_jmsjca.spool.files import (
     read_document,
     read_file,
     remove,
+    remove_by_prefix,
     remove_folder,
-    remove_folders,
     renew,
     seal,
     stage,
@@ -113,7 +113,7 @@ def test_folders_and_what_is_in_them(folder: Place) -> None:
     assert is_folder(folder / "inner")
     assert not is_folder(folder / "inne")
     assert not exists(folder / "inner" / "b")
-    remove_folders(folder, "inn")
+    remove_by_prefix(folder, "inn")
     assert names_in(folder) == ["a"]
 
 

@@ -26,7 +26,7 @@ found = manifest.Manifest.read(folder / manifest.MANIFEST)
 assert len(list(rows.manifest_messages(found))) == 10
 assert len(known_ids.read_ids(found.segment_paths()[0])) == 5
 assert len(list(known_ids.read_identities(found.segment_paths()[0]))) == 5
-part = splits.make_part(found, splits.Rows(3, 7), attempts.take_fence(folder))
+part = splits.make_part(found, splits.RowRange(3, 7), attempts.take_fence(folder))
 assert part.rows == 5
 wanted = {2: rejects.Reject(segment=0, position=2, exception_class="E", exception_message="e")}
 assert len(list(rejects._messages(found, 0, wanted, 0))) == 1

@@ -15,7 +15,7 @@ from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.rows import table_to_messages
 from airflow_provider_jmsjca.spool.splits import (
     DataFailure,
-    Rows,
+    RowRange,
     all_rows,
     lineage,
     make_part,
@@ -65,19 +65,19 @@ def test_a_batch_is_split_into_halves_until_each_message_stands_alone(large: Man
             alone.append(rows)
         else:
             todo += rows.halves()
-    assert sorted(alone) == [Rows(number, number) for number in range(10)]
+    assert sorted(alone) == [RowRange(number, number) for number in range(10)]
     assert len(parts(large.folder)) == 18
-    assert part_folder(large, Rows(0, 4)).name == "0-4"
+    assert part_folder(large, RowRange(0, 4)).name == "0-4"
 
 
 def test_a_part_is_made_once_and_by_the_newest_attempt_only(large: Manifest) -> None:
     first = take_fence(large.folder)
-    part = make_part(large, Rows(0, 4), first)
+    part = make_part(large, RowRange(0, 4), first)
     assert json.loads((part.folder / "split.json").read_text()) == {"of": "b1", "first": 0, "last": 4}
     second = take_fence(large.folder)
     with pytest.raises(FencedError):
-        make_part(large, Rows(5, 9), first)
-    assert make_part(large, Rows(0, 4), first) == make_part(large, Rows(0, 4), second) == part
+        make_part(large, RowRange(5, 9), first)
+    assert make_part(large, RowRange(0, 4), first) == make_part(large, RowRange(0, 4), second) == part
     assert [path.name for path in (large.folder / "splits").iterdir()] == ["0-4"]
 
 
@@ -85,27 +85,29 @@ def test_the_name_of_a_part_is_never_too_long(open_batch: OpenBatch, rows: MakeR
     with open_batch("b" * 175) as batch:
         batch.seal(rows(range(4)))
         manifest = batch.complete()
-    names = {make_part(manifest, part, take_fence(manifest.folder)).batch_id for part in Rows(0, 3).halves()}
+    names = {
+        make_part(manifest, part, take_fence(manifest.folder)).batch_id for part in RowRange(0, 3).halves()
+    }
     assert len(names) == 2
     assert max(map(len, names)) <= 180
 
 
 def test_what_became_of_each_part_can_be_read(large: Manifest, tmp_path: Path) -> None:
     fence = take_fence(large.folder)
-    for rows in (Rows(0, 4), Rows(5, 9), Rows(0, 2), Rows(3, 4)):
+    for rows in (RowRange(0, 4), RowRange(5, 9), RowRange(0, 2), RowRange(3, 4)):
         make_part(large, rows, fence)
     failure = DataFailure(exception_class="E", exception_message="m" * 10_000, stored=("/t",))
-    failure.record(part_folder(large, Rows(0, 2)), 3)
-    failure.record(part_folder(large, Rows(0, 2)), 3)
+    failure.record(part_folder(large, RowRange(0, 2)), 3)
+    failure.record(part_folder(large, RowRange(0, 2)), 3)
     assert lineage(large) == [
         ("0-4", "split"),
         ("0-2", "failed: E: " + "m" * 4_000),
         ("3-4", "not run"),
         ("5-9", "not run"),
     ]
-    assert DataFailure.read(part_folder(large, Rows(0, 2)))[3].stored == ("/t",)
+    assert DataFailure.read(part_folder(large, RowRange(0, 2)))[3].stored == ("/t",)
     assert DataFailure.read(tmp_path / "nowhere") == {}
-    (part_folder(large, Rows(0, 2)) / "failed-000004.json").write_text("[]")
+    (part_folder(large, RowRange(0, 2)) / "failed-000004.json").write_text("[]")
     with pytest.raises(SpoolError, match="why an attempt failed"):
         lineage(large)
 

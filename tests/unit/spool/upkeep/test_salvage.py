@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.spool.known_ids import message_key
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.rows import manifest_messages, row_identity
 from airflow_provider_jmsjca.spool.sequence import BatchSequence
-from airflow_provider_jmsjca.spool.splits import Rows, make_part
+from airflow_provider_jmsjca.spool.splits import RowRange, make_part
 from airflow_provider_jmsjca.spool.upkeep import salvage as module
 from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
 from airflow_provider_jmsjca.spool.upkeep.states import State, batches, describe, prune, verify
@@ -193,7 +193,7 @@ def test_what_cannot_be_salvaged_is_left_alone(
         salvage(spool, "b1")
     path.unlink()
     target.rename(path)
-    make_part(finished, Rows(0, 1), take_fence(finished.folder))
+    make_part(finished, RowRange(0, 1), take_fence(finished.folder))
     flip(path)
     with pytest.raises(SpoolError, match="the batch was split"):
         salvage(spool, "b1")
