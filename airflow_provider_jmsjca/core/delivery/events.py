@@ -81,8 +81,8 @@ class MessageArrived:
             count then lasts only as long as it stays in our hands.
         source: Which of the destinations it came from, by its place in `DeliverySettings.sources`.
         group: Its JMSXGroupID: messages of a group are delivered one by one, in order.
-        redelivered: The broker's flag.
-        delivery_count: The broker's count, this time included; `None` where it doesn't count.
+        redelivered: The broker's flag. It may be about a failure. A broker's count says no more: it holds
+            deliveries to processes that ended while the message only waited in them.
         parked: The count with which it was parked (`Park`) before it came back; `None` if it wasn't.
         in_progress: It came from the in-progress queue.
         left: It was put there by an earlier run: its outcome is in doubt.
@@ -95,7 +95,6 @@ class MessageArrived:
     source: int = 0
     group: str | None = None
     redelivered: bool = False
-    delivery_count: int | None = None
     parked: int | None = None
     in_progress: bool = False
     left: bool = False

@@ -625,16 +625,11 @@ class Sightings:
         if event is None:
             return
         tracker, key = self._tracker, message.key
-        in_vain = tracker.in_vain(key)
-        before = max((event.delivery_count or 1) - 1 - in_vain.deliveries, 0)
-        redelivered = event.redelivered and (in_vain.flagged or not in_vain.deliveries)
-        if not self._counts_repeats:
-            before, redelivered = 0, False
+        redelivered = event.redelivered and self._counts_repeats and tracker.flag_means_failure(key)
         message.served = event.parked is not None and not redelivered
-        flagged = redelivered or before > 0 or key in tracker
-        message.first = message.flagged = flagged and not message.served
-        if before > 1 or event.parked is not None:
-            tracker.at_least(key, max(before - 1, event.parked or 0))
+        message.first = message.flagged = (redelivered or key in tracker) and not message.served
+        if event.parked is not None:
+            tracker.at_least(key, event.parked)
         if event.undecodable is not None:
             tracker.note(key, failure=event.undecodable)
 

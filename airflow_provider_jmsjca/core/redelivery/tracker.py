@@ -35,23 +35,6 @@ class MessageState:
 UNSEEN = MessageState()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InVain:
-    """Sightings of a message that led to nothing: neither to a hand-over nor to a move or a deletion.
-
-    Attributes:
-        deliveries: How many deliveries by the broker led to nothing: its own count holds them.
-        flagged: Whether the last of these sightings counted as a redelivery. If it didn't, the broker's flag
-            on the next one says no more than that this one was given back.
-    """
-
-    deliveries: int
-    flagged: bool
-
-
-_NEVER = InVain(deliveries=0, flagged=False)
-
-
 class RedeliveryTracker:
     """Counts sightings by message id, in memory, for one activation.
 
@@ -71,7 +54,7 @@ class RedeliveryTracker:
             raise ValueError(f"the limit is {limit}; expected at least 1")
         self._limit = limit
         self._states: OrderedDict[str, MessageState] = OrderedDict()
-        self._in_vain: OrderedDict[str, InVain] = OrderedDict()
+        self._in_vain: OrderedDict[str, bool] = OrderedDict()
         self.known = self._states.keys()
         self.taken_back = self._in_vain.keys()
 
@@ -136,15 +119,18 @@ class RedeliveryTracker:
             self._states[message_id] = replace(state, seen=max(state.seen - 1, 0))
         if not delivered:
             return
-        before = self.in_vain(message_id)
-        self._in_vain[message_id] = InVain(deliveries=before.deliveries + 1, flagged=flagged)
+        self._in_vain[message_id] = flagged
         self._in_vain.move_to_end(message_id)
         if len(self._in_vain) > self._limit:
             self._in_vain.popitem(last=False)
 
-    def in_vain(self, message_id: str) -> InVain:
-        """Return which sightings of a message were taken back."""
-        return self._in_vain.get(message_id, _NEVER) if self._in_vain else _NEVER
+    def flag_means_failure(self, message_id: str) -> bool:
+        """Say whether the broker's flag on the next sighting may be about a failure.
+
+        It isn't where the last sighting was taken back, and had no flag that counted: the flag then says no
+        more than that this one was given back.
+        """
+        return self._in_vain.get(message_id, True)
 
     def forget(self, message_id: str) -> None:
         """Drop all about a message, for when it is settled; unknown ids are ignored."""

@@ -535,7 +535,7 @@ class ArrivalReader:
         """
         try:
             message = received.message
-            if message.redelivered or (message.delivery_count or 1) > 1:
+            if came_before(message):
                 return None
             if message.properties and self._balanced:
                 found, parked = self._own(message)
@@ -578,12 +578,16 @@ class ArrivalReader:
             message_id=message.message_id,
             source=source,
             group=None if group is None else str(group),
-            redelivered=message.redelivered,
-            delivery_count=message.delivery_count,
+            redelivered=came_before(message),
             parked=parked,
             unsubscribed=unsubscribed,
         )
         return event, message
+
+
+def came_before(message: JmsMessage) -> bool:
+    """Say whether the broker has delivered a message before, by its flag or its count."""
+    return message.redelivered or (message.delivery_count or 1) > 1
 
 
 def _poison(

@@ -49,17 +49,21 @@ class Run:
         assert isinstance(decision, kind)
         return decision
 
-    def message(self, message_id: str | None = None, **values: object) -> e.MessageArrived:
-        """Return the next arrival."""
+    def message(self, message_id: str | None = None, *, seen: int = 0, **values: object) -> e.MessageArrived:
+        """Return the next arrival, of a message that was seen so often before."""
         self.delivery += 1
+        name = message_id or f"ID:{self.delivery}"
+        if seen:
+            self.tracker.at_least(name, seen - 1)
+            values["redelivered"] = True
         return e.MessageArrived(
             delivery=self.delivery,
-            message_id=message_id or f"ID:{self.delivery}",
+            message_id=name,
             **values,  # type: ignore[arg-type]  # each test gives what fits
         )
 
-    def arrive(self, message_id: str | None = None, **values: object) -> list[d.Decision]:
-        return self.send(self.message(message_id, **values))
+    def arrive(self, message_id: str | None = None, *, seen: int = 0, **values: object) -> list[d.Decision]:
+        return self.send(self.message(message_id, seen=seen, **values))
 
     def tick(self) -> list[d.Decision]:
         """Let the time pass up to the deadline."""

@@ -59,8 +59,7 @@ class Stored:
     Attributes:
         label: What the model calls it.
         message_id: What its producer calls it, and maybe others too.
-        deliveries: As a broker counts them that does.
-        handed: How often this process handed it over, and a broker that counts says others had it.
+        handed: How often this process handed it over.
         tried: What may count at most: hand-overs, moves and deletions; a process that died may have had one.
         delivery: Outstanding under this number.
     """
@@ -72,7 +71,6 @@ class Stored:
     unsubscribed: bool = False
     parked: int | None = None
     redelivered: bool = False
-    deliveries: int = 0
     handed: int = 0
     tried: int = 0
     delivery: int | None = None
@@ -108,7 +106,6 @@ class Model(RuleBasedStateMachine):
         park=st.booleans(),
         flush=st.booleans(),
         handling=st.sampled_from(HANDLINGS),
-        counting=st.booleans(),
         keep_poison=st.booleans(),
         unsubscribed=st.none() | st.just(Destination.queue("unsubscribed")),
         move_retries=st.sampled_from([None, None, 0, 2]),
@@ -122,7 +119,6 @@ class Model(RuleBasedStateMachine):
         park: bool,
         flush: bool,
         handling: str,
-        counting: bool,
         keep_poison: bool,
         unsubscribed: Destination | None,
         move_retries: int | None,
@@ -141,10 +137,7 @@ class Model(RuleBasedStateMachine):
             unsubscribed=unsubscribed,
             move_retries=move_retries,
         )
-        self.counting = counting
         self.begin_empty()
-
-    counting = False  # whether the broker counts deliveries
 
     def begin_empty(self) -> None:
         """Begin with nothing at the broker."""
@@ -165,9 +158,8 @@ class Model(RuleBasedStateMachine):
 
     def start_process(self) -> None:
         for message in self.stored:
-            message.handed = message.deliveries if self.counting and message.parked is None else 0
-            stored = self.attempts.get(message.message_id, 0)
-            message.tried = max(message.tried + 1, message.deliveries if self.counting else 0, stored)
+            message.handed = 0
+            message.tried = max(message.tried + 1, self.attempts.get(message.message_id, 0))
         self.machine = self.new_machine()
         self.connecting = self.connected = self.consuming = self.running = self.suspended = False
         self.stopping = False
@@ -427,9 +419,7 @@ class Model(RuleBasedStateMachine):
                 self.gone.append(self.settle(delivery).label)
             case d.Park(delivery=delivery, seen=seen):
                 message = self.settle(delivery)
-                self.stored.append(
-                    replace(message, delivery=None, redelivered=False, deliveries=0, parked=seen)
-                )
+                self.stored.append(replace(message, delivery=None, redelivered=False, parked=seen))
 
     @invariant()
     def none_slips_out_of_hand(self) -> None:
@@ -446,9 +436,8 @@ class Model(RuleBasedStateMachine):
     )
     def publish(self, group: str | None, damage: str | None, name: str, before: int) -> None:
         message = self.publish_to(0, group, damage, name)
-        message.deliveries, message.redelivered = before, before > 0  # by another client
+        message.redelivered = before > 0  # by another client
         message.tried = before
-        message.handed = before if self.counting else 0
 
     def publish_to(self, source: int, group: str | None, damage: str | None, name: str) -> Stored:
         self.published += 1
@@ -485,7 +474,6 @@ class Model(RuleBasedStateMachine):
         message = next(message for message in self.stored if message.delivery is None)
         self.next_delivery += 1
         message.delivery = self.next_delivery
-        message.deliveries += 1
         self.outstanding[self.next_delivery] = message
         self.ids[self.next_delivery] = message
         plain = not (message.redelivered or message.never_delivered) and message.parked is None
@@ -499,7 +487,6 @@ class Model(RuleBasedStateMachine):
             message_id=message.message_id,
             group=message.group,
             redelivered=message.redelivered,
-            delivery_count=message.deliveries if self.counting else None,
             unsubscribed=message.unsubscribed,
             parked=message.parked,
             undecodable=FAILURE if message.undecodable else None,

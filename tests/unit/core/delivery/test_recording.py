@@ -35,9 +35,9 @@ def test_a_first_attempt_takes_no_place_among_the_counts() -> None:
     assert len(run.tracker) == 0
 
 
-def test_the_stored_count_goes_before_that_of_the_broker() -> None:
+def test_the_stored_count_goes_before_the_flag_of_the_broker() -> None:
     run = Run(settings=RECORDING)
-    run.arrive("ID:a", delivery_count=5)
+    run.arrive("ID:a", redelivered=True)
     delivered = run.only(d.Deliver, e.AttemptRecorded(delivery=1, attempt=1))
     assert (delivered.seen, delivered.state.seen) == (0, 0)
 

@@ -98,7 +98,7 @@ def test_j129_j130_counts_what_the_broker_flags() -> None:
 
 def test_where_repeats_do_not_count_only_failures_do() -> None:
     run = Run(handling="1:10; 2:delete", settings=replace(SETTINGS, counts_repeats=False))
-    (delivered,) = run.arrive("m", redelivered=True, delivery_count=7)
+    (delivered,) = run.arrive("m", redelivered=True)
     assert isinstance(delivered, d.Deliver)
     assert delivered.seen == 0
     (waits,) = fail(run, delivered)
@@ -109,18 +109,6 @@ def test_where_repeats_do_not_count_only_failures_do() -> None:
     (deleted,) = fail(run, again)
     assert isinstance(deleted, d.DeleteMessage)
     assert deleted.seen == 2
-
-
-def test_j130_the_brokers_own_count_is_believed() -> None:
-    run = Run(handling="4:delete")
-    assert run.arrive(delivery_count=5) == [d.DeleteMessage(unit=2, delivery=1, seen=4)]
-    run.send(e.UnitCommitted(unit=2))
-    (delivered,) = run.arrive(delivery_count=1)
-    assert isinstance(delivered, d.Deliver)
-    assert delivered.seen == 0
-    run.send(e.HandlerReturned(call=delivered.call))
-    run.send(e.UnitCommitted(unit=delivered.unit))
-    assert run.only(d.Deliver, run.message(delivery_count=2)).seen == 1, "also without its flag"
 
 
 def test_a_message_lost_in_the_handler_counts_even_where_the_broker_flags_nothing() -> None:
@@ -222,7 +210,7 @@ def test_what_nobody_subscribes_to_is_moved_without_a_reason() -> None:
 )
 def test_a_move_and_a_deletion_are_logged(settings: Any, said: str) -> None:
     run = Run(**settings)
-    (taken_out,) = run.arrive("m", redelivered=True, delivery_count=3)
+    (taken_out,) = run.arrive("m", seen=2)
     assert isinstance(taken_out, d.MoveMessage | d.DeleteMessage)
     decisions = run.machine.handle(e.UnitCommitted(unit=taken_out.unit), run.now)
     assert decisions == [d.Log(level=d.LogLevel.INFO, text=said, of_delivery=True)]
@@ -230,7 +218,7 @@ def test_a_move_and_a_deletion_are_logged(settings: Any, said: str) -> None:
 
 def test_j142_j167_copy_then_redirect_then_delivered_where_it_is() -> None:
     run = Run(handling="1:1000; 2:move(queue:dlq)")
-    (move,) = run.arrive("m", delivery_count=3)
+    (move,) = run.arrive("m", seen=2)
     assert isinstance(move, d.MoveMessage)
     assert not move.redirect
     redirect = run.only(d.MoveMessage, e.UnitFailed(unit=move.unit, failure=FAILURE))
@@ -253,7 +241,7 @@ def test_j142_j167_copy_then_redirect_then_delivered_where_it_is() -> None:
 def test_p16_a_failed_move_is_tried_again_and_then_the_message_stays() -> None:
     """It isn't handled any more, and those behind it go on."""
     run = Run(handling="1:1000; 2:move(queue:dlq)", settings=replace(SETTINGS, move_retries=2))
-    (move,) = run.arrive("m", delivery_count=3)
+    (move,) = run.arrive("m", seen=2)
     for _ in range(2):
         assert isinstance(move, d.MoveMessage)
         assert not move.redirect
@@ -307,7 +295,7 @@ def test_j142_what_can_not_be_moved_is_delivered_after_the_last_delay_before_the
 ) -> None:
     settings = replace(SETTINGS, redirect=True, **spec)
     run = Run(handling="1:2000; 2:3000; 3:move(queue:dlq)", settings=settings)
-    (move,) = run.arrive("m", delivery_count=4)
+    (move,) = run.arrive("m", seen=3)
     assert isinstance(move, d.MoveMessage)
     assert run.send(e.UnitFailed(unit=move.unit, failure=FAILURE)) == [
         d.Wait(delivery=1, pause=3 * SECOND, left=0 * SECOND)
@@ -340,7 +328,7 @@ def test_w27_what_is_refused_after_a_stop_or_a_suspension_waits_for_nothing(
     spec: dict[str, Any], handling: str, asked: e.Event
 ) -> None:
     run = Run(handling=handling, settings=replace(SETTINGS, **spec))
-    (settling,) = run.arrive("m", delivery_count=3)
+    (settling,) = run.arrive("m", seen=2)
     assert isinstance(settling, d.MoveMessage | d.DeleteMessage | d.Park | d.Stage)
     assert run.send(asked) == []
     decided = run.send(e.UnitFailed(unit=settling.unit, failure=FAILURE))
@@ -359,7 +347,7 @@ def test_j142_p16_a_move_that_costs_the_connection_each_time_ends_as_any_other(r
 
     def move_until_it_ends() -> d.Decision:
         for tries in range(7):
-            (decided,) = run.arrive("m", delivery_count=3)
+            (decided,) = run.arrive("m", seen=2)
             if not isinstance(decided, d.MoveMessage):
                 assert tries == (6 if retries is None else retries + 1)
                 return decided
@@ -665,17 +653,15 @@ def test_a_message_that_was_handled_is_settled_and_not_delivered() -> None:
     assert run.machine.in_hand == 0
 
 
-@pytest.mark.parametrize("counts", [False, True])
-def test_only_hand_overs_count_however_often_a_message_goes_back(counts: bool) -> None:
-    """Also where the broker counts each of its deliveries as one."""
+def test_only_hand_overs_count_however_often_a_message_goes_back() -> None:
     run = Run(handling="1:60000; 2:delete")
-    (delivered,) = run.arrive("m", redelivered=False, delivery_count=1 if counts else None)
+    (delivered,) = run.arrive("m")
     assert isinstance(delivered, d.Deliver)
     for number in range(2, 8):
         reconnect(run)
         if number == 2:
             run.send(e.HandlerReturned(call=delivered.call))
-        (waits,) = run.arrive("m", redelivered=True, delivery_count=number if counts else None)
+        (waits,) = run.arrive("m", redelivered=True)
         assert isinstance(waits, d.Wait)
     decided = run.tick()
     while not (found := [each for each in decided if isinstance(each, d.Deliver)]):
@@ -701,13 +687,13 @@ def test_what_comes_while_it_stops_is_no_attempt_for_the_next_run() -> None:
         (delivered,) = run.arrive("busy")
         assert isinstance(delivered, d.Deliver)
         assert run.send(e.StopAsked(reason="told to")) == []
-        assert run.arrive("m", redelivered=run.delivery > 2, delivery_count=run.delivery // 2 + 1) == []
+        assert run.arrive("m", redelivered=run.delivery > 2) == []
         run.send(e.HandlerReturned(call=delivered.call))
         run.send(e.UnitCommitted(unit=delivered.unit))
         run.send(e.Start())
         run.send(e.ConnectionUp())
         run.send(e.ConsumerOpened())
-    (delivered,) = run.arrive("m", redelivered=True, delivery_count=6)
+    (delivered,) = run.arrive("m", redelivered=True)
     assert isinstance(delivered, d.Deliver)
     assert delivered.seen == 0
 
@@ -834,8 +820,8 @@ def test_p15_after_its_attempts_a_message_without_a_destination_goes_to_limbo() 
 
 
 def test_p15_a_message_that_had_more_than_its_attempts_elsewhere_goes_to_limbo() -> None:
-    """Another process delivered it, under rules that allowed more of them."""
-    (shelved,) = Run(settings=replace(LIMBO, shelve_at=2)).arrive("m", delivery_count=9)
+    """It was parked by another process, under rules that allowed more of them."""
+    (shelved,) = Run(settings=replace(LIMBO, shelve_at=2)).arrive("m", parked=8)
     assert isinstance(shelved, d.MoveMessage)
     assert (shelved.targets, shelved.to_limbo) == ((), True)
 

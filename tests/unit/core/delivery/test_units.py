@@ -167,7 +167,7 @@ def test_j189_a_batch_serves_its_longest_delay_once() -> None:
 def test_a_message_moved_out_of_a_batch_leaves_the_batch_going() -> None:
     run = Run(handling="3:move(queue:dlq)", settings=BATCH)
     one = delivered(run.arrive())
-    run.arrive(delivery_count=4)
+    run.arrive(seen=3)
     (move,) = run.send(e.HandlerReturned(call=one.call))
     assert isinstance(move, d.MoveMessage)
     run.arrive()
@@ -178,7 +178,7 @@ def test_a_message_moved_out_of_a_batch_leaves_the_batch_going() -> None:
 def test_a_batch_ends_when_the_move_of_one_of_its_messages_is_lost_with_the_connection() -> None:
     run = Run(handling="3:move(queue:dlq)", settings=BATCH)
     one = delivered(run.arrive())
-    run.arrive(delivery_count=4)
+    run.arrive(seen=3)
     (move,) = run.send(e.HandlerReturned(call=one.call))
     assert isinstance(move, d.MoveMessage)
     end = end_of_batch(run.send(e.UnitLost(unit=move.unit)))
@@ -187,7 +187,7 @@ def test_a_batch_ends_when_the_move_of_one_of_its_messages_is_lost_with_the_conn
 
 def test_a_batch_of_which_everything_was_moved_has_no_end() -> None:
     run = Run(handling="3:move(queue:dlq)", settings=BATCH)
-    (move,) = run.arrive(delivery_count=4)
+    (move,) = run.arrive(seen=3)
     assert isinstance(move, d.MoveMessage)
     assert run.send(e.UnitCommitted(unit=move.unit)) == []
     assert run.machine.idle
@@ -335,7 +335,7 @@ def test_w22_an_end_of_batch_that_takes_too_long_commits_nothing() -> None:
 def test_w22_a_batch_that_waits_too_long_for_a_move_is_rolled_back() -> None:
     run = Run(handling="3:move(queue:dlq)", settings=replace(BATCH, transaction_timeout=30 * SECOND))
     one = delivered(run.arrive())
-    run.arrive(delivery_count=4)
+    run.arrive(seen=3)
     (move,) = run.send(e.HandlerReturned(call=one.call))
     assert isinstance(move, d.MoveMessage)
     start = run.now

@@ -6,7 +6,6 @@ import pytest
 
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.redelivery import MessageState, RedeliveryHandling, RedeliveryTracker
-from airflow_provider_jmsjca.core.redelivery.tracker import InVain
 
 
 def test_j130_the_first_redelivery_counts_one() -> None:
@@ -111,21 +110,22 @@ def test_what_was_never_counted_is_taken_back_without_a_trace() -> None:
     take_back(tracker, counted=True)
     assert "a" not in tracker
     assert "a" not in tracker.taken_back
-    assert tracker.in_vain("a") == InVain(deliveries=0, flagged=False)
+    assert tracker.flag_means_failure("a")
 
 
-def test_deliveries_in_vain_are_counted_each_by_itself() -> None:
+def test_the_last_delivery_in_vain_says_what_the_next_flag_means() -> None:
     tracker = RedeliveryTracker()
     take_back(tracker, delivered=True, flagged=True)
-    assert tracker.in_vain("a") == InVain(deliveries=1, flagged=True)
+    assert tracker.flag_means_failure("a")
     take_back(tracker, delivered=True)
-    assert tracker.in_vain("a") == InVain(deliveries=2, flagged=False)
-    take_back(tracker)
-    assert tracker.in_vain("a") == InVain(deliveries=2, flagged=False)
+    assert not tracker.flag_means_failure("a")
+    take_back(tracker, flagged=True)
+    assert not tracker.flag_means_failure("a"), "it had led to a hand-over before"
     assert "a" in tracker.taken_back
-    assert tracker.in_vain("b") == InVain(deliveries=0, flagged=False)
+    assert tracker.flag_means_failure("b")
     tracker.forget("a")
     assert "a" not in tracker.taken_back
+    assert tracker.flag_means_failure("a")
 
 
 def test_of_what_was_taken_back_the_oldest_is_forgotten_first() -> None:
@@ -133,7 +133,6 @@ def test_of_what_was_taken_back_the_oldest_is_forgotten_first() -> None:
     for name in ("a", "b", "a", "c"):
         tracker.take_back(name, counted=False, delivered=True, flagged=False)
     assert [name in tracker.taken_back for name in ("a", "b", "c")] == [True, False, True]
-    assert tracker.in_vain("a").deliveries == 2
 
 
 def test_two_trackers_count_on_their_own_j131() -> None:

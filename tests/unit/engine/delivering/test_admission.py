@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.delivering.admission import came_before
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
     Capabilities,
@@ -152,3 +153,11 @@ def test_what_waited_unread_over_two_outages_is_handled(site: Site, how: Callabl
     until(lambda: site.broker.depth("orders") == 0)
     assert site.got == [CREATED, CREATED, "another", "another", CREATED]
     assert (listener.counts.committed, listener.counts.repeated) == (3, 0)
+
+
+@pytest.mark.parametrize(("count", "before"), [(None, False), (1, False), (2, True)])
+def test_a_broker_that_counts_and_flags_nothing_says_that_a_message_came_before(
+    count: int | None, before: bool
+) -> None:
+    assert came_before(replace(JmsMessage.text("a"), delivery_count=count)) is before
+    assert came_before(replace(JmsMessage.text("a"), delivery_count=count, redelivered=True))
