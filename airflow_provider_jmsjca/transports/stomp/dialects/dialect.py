@@ -210,6 +210,8 @@ class Dialect(ABC):
             the sends that wait for their receipts at that moment fail with it.
         frame_end: What ends a body without content-length.
         cumulative: What `ack:client` acknowledges besides a message.
+        returns_through_another: Whether NACK needs a subscription that lives, once that of the message has
+            ended. One to a topic is made for it.
         writes_singly: Whether the broker writes each message by itself, however many there are.
         usual_prefetch: How many unsettled messages the broker may have outstanding if nobody says.
         counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
@@ -237,6 +239,7 @@ class Dialect(ABC):
     errors_name_frames: ClassVar[bool] = False
     frame_end: ClassVar[bytes] = b"\0"
     cumulative: ClassVar[Cumulative] = Cumulative.UNUSED
+    returns_through_another: ClassVar[bool] = False
     writes_singly: ClassVar[bool] = False
     usual_prefetch: ClassVar[int] = 200
     counts_messages: ClassVar[bool] = True
@@ -320,7 +323,12 @@ class Dialect(ABC):
         """Say how unsettled messages go back."""
 
     def orphan(self, token: bytes, keeper: str) -> str:
-        """Return the NACK id of a message whose subscription has ended, through the subscription `keeper`."""
+        """Return the NACK id of a message whose subscription has ended.
+
+        Args:
+            token: Its acknowledgement.
+            keeper: The subscription it goes back through; empty where none is needed.
+        """
         del keeper
         return token.decode()
 

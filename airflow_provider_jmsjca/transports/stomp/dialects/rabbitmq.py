@@ -100,6 +100,7 @@ class RabbitMqDialect(Dialect):
         )
     }
     cumulative: ClassVar[Cumulative] = Cumulative.CONNECTION
+    returns_through_another: ClassVar[bool] = True
     writes_singly: ClassVar[bool] = True
     usual_prefetch: ClassVar[int] = 1000
     hidden: ClassVar[frozenset[str]] = _HIDDEN

@@ -150,8 +150,8 @@ class Routes:
 class Orphans:
     """Messages whose subscription ended before they were settled, on brokers that keep them until the end.
 
-    They are handed back through a subscription made for that when first needed, the keeper, which listens to
-    a topic that nobody sends to.
+    Where the broker wants that, they are handed back through a subscription made for it when first needed,
+    the keeper, which listens to a topic that nobody sends to.
 
     Attributes:
         last: The last message that came over the connection; set by the reader.
@@ -205,13 +205,13 @@ class Orphans:
     def _return(self, token: bytes, receipt: str) -> None:
         dialect, wire = self._link.dialect, self._link.wire
         with self._lock:
-            if self._keeper is None:
+            if self._keeper is None and dialect.returns_through_another:
                 self._keeper = self._link.new_subscription_id()
                 topic = Destination.topic(f"keeper-{self._keeper}")
                 headers = dialect.subscribe(Subscription(destination=topic), None)
                 headers |= {"id": self._keeper, "ack": "client-individual"}
                 wire.append(encode("SUBSCRIBE", headers.items()))
-            nack = [("id", dialect.orphan(token, self._keeper)), ("receipt", receipt)]
+            nack = [("id", dialect.orphan(token, self._keeper or "")), ("receipt", receipt)]
         wire.write(encode("NACK", nack))
 
 
