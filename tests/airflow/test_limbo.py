@@ -272,7 +272,8 @@ def test_the_property_delivery_date_is_heard_where_it_is_allowed_p18_p21(
         assert "limbo" not in publish(queue, **dated, **at_once)
     with contextlib.closing(installed_store()) as store:
         first, second = store.limbo.page()
-    assert abs(first.due_at.timestamp() * 1000 - int(due)) < 2
+    # As long after it as the operator took.
+    assert -2 < first.due_at.timestamp() * 1000 - int(due) < 60_000
     assert second.due_at < first.due_at
     with pytest.raises(AirflowFailException, match=r"messages\[0\]: property DELIVERY_DATE holds 'soon'"):
         publish(queue, messages="x", properties={"DELIVERY_DATE": "soon"})
