@@ -53,16 +53,19 @@ class Java:
         (folder / "Look.java").write_text(LOOK, encoding="utf-8")
 
     def run(self, program: str, *arguments: str) -> list[str]:
+        done = self.ended(program, *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    def ended(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         address = f"tcp://{HOST}:{self._broker.ports['openwire']}"
         command = ["java", "-cp", ":".join(map(str, ActiveMQClassic.jars())), f"{program}.java", address]
         user = {"BROKER_USER": self._broker.username, "BROKER_PASSWORD": self._broker.password}
-        done = subprocess.run(
+        return subprocess.run(
             [*command, *arguments],
             cwd=self._folder, env={**os.environ, **user}, capture_output=True, text=True, timeout=120,
             check=False,
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout.split()
 
 
 @pytest.fixture
@@ -95,10 +98,26 @@ def test_a_bean_finds_what_was_sent_back_by_the_java_program(
     texts = ["amount > 100", "amount = '150'", "type = 'express'", "JMSType = 'express'"]
     assert java.run("Look", dead.name, *texts) == ["0", "2", "0", "2"]
 
-    java.run("SendBack", dead.name, queue_name, "amount=int")
+    done = java.ended("SendBack", dead.name, queue_name, "amount=int", "region=int")
 
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "region=eu is no int: it stays text"
     assert java.run("Look", dead.name, "TRUE") == ["0"]
     found = java.run("Look", queue_name, AS_THE_BEAN, "amount = 200 AND region = 'eu'", "amount = 150")
     assert found == ["3", "1", "2"]
     assert all("JMS_Sun_JMSJCA" not in name for each in connection.browse(queue) for name in each.properties)
     connection.close()
+
+    # What has its types keeps them, named or not.
+    java.run("SendBack", queue_name, f"{queue_name}.aside")
+    assert java.run("Look", f"{queue_name}.aside", AS_THE_BEAN) == ["3"]
+
+
+def test_the_java_program_refuses_to_send_back_to_the_queue_it_reads(java: Java, queue_name: str) -> None:
+    java.run("SendOrder", queue_name)
+
+    done = java.ended("SendBack", queue_name, queue_name, "amount=int")
+
+    assert done.returncode != 0
+    assert f"both queues are {queue_name}: expected two, or it never ends" in done.stderr
+    assert java.run("Look", queue_name, "amount = 150") == ["1"]
