@@ -363,7 +363,9 @@ def understood(  # noqa: C901 - one case for each program
         case ["pip", "install", "--no-deps", package]:
             assert package == "."
         case ["pip", "install", *packages]:
-            needed = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+            written = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+            of_tests = [each for each in written["dependency-groups"]["dev"] if isinstance(each, str)]
+            needed = [*written["project"]["dependencies"], *of_tests]
             assert {*packages} <= {*needed, *(each.partition(">=")[0] for each in needed)}
         case ["export", setting]:
             is_a_setting(*setting.split("=", 1))

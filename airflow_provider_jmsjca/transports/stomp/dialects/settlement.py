@@ -6,18 +6,18 @@ import enum
 
 
 class Recovery(enum.Enum):
-    """How a consumer's unsettled messages go back."""
+    """How a consumer's unsettled messages go back, when it rolls back and when it closes."""
 
     RESUBSCRIBE = enum.auto()
-    """UNSUBSCRIBE and SUBSCRIBE again; the broker has them back after the first."""
+    """UNSUBSCRIBE and SUBSCRIBE again. The server takes unsettled messages back at UNSUBSCRIBE."""
     NEGATIVE_ACKNOWLEDGE = enum.auto()
-    """NACK each."""
+    """NACK each. The server takes a NACK also after the UNSUBSCRIBE of the message's subscription."""
     HAND_BACK = enum.auto()
-    """UNSUBSCRIBE, NACK each, SUBSCRIBE."""
+    """UNSUBSCRIBE, NACK each, SUBSCRIBE. The server keeps messages at UNSUBSCRIBE, until their NACK."""
     LOCAL = enum.auto()
-    """The broker would drop them; they are handed to the consumer again from our own memory."""
+    """The consumer gets them again from our own memory. The server would drop them at UNSUBSCRIBE."""
     DISCONNECT = enum.auto()
-    """Nothing is known but that every broker takes back what a closed connection held."""
+    """The connection is closed, at which every server takes back what it held."""
 
 
 class UnitKind(enum.Enum):
