@@ -107,7 +107,7 @@ ACTIVATION = (
         default=BeanAcknowledge.AUTO,
         jmsjca=("acknowledgeMode",),
         ejb=("acknowledge-mode",),
-        meaning="How a bean-managed activation acknowledges.",
+        meaning="How an activation without a transaction acknowledges.",
         source="J63, W13, W23",
         acts=_ENGINE,
     ),
