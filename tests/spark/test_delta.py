@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as sql
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, FencedError
@@ -59,6 +60,24 @@ class Writer:
 @pytest.fixture
 def writer(spark: SparkSession, make_batch: MakeBatch, table: str) -> Writer:
     return Writer(spark, make_batch, table)
+
+
+def test_a_folder_of_parquet_files_goes_on_as_a_delta_table(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    old, new = str(tmp_path / "orders"), str(tmp_path / "orders_delta")
+    for batch_id, table, table_format in (("one", old, "parquet"), ("two", new, "delta")):
+        manifest = make_batch([JmsMessage.text('{"id": 1}')], batch_id=batch_id)
+        with Batch(manifest, take_fence(manifest.folder)) as batch:
+            rows = batch.json(batch.messages(spark), "id LONG NOT NULL").rows
+            batch.write(rows, table, format=table_format, partition_by=["id"])
+        if table == old:
+            # Spark guesses the types of these columns by the names of folders.
+            copied = spark.read.parquet(old).withColumn("id", sql.col("id").cast("long"))
+            copied.write.format("delta").partitionBy("id").save(new)
+
+    found = spark.read.format("delta").load(new).select("id", "batch_id", "position").collect()
+    assert sorted(map(tuple, found)) == [(1, "one", 0), (1, "two", 0)]
 
 
 def test_a_batch_is_there_once_however_often_it_is_written(writer: Writer) -> None:
