@@ -42,6 +42,7 @@ _PASSWORD: Final = {
     "s3": "aws_secret_access_key", "gs": "", "abfs": "azure_storage_account_key", "hdfs": "",
 }  # fmt: skip
 _HDFS_PORT: Final = 9870
+_DRIVER_ENVIRONMENTS: Final = ("yarn.appMasterEnv", "kubernetes.driverEnv")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
@@ -142,6 +143,23 @@ def store_environment(place: Place) -> dict[str, str]:
     """Return the variables that give another process on this machine the credentials of a spool."""
     options = place.bucket.options if isinstance(place, ObjectPath) else {}
     return {name.upper(): value for name, value in options.items()}
+
+
+def spark_properties(place: Place) -> dict[str, str]:
+    """Return the properties by which Spark finds the store of a spool; none of them is a secret.
+
+    Hadoop's S3 client asks for the region by itself only where it runs in AWS, and names buckets as ours does
+    where an endpoint is given. A driver on a cluster gets the addresses of HDFS in its environment.
+    """
+    environment = {**os.environ, **store_environment(place)}
+    properties = {}
+    if "AWS_ENDPOINT_URL" in environment:
+        properties["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    if region := environment.get("AWS_REGION"):
+        properties["spark.hadoop.fs.s3a.endpoint.region"] = region
+    if addresses := environment.get("WEBHDFS_URL"):
+        properties |= {f"spark.{kind}.WEBHDFS_URL": addresses for kind in _DRIVER_ENVIRONMENTS}
+    return properties
 
 
 def reference_retention() -> timedelta:

@@ -37,7 +37,7 @@ from airflow_provider_jmsjca.hooks.spark_submit import (
     spark_submit_hook,
     submitted_application,
 )
-from airflow_provider_jmsjca.hooks.spool import store_environment
+from airflow_provider_jmsjca.hooks.spool import spark_properties, store_environment
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.rejected_messages import send_dead_letters, target_of
@@ -61,7 +61,6 @@ READY_MADE = Path(__file__).parent.parent / "spark" / "jobs" / "messages_to_tabl
 _LATEST_SECONDS = 5
 _TICK_SECONDS = 0.02
 # What Spark calls the environment of a driver that runs on a cluster.
-_DRIVER_ENVIRONMENTS = ("yarn.appMasterEnv", "kubernetes.driverEnv")
 _NAMESPACE = "spark.kubernetes.namespace"
 _WAITS = "spark.kubernetes.submission.waitAppCompletion"
 _SIGNALLED = 128
@@ -389,7 +388,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self._hook = hook_class(
             conn_id=self.spark_conn_id,
             application_args=[*arguments, *self.application_args],
-            conf=_store_properties(manifest) | self._properties,
+            conf=spark_properties(manifest.folder) | self._properties,
             **{"name": f"jms {manifest.batch_id}", **self._with_credentials(manifest)},
             **self._submission,
         )
@@ -526,21 +525,6 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
 
 def _nowhere(_key: str, _value: object) -> None:
     """Take an XCom where no task runs."""
-
-
-def _store_properties(manifest: Manifest) -> dict[str, str]:
-    """Return what Spark has to know of the store where the batch is, and what is no secret.
-
-    Hadoop's S3 client names buckets as ours does where an endpoint is given. A driver on a cluster gets the
-    addresses of HDFS in its environment.
-    """
-    environment = {**os.environ, **store_environment(manifest.folder)}
-    properties = {}
-    if "AWS_ENDPOINT_URL" in environment:
-        properties["spark.hadoop.fs.s3a.path.style.access"] = "true"
-    if addresses := environment.get("WEBHDFS_URL"):
-        properties |= {f"spark.{kind}.WEBHDFS_URL": addresses for kind in _DRIVER_ENVIRONMENTS}
-    return properties
 
 
 def _summary(done: Done, reasons: Mapping[str, int]) -> str:

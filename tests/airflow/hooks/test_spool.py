@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
-from airflow_provider_jmsjca.hooks.spool import spool_path, store_environment
+from airflow_provider_jmsjca.hooks.spool import spark_properties, spool_path, store_environment
 from airflow_provider_jmsjca.spool.references import seal_message
 
 
@@ -31,6 +31,10 @@ def test_the_connection_has_the_credentials(monkeypatch: pytest.MonkeyPatch) -> 
         "AWS_SECRET_ACCESS_KEY": "geheim",
         "AWS_REGION": "eu-central-1",
         "AWS_ENDPOINT_URL": "http://minio:9000",
+    }
+    assert spark_properties(spool) == {
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.endpoint.region": "eu-central-1",
     }
     with pytest.raises(ConfigurationError, match="who reads it has no Airflow connection"):
         seal_message(spool, JmsMessage.text("x"))
@@ -64,6 +68,10 @@ def test_a_connection_to_hdfs(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     connect(monkeypatch, conn_type="webhdfs", host="nn1", port=9871, extra={"use_ssl": True})
     assert store_environment(spool_path("hdfs://store@nn/spool")) == {"WEBHDFS_URL": "https://nn1:9871"}
+    assert spark_properties(spool_path("hdfs://store@nn/spool")) == {
+        "spark.yarn.appMasterEnv.WEBHDFS_URL": "https://nn1:9871",
+        "spark.kubernetes.driverEnv.WEBHDFS_URL": "https://nn1:9871",
+    }
 
 
 def test_a_bucket_s_name_may_have_dots(monkeypatch: pytest.MonkeyPatch) -> None:
