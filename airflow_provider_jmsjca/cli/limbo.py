@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from airflow_provider_jmsjca.cli.commands import check_choice, one_line_errors, print_page
@@ -57,7 +58,18 @@ def revive_command(args: argparse.Namespace) -> None:
 @one_line_errors
 def release_command(args: argparse.Namespace) -> None:
     """Let waiting messages be sent now."""
-    _change(args, "released", lambda limbo, chosen, now: limbo.release(chosen, now))
+
+    def release(limbo: Limbo, chosen: LimboSelection, now: datetime) -> int:
+        count = limbo.release(chosen, now)
+        waiting = replace(chosen, state=LimboState.WAITING)
+        if not count and chosen.state is not LimboState.FAILED and limbo.page(waiting, limit=1):
+            sys.stderr.write(
+                "note: these are due already; a triggerer with one of our triggers sends them, or airflow "
+                "jms store run\n"
+            )
+        return count
+
+    _change(args, "released", release)
 
 
 @one_line_errors
