@@ -17,7 +17,7 @@ class Capabilities:
             sends first, confirmed, and acknowledges then: nothing is lost, a crash in between duplicates.
         deduplicating_send: The broker drops a second message with the same `Outgoing.deduplication_id`.
         delivery_count: `JmsMessage.delivery_count` is filled in.
-        redelivered_flag: `JmsMessage.redelivered` is filled in.
+        redelivered_flag: `JmsMessage.redelivered` is true of each message that came before.
         stable_message_id: `message_id` stays the same when a message from any producer is redelivered.
         selector: The broker filters by message selector.
         browse: Messages can be looked at without consuming them.

@@ -49,8 +49,8 @@ MEANINGS = {
     ),
     "redelivered_flag": (
         "Repeated messages are marked",
-        "`redelivered` is filled in",
-        "it is always `False`",
+        "`redelivered` is true of a message that came before",
+        "it may be `False` all the same",
     ),
     "stable_message_id": (
         "A message keeps its id",
