@@ -19,4 +19,4 @@ orders = Asset(
 
 # One run at a time: Airflow folds the events that come meanwhile into one further run.
 with DAG("example_jms_event", schedule=[orders], catchup=False, max_active_runs=1, tags=["jms"]) as dag:
-    JmsCollectOperator(task_id="collect", jms_conn_id="jms_default", destination="queue://orders", retries=3)
+    JmsCollectOperator(task_id="collect", jms_conn_id="jms_default", destination="queue://orders", retries=5)

@@ -16,7 +16,7 @@ with DAG("example_jms_listener", schedule=None, catchup=False, tags=["jms"]) as 
         redelivery_handling="3:move(queue:$.dead)",
         idle_for=10,
         defer_after=None,
-        retries=3,
+        retries=5,
     )
     def book(delivery: Any) -> None:
         """Send an answer, which is committed together with the order."""

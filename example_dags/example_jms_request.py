@@ -19,7 +19,7 @@ with DAG("example_jms_request", schedule=None, catchup=False, tags=["jms"]) as d
         response_timeout=600,
         deferrable=True,
         poke_interval=5,
-        retries=3,
+        retries=5,
     )
 
     @task

@@ -22,7 +22,7 @@ with DAG("example_jms_sensor", schedule=None, catchup=False, tags=["jms"]) as da
         poke_interval=5,
         timeout=3600,
         fail_on="status = 'CANCELLED'",
-        retries=3,
+        retries=5,
     )
 
     @task

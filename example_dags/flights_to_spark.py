@@ -25,7 +25,7 @@ waiting = Asset(
 )
 
 # A retry goes on with the batch of the attempt before.
-retrying = {"retries": 3, "retry_delay": timedelta(seconds=5)}
+retrying = {"retries": 5, "retry_delay": timedelta(seconds=5)}
 
 with DAG("flights_to_spark", schedule=[waiting], catchup=False, max_active_runs=1, default_args=retrying):
     store = JmsToSparkSubmitOperator(

@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 
 from tests.second_run import FAILURES
-from tests.servers.java import spark_java_home
+from tests.servers.java import BROKER_OPTIONS, spark_java_home
 from tests.servers.ports import HOST
 
 # The same examples in every run, so that a change is judged by what it changed; `make fuzz` tries new ones.
@@ -30,11 +30,12 @@ pytest_plugins = ["tests.servers.fixtures"]
 ROOT = Path(__file__).parent
 
 
-# Most Sparks of the tests live for seconds. The optimizing compiler and a parallel collector cost those more
+# Most Sparks and brokers of the tests live for seconds. The optimizing compiler and a parallel collector cost those more
 # than they save: 40 % of the processor time of a small job.
 SHORT_LIVED: Final = {
     "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    BROKER_OPTIONS: "-XX:TieredStopAtLevel=1",
 }
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from tests.servers.artifacts import fetch
 from tests.servers.broker import Broker
-from tests.servers.java import find_java
+from tests.servers.java import broker_java, find_java
 from tests.servers.ports import HOST
 
 VERSION = "6.3.1"
@@ -89,9 +89,7 @@ class ActiveMQClassic(Broker):
 
     def _command(self) -> Sequence[str | Path]:
         return [
-            find_java(),
-            f"-Xmx{self.heap}",
-            "-XX:+UseSerialGC",
+            *broker_java(self.heap),
             f"-Dfolder={self.folder}",
             "-cp",
             ":".join(map(str, self.jars())),

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from tests.servers.artifacts import fetch, unpack
 from tests.servers.broker import USER, Broker
-from tests.servers.java import find_java
+from tests.servers.java import broker_java, find_java
 from tests.servers.ports import HOST
 
 VERSION = "2.56.0"
@@ -131,9 +131,7 @@ class Artemis(Broker):
     def _command(self) -> Sequence[str | Path]:
         home = self.home()
         return [
-            find_java(),
-            "-Xmx512m",
-            "-XX:+UseSerialGC",
+            *broker_java("512m"),
             "-cp",
             home / "lib" / "artemis-boot.jar",
             f"-Dartemis.home={home}",

