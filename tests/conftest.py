@@ -30,8 +30,8 @@ pytest_plugins = ["tests.servers.fixtures"]
 ROOT = Path(__file__).parent
 
 
-# Most Sparks and brokers of the tests live for seconds. The optimizing compiler and a parallel collector cost those more
-# than they save: 40 % of the processor time of a small job.
+# Most Sparks and brokers of the tests live for seconds. The optimizing compiler and a parallel collector cost
+# those more than they save: 40 % of the processor time of a small job.
 SHORT_LIVED: Final = {
     "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
