@@ -89,6 +89,6 @@ def for_batch(asked: int | None, wanted: int, *, unit_frees_prefetch: bool) -> i
         unit_frees_prefetch: As the capability of the broker. Without it, less would never fill a segment.
     """
     if unit_frees_prefetch:
-        # More would be delivered only to be given back by the next fresh consumer.
+        # More would be delivered only to be given back by the next consumer.
         return asked or min(wanted, _OF_BATCH)
     return max(asked or 0, wanted)

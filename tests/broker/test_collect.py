@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -19,11 +19,18 @@ from airflow_provider_jmsjca.core.message.message import Identity
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, CollectResult, EndReason
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.spool.manifest import Manifest, Segment
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing, Subscription
+from airflow_provider_jmsjca.transports.base import (
+    Connection,
+    ConnectionSettings,
+    Outgoing,
+    Received,
+    Subscription,
+)
 from tests.servers.broker import Broker
 from tests.servers.proxy import TcpProxy
 
@@ -62,6 +69,51 @@ def test_a_queue_goes_into_batches_in_its_order_and_is_empty_then(broker: Broker
     assert (second.reason, second.rows, second.duplicates) == (EndReason.IDLE, COUNT - LIMIT, 0)
     assert numbers(second) == list(range(LIMIT, COUNT))
     assert third.received == 0
+
+
+class Spoiling:
+    """A connection where one message can neither be decoded nor copied."""
+
+    def __init__(self, connection: Connection, body: str) -> None:
+        self._connection = connection
+        self._body = body
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._connection, name)
+
+    def consume(self, subscription: Subscription, on_received: Callable[[Received], None]) -> object:
+        def fail() -> JmsMessage:
+            raise ConfigurationError("its body can't be read")
+
+        def spoil(received: Received) -> None:
+            if received.message.body == self._body:
+                received = Received(received.consumer, received.token, received.generation, fail)
+            on_received(received)
+
+        return self._connection.consume(subscription, spoil)
+
+
+def test_a_message_that_stays_holds_up_no_other(broker: Broker, tmp_path: Path) -> None:
+    """Also where one acknowledgement counts for all before it: what stays isn't acknowledged with them."""
+    source = Destination.queue(f"stays.{uuid.uuid4().hex[:8]}")
+    connection = connect(broker.settings())
+    connection.send(Outgoing(destination=source, message=JmsMessage.text(str(n))) for n in range(FEW))
+    connection.close()
+    spec = BatchSpec(
+        subscription=Subscription(destination=source), idle_time=timedelta(seconds=3), segment_messages=6,
+        max_time=timedelta(minutes=2),
+    )  # fmt: skip
+
+    def spoiling(*, stop: threading.Event, on_failure: Callable[[JmsError], None]) -> Connection | None:
+        made = open_connection(broker.settings(), stop=stop, on_failure=on_failure)
+        return None if made is None else Spoiling(made, "8")  # type: ignore[return-value]
+
+    with SpoolBatch(tmp_path, "b", source=str(source), activation="a") as batch:
+        result = collect(spoiling, batch, spec, stop=threading.Event())
+    assert (result.rows, result.left) == (FEW - 1, 1)
+    with SpoolBatch(tmp_path, "b2", source=str(source), activation="a") as batch:
+        rest = collect(partial(open_connection, broker.settings()), batch, spec, stop=threading.Event())
+    assert (rest.rows, rest.duplicates) == (1, 0)
 
 
 class Interrupted(SpoolBatch):

@@ -27,21 +27,26 @@ _SILENT = {
     "method-params",
     "config-property-type",
     "method",
+    "sub-deployment-name",
+    "default-targeting-enabled",
 }
 """Elements of which nothing is lost."""
 _NO_XA = "there is no XA; a transaction covers the broker alone, so store the message id with the effect"
-_LIMIT = "a limit of the queue at the new broker"
+_LIMIT = "set a limit of the queue at the new broker"
 _THREADS = "endpoint_pool_max_size bounds the threads"
+_RESOURCE = "the function opens what it needs, by an Airflow connection"
 _INSTEAD = {
     "transaction-params": _NO_XA,
     "transaction-support": _NO_XA,
     "xa-connection-factory-enabled": _NO_XA,
     "quota": _LIMIT,
     "maximum-message-size": _LIMIT,
-    "time-to-live": "a policy of the new broker, or the expiry that the producer gives its messages",
-    "expiration-policy": "the expiry queue of the new broker",
+    "time-to-live": "set a policy at the new broker, or have the producer give its messages an expiry",
+    "expiration-policy": "set an expiry queue at the new broker",
     "work-manager": _THREADS,
     "max-threads-constraint": _THREADS,
+    "resource-ref": _RESOURCE,
+    "resource-description": _RESOURCE,
 }
 """What takes the place of elements that aren't read."""
 

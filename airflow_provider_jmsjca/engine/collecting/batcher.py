@@ -2,10 +2,13 @@
 
 Received, appended, sealed on disk, acknowledged: in this order and no other.
 
-A queue is consumed afresh for every segment: at every acknowledgement ActiveMQ Classic looks through all
-that a consumer was given and hasn't committed, so a long-lived one gets slower and slower. A topic without
-durable subscription would lose messages in between; there one consumer lives as long as the connection, and
-the next segment is received while a second thread seals the one before and commits its unit.
+Where a unit of work frees prefetch before its commit, as on ActiveMQ Classic, a queue is consumed afresh for
+every segment: at every acknowledgement that broker looks through all that a consumer was given and hasn't
+committed, so a long-lived one gets slower and slower. Elsewhere one consumer lives for as long as its prefetch
+fits. It settles in the order of arrival, so that one acknowledgement counts for a segment where the broker
+knows that, and nothing is given back between two segments. A topic without durable subscription would lose
+messages in between, and keeps its consumer on every broker. The next segment is received while a second thread
+seals the one before and commits its unit.
 
 | what happens | what becomes of the messages |
 |---|---|
@@ -134,6 +137,8 @@ class _Collection:
         self._rows_before = batch.rows
         self._places: dict[Destination | None, str | None] = {None: None}
         self._received = self._duplicates = self._undecodable = self._left = self._connections = 0
+        # Whether messages are settled in the order of arrival: until one has to stay at the broker.
+        self._in_order = True
 
     # --- Connections -----------------------------------------------------------------------------------
 
@@ -223,8 +228,11 @@ class _Collection:
             for received in arrived:
                 if self._unit is None:
                     self._unit = connection.unit()
-                self._take(received, self._unit, trusted_ids=trusted_ids)
-                if self._is_full():
+                taken = self._take(received, self._unit, trusted_ids=trusted_ids)
+                holds_up = not taken and arrivals.subscription.in_order
+                if holds_up:  # all that comes after it could not be settled
+                    self._in_order = False
+                if holds_up or self._is_full():
                     self._seal()
                     # What it waited for the sealer was no silence of the broker.
                     self._last_arrival = time.monotonic()
@@ -237,13 +245,15 @@ class _Collection:
             self._seal()
 
     def _renew(self, arrivals: Arrivals, connection: Connection) -> bool:
-        """Consume afresh, where that loses nothing; tell whether it was done."""
-        asked = self._spec.subscription
-        if asked.destination.kind is DestinationKind.TOPIC and asked.durable_name is None:
+        """Consume afresh, where that is needed and loses nothing; tell whether it was done."""
+        if self._is_plain_topic:
+            return False
+        renewed = self._subscription(connection)
+        if renewed == arrivals.subscription and not connection.capabilities.unit_frees_prefetch:
             return False
         self._finish_sealing()
         if not self._stop.is_set():
-            arrivals.renew(self._subscription(connection))
+            arrivals.renew(renewed)
             self._left = 0
         return True
 
@@ -253,10 +263,24 @@ class _Collection:
         if maximum is not None:
             wanted = min(wanted, maximum - self._promised)
         frees = connection.capabilities.unit_frees_prefetch
-        asked = replace(asked, prefetch=for_batch(asked.prefetch, wanted, unit_frees_prefetch=frees))
-        return asked if frees else replace(asked, prefetch_bytes=_BYTES_AHEAD * self._spec.segment_bytes)
+        prefetch = for_batch(asked.prefetch, wanted, unit_frees_prefetch=frees)
+        if frees:
+            return replace(asked, prefetch=prefetch)
+        return replace(
+            asked,
+            prefetch=prefetch,
+            prefetch_bytes=_BYTES_AHEAD * self._spec.segment_bytes,
+            in_order=self._in_order and not self._is_plain_topic,
+            alone=True,
+        )
 
-    def _take(self, received: Received, unit: UnitOfWork, *, trusted_ids: bool) -> None:
+    @property
+    def _is_plain_topic(self) -> bool:
+        asked = self._spec.subscription
+        return asked.destination.kind is DestinationKind.TOPIC and asked.durable_name is None
+
+    def _take(self, received: Received, unit: UnitOfWork, *, trusted_ids: bool) -> bool:
+        """Take a message into the segment in hand; tell whether it is to be settled with that."""
         self._received += 1
         undecodable = None
         try:
@@ -268,7 +292,7 @@ class _Collection:
                 # again with the next consumer.
                 self._left += 1
                 _log.warning("A message of %s stays at the broker: %s", self._batch.source, fault)
-                return
+                return False
             message, undecodable = salvaged, str(fault)
             self._undecodable += 1
         row = Row(message, time.time_ns() // 1000, undecodable)
@@ -285,6 +309,7 @@ class _Collection:
         unit.acknowledge(received)
         received.forget_message()  # the unit holds what was received until its commit
         self._in_unit += 1
+        return True
 
     def _key(self, message: JmsMessage) -> str | None:
         if message.message_id is None:
@@ -400,11 +425,15 @@ class Arrivals:
         connection: Where to consume.
         subscription: What to receive.
 
+    Attributes:
+        subscription: What is received.
+
     Raises:
         JmsError: As `Connection.consume`.
     """
 
     def __init__(self, connection: Connection, subscription: Subscription) -> None:
+        self.subscription = subscription
         self._queue: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
         self._loss: JmsError | None = None
         self._connection = connection
@@ -418,6 +447,7 @@ class Arrivals:
             ConnectionLostError: The connection is gone.
         """
         self._consumer.close()
+        self.subscription = subscription
         self._consumer = self._connection.consume(subscription, self._queue.put)
 
     def close(self) -> None:

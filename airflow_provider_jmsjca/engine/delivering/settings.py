@@ -362,7 +362,7 @@ def _store_for(spec: ActivationSpec, destination: Destination, store: Store | No
     if store is None:
         raise ConfigurationError(
             "use_store is on, and there is no store; expected one in the argument store, as "
-            "airflow_provider_jmsjca.store.sql.store.open_store(url) returns it"
+            "airflow_provider_jmsjca.open_store(url) returns it"
         )
     return store
 

@@ -64,7 +64,7 @@ def test_what_is_not_jms_is_named_with_its_bean_and_without_its_values() -> None
 
     bean = "weblogic-ejb-jar > weblogic-enterprise-bean 'OrderBean'"
     for path in (
-        f"{bean} > resource-description 'jdbc/ShopDS'",
+        f"{bean} > resource-description 'jdbc/ShopDS': the function opens what it needs, by an Airflow connection",
         f"{bean} > resource-env-description 'jms/ReplyQueue'",
         f"{bean} > ejb-reference-description 'ejb/Stock'",
         f"{bean} > message-driven-descriptor > security-plugin",
@@ -82,7 +82,7 @@ def test_what_takes_the_place_of_an_element_follows_its_path() -> None:
     factory = "weblogic-jms > connection-factory 'ShopXACF' > transaction-params"
     assert f"{factory}: there is no XA; a transaction covers the broker alone" in str(dropped)
     failure = "weblogic-jms > uniform-distributed-queue 'OrderQueue' > delivery-failure-params"
-    assert f"{failure} > expiration-policy: the expiry queue of the new broker" in dropped
+    assert f"{failure} > expiration-policy: set an expiry queue at the new broker" in dropped
 
 
 def test_properties_of_jms_2_and_of_weblogic_are_options_w17_w30() -> None:
