@@ -4,11 +4,11 @@ Received, appended, sealed on disk, acknowledged: in this order and no other.
 
 Where a unit of work frees prefetch before its commit, as on ActiveMQ Classic, a queue is consumed afresh for
 every segment: at every acknowledgement that broker looks through all that a consumer was given and hasn't
-committed, so a long-lived one gets slower and slower. Elsewhere one consumer lives for as long as its prefetch
-fits. It settles in the order of arrival, so that one acknowledgement counts for a segment where the broker
-knows that, and nothing is given back between two segments. A topic without durable subscription would lose
-messages in between, and keeps its consumer on every broker. The next segment is received while a second thread
-seals the one before and commits its unit.
+committed, so a long-lived one gets slower and slower. Elsewhere one consumer lives for as long as its
+prefetch fits. It settles in the order of arrival, so that one acknowledgement counts for a segment where the
+broker knows that, and nothing is given back between two segments. A topic without durable subscription would
+lose messages in between, and keeps its consumer on every broker. A second thread seals a segment and commits
+its unit; what comes meanwhile goes into the next one.
 
 | what happens | what becomes of the messages |
 |---|---|
@@ -229,10 +229,7 @@ class _Collection:
                 if self._unit is None:
                     self._unit = connection.unit()
                 taken = self._take(received, self._unit, trusted_ids=trusted_ids)
-                holds_up = not taken and arrivals.subscription.in_order
-                if holds_up:  # all that comes after it could not be settled
-                    self._in_order = False
-                if holds_up or self._is_full():
+                if self._ends_segment(arrivals, taken=taken):
                     self._seal()
                     # What it waited for the sealer was no silence of the broker.
                     self._last_arrival = time.monotonic()
@@ -321,6 +318,13 @@ class _Collection:
 
     def _is_known(self, key: str, row: Row) -> bool:
         return self._batch.knows(key) and self._batch.knows(key, row_identity(row))
+
+    def _ends_segment(self, arrivals: Arrivals, *, taken: bool) -> bool:
+        if not taken and arrivals.subscription.in_order:
+            # It would hold up the acknowledgement of all behind it: the next consumer has none in common.
+            self._in_order = False
+            return True
+        return self._is_full()
 
     def _is_full(self) -> bool:
         count = self._added + len(self._rows)

@@ -64,7 +64,10 @@ def test_what_is_not_jms_is_named_with_its_bean_and_without_its_values() -> None
 
     bean = "weblogic-ejb-jar > weblogic-enterprise-bean 'OrderBean'"
     for path in (
-        f"{bean} > resource-description 'jdbc/ShopDS': the function opens what it needs, by an Airflow connection",
+        (
+            f"{bean} > resource-description 'jdbc/ShopDS': "
+            "the function opens what it needs, by an Airflow connection"
+        ),
         f"{bean} > resource-env-description 'jms/ReplyQueue'",
         f"{bean} > ejb-reference-description 'ejb/Stock'",
         f"{bean} > message-driven-descriptor > security-plugin",
