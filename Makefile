@@ -60,6 +60,7 @@ brokers-down: setup  ## Stop them
 .PHONY: test
 test: lint  ## Lint, then every test, on real brokers; up to 3 tests with kills are run again and named, unless ONCE=1
 	$(IN_VENV) $(TESTS) tests/unit
+	@$(IN_VENV) python -m tests.servers.short_lived
 	$(IN_VENV) $(TESTS) --numprocesses $$((2 * $(PROCESSES))) $(WAITING)
 	$(IN_VENV) $(TESTS) $(WORKING)
 

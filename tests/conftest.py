@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
-from typing import Final
 
 import hypothesis
 import pytest
 
 from tests.second_run import FAILURES
-from tests.servers.java import BROKER_OPTIONS, spark_java_home
-from tests.servers.ports import HOST
+from tests.servers import short_lived
 
 # The same examples in every run, so that a change is judged by what it changed; `make fuzz` tries new ones.
 # No deadline for one example: a busy machine is slow, and pytest-timeout ends what hangs.
@@ -30,26 +27,11 @@ pytest_plugins = ["tests.servers.fixtures"]
 ROOT = Path(__file__).parent
 
 
-# Most Sparks and brokers of the tests live for seconds. The optimizing compiler and a parallel collector cost
-# those more than they save: 40 % of the processor time of a small job.
-SHORT_LIVED: Final = {
-    "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    BROKER_OPTIONS: "-XX:TieredStopAtLevel=1",
-}
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _anywhere() -> None:
-    """Spark runs on any machine, and soon.
-
-    Where there is no Java, Spark gets the one of the wheel, as the brokers do. Spark's own way to an address,
-    the name of the host, isn't gone: not every machine finds that.
-    """
-    os.environ["SPARK_LOCAL_IP"] = HOST
-    os.environ.update(SHORT_LIVED)
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        os.environ["JAVA_HOME"] = str(spark_java_home())
+    """Spark runs on any machine, and soon."""
+    os.environ |= short_lived.spark_environment()
+    os.environ |= short_lived.options()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

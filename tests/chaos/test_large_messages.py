@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.spool.attempts import Done
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
-from tests.conftest import SHORT_LIVED
+from tests.servers import short_lived
 from tests.spark.test_submit import submit
 
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"
@@ -29,7 +29,7 @@ def test_large_messages_need_no_more_than_the_memory_spark_has_by_default(
     tmp_path: Path, schema: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """50 messages of 5 MiB, as the collecting task writes them; one in ten doesn't fit."""
-    for name in SHORT_LIVED:  # the collector of garbage is Spark's own choice too
+    for name in short_lived.NAMES:  # the collector of garbage is Spark's own choice too
         monkeypatch.delenv(name)
     messages = [
         JmsMessage.text(json.dumps({"id": "bad" if number % 10 == 0 else number, "text": large(number)}))

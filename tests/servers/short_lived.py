@@ -1,0 +1,102 @@
+"""Options for Java processes that live for seconds, as most Sparks and brokers of the tests do.
+
+The optimizing compiler and a parallel collector cost those more than they save: 40 % of the processor time of
+a small Spark job. A third of the rest goes into loading classes, which an archive of loaded classes saves.
+`python -m tests.servers.short_lived` makes that archive, once for a checkout; `make test` calls it. Java
+itself ignores an archive that doesn't fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from tests.servers.folders import run_folder
+from tests.servers.java import BROKER_OPTIONS, spark_java_home
+from tests.servers.ports import HOST
+
+_QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+NAMES: Final = ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS", BROKER_OPTIONS)
+"""The environment variables with the options."""
+_SECONDS = 300
+_JOB = """\
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col, from_json
+
+spark = SparkSession.builder.getOrCreate()
+bodies = spark.createDataFrame([('{"id": 1}', 1)], "body string, n int")
+rows = bodies.select(from_json("body", "id long").alias("row"), "n")
+mapped = rows.mapInArrow(lambda batches: batches, "row struct<id: long>, n int")
+mapped.select("row.id", "n").write.mode("append").partitionBy("n").parquet("table")
+assert spark.read.parquet("table").where(col("id") > 0).count() == 1
+spark.stop()
+"""
+
+
+def spark_environment() -> dict[str, str]:
+    """Return what Spark needs to run on any machine.
+
+    Where there is no Java, Spark gets the one of the wheel, as the brokers do. Spark's own way to an address,
+    the name of the host, isn't gone: not every machine finds that.
+    """
+    found = {"SPARK_LOCAL_IP": HOST}
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        found["JAVA_HOME"] = str(spark_java_home())
+    return found
+
+
+def options() -> dict[str, str]:
+    """Return the environment variables with the options; the archive is among them if there is one."""
+    archive = _archive()
+    shared = f" -XX:SharedArchiveFile={archive} -Xlog:cds*=off" if archive.exists() else ""
+    return {
+        "SPARK_LAUNCHER_OPTS": _QUICK,
+        "SPARK_SUBMIT_OPTS": _QUICK + shared,
+        BROKER_OPTIONS: "-XX:TieredStopAtLevel=1",
+    }
+
+
+def _archive() -> Path:
+    """Return where the archive of the Spark and the Java in use is, or would be."""
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home) / "bin" / "java" if home else Path(shutil.which("java") or "java")
+    spark = importlib.util.find_spec("pyspark")
+    of = "\n".join((str(java.resolve()), str(spark and spark.origin)))
+    return run_folder() / f"spark-classes-{hashlib.sha256(of.encode()).hexdigest()[:12]}.jsa"
+
+
+def main() -> int:
+    """Make the archive, unless it is there; return the exit code, 0 also if there can be none."""
+    os.environ |= spark_environment()
+    archive = _archive()
+    if archive.exists():
+        return 0
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=archive.parent) as name:
+        folder = Path(name)
+        job, made = folder / "job.py", folder / "made.jsa"
+        job.write_text(_JOB, encoding="utf-8")
+        environment = os.environ | options() | {"PYSPARK_PYTHON": sys.executable}
+        environment["SPARK_SUBMIT_OPTS"] += f" -XX:ArchiveClassesAtExit={made}"
+        done = subprocess.run(
+            ["spark-submit", "--master", "local[1]", "--conf", "spark.ui.enabled=false", str(job)],
+            env=environment, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False,
+        )  # fmt: skip
+        if done.returncode or not made.exists():
+            print(
+                f"Sparks of the tests start slowly, for there is no archive of classes: {done.stderr[-500:]}"
+            )
+            return 0
+        made.replace(archive)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
