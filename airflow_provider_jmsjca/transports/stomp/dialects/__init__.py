@@ -52,9 +52,10 @@ def register(server: str, dialect: Dialect) -> None:
 
     Raises:
         ConfigurationError: That server has a dialect of this package, or the name can't stand in the header.
-            Or the dialect is none, or doesn't read the names of destinations as it writes them. Or it reads
-            the id, the count or the end of a message from a header that a sender may set. Or it claims a
-            capability without what that needs, or its `acknowledgement` returns no bytes.
+            Or the dialect is none, has a value in place of a method, or doesn't read the names of
+            destinations as it writes them. Or it reads the id, the count or the end of a message from a
+            header that a sender may set. Or it claims a capability without what that needs, or its
+            `acknowledgement` returns no bytes.
     """
     given: object = dialect  # whatever a caller without types gives
     if not isinstance(given, Dialect):
@@ -66,6 +67,7 @@ def register(server: str, dialect: Dialect) -> None:
         raise ConfigurationError(
             f"server {server!r}: expected the name in the server header of CONNECTED, up to the slash"
         )
+    _check_methods(server, dialect)
     for destination in (Destination.queue("orders"), Destination.topic("orders")):
         try:
             written = dialect.reply_to(destination)
@@ -88,6 +90,16 @@ def register(server: str, dialect: Dialect) -> None:
             f"server {server!r}: {type(dialect).__name__} claims {each}" for each in lacking
         )
     _known[server] = dialect
+
+
+def _check_methods(server: str, dialect: Dialect) -> None:
+    """Refuse a dialect that has a value where a method is called."""
+    for name in sorted(dir(Dialect)):
+        if callable(getattr(Dialect, name)) and not callable(found := getattr(dialect, name)):
+            raise ConfigurationError(
+                f"server {server!r}: {type(dialect).__name__}.{name} is {found}; "
+                f"expected a method, as {name}() of GenericDialect"
+            )
 
 
 def _check_acknowledgement(server: str, dialect: Dialect) -> None:

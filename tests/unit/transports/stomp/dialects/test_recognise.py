@@ -15,6 +15,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDia
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.generic import GenericDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.rabbitmq import RabbitMqDialect
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame
 
 
@@ -109,6 +110,12 @@ class Guarded(Counting):
     taken = GenericDialect.taken | {"x-tries"}
 
 
+class Valued(GenericDialect):
+    """Has a value where a method is asked."""
+
+    recovery = Recovery.RESUBSCRIBE  # type: ignore[assignment]
+
+
 FORGED = (
     "server 'Toy': {} believes the header {!r}, which senders may set as a property, and which is sent on "
     "with a message: add it to hidden and to taken"
@@ -140,6 +147,13 @@ def test_the_dialects_of_the_package_believe_no_property(dialect: Dialect) -> No
     [
         (Counting(), FORGED.format("Counting", "x-tries")),
         (Identifying(), FORGED.format("Identifying", "x-id")),
+        (
+            Valued(),
+            (
+                "server 'Toy': Valued.recovery is Recovery.RESUBSCRIBE; "
+                "expected a method, as recovery() of GenericDialect"
+            ),
+        ),
         (GenericDialect, "server 'Toy': expected an object of a dialect, such as GenericDialect()"),
         (
             Prefixed(),
