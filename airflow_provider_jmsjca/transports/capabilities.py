@@ -12,6 +12,10 @@ from airflow_provider_jmsjca.errors import CapabilityError
 class Capabilities:
     """What a broker can do over a transport. Everything is off unless a transport switches it on.
 
+    The contract suite holds every transport to what it claims, and the page of brokers is made of the claims.
+    The package itself asks for most of them. `delivery_count`, `redelivered_flag`, `typed_properties`,
+    `priority` and `message_groups` are for users who choose a broker.
+
     Attributes:
         atomic_commit: A unit's sends and acknowledgements happen together or not at all. Without it a unit
             sends first, confirmed, and acknowledges then: nothing is lost, a crash in between duplicates.

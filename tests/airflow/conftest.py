@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -42,14 +43,20 @@ def _home_removed() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def migrated_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty, migrated metadata database, to be copied."""
-    path = tmp_path_factory.mktemp("metadata") / "airflow.db"
-    environment = os.environ | {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{path}"}
-    subprocess.run(
-        [sys.executable, "-m", "airflow", "db", "migrate"],
-        env=environment, check=True, capture_output=True, timeout=180,
-    )  # fmt: skip
+def migrated_database(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """An empty, migrated metadata database, to be copied; the processes of a test run share it."""
+    mine = tmp_path_factory.getbasetemp()
+    path = (mine if worker_id == "master" else mine.parent) / "migrated.db"
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            made = tmp_path_factory.mktemp("metadata") / "airflow.db"
+            environment = os.environ | {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{made}"}
+            subprocess.run(
+                [sys.executable, "-m", "airflow", "db", "migrate"],
+                env=environment, check=True, capture_output=True, timeout=180,
+            )  # fmt: skip
+            made.replace(path)
     return path
 
 
