@@ -2,13 +2,12 @@
 
 Received, appended, sealed on disk, acknowledged: in this order and no other.
 
-Where a unit of work frees prefetch before its commit, as on ActiveMQ Classic, a queue is consumed afresh for
-every segment: at every acknowledgement that broker looks through all that a consumer was given and hasn't
-committed, so a long-lived one gets slower and slower. Elsewhere one consumer lives for as long as its
-prefetch fits. It settles in the order of arrival, so that one acknowledgement counts for a segment where the
-broker knows that, and nothing is given back between two segments. A topic without durable subscription would
-lose messages in between, and keeps its consumer on every broker. A second thread seals a segment and commits
-its unit; what comes meanwhile goes into the next one.
+A queue is consumed afresh for every segment. At every acknowledgement ActiveMQ Classic looks through all that
+a consumer was given and hasn't committed, so a long-lived one gets slower and slower. Artemis bounds by bytes
+what it sends, and would send many segments ahead. Where one acknowledgement counts for a whole segment, as on
+RabbitMQ, one consumer lives for as long as its prefetch fits: nothing is given back between two segments. A
+topic without durable subscription would lose messages in between, and keeps its consumer on every broker. A
+second thread seals a segment and commits its unit; what comes meanwhile goes into the next one.
 
 | what happens | what becomes of the messages |
 |---|---|
@@ -246,7 +245,7 @@ class _Collection:
         if self._is_plain_topic:
             return False
         renewed = self._subscription(connection)
-        if renewed == arrivals.subscription and not connection.capabilities.unit_frees_prefetch:
+        if arrivals.settles_in_order and renewed == arrivals.subscription:
             return False
         self._finish_sealing()
         if not self._stop.is_set():
@@ -320,7 +319,7 @@ class _Collection:
         return self._batch.knows(key) and self._batch.knows(key, row_identity(row))
 
     def _ends_segment(self, arrivals: Arrivals, *, taken: bool) -> bool:
-        if not taken and arrivals.subscription.in_order:
+        if not taken and arrivals.settles_in_order:
             # It would hold up the acknowledgement of all behind it: the next consumer has none in common.
             self._in_order = False
             return True
@@ -443,6 +442,11 @@ class Arrivals:
         self._connection = connection
         connection.on_lost(self._lose)
         self._consumer = connection.consume(subscription, self._queue.put)
+
+    @property
+    def settles_in_order(self) -> bool:
+        """Whether a message that stays unsettled holds up those behind it."""
+        return self._consumer.settles_in_order
 
     def renew(self, subscription: Subscription) -> None:
         """Give back what was received but not settled, and begin anew with a fresh consumer.
