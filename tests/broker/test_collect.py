@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -114,6 +115,29 @@ def test_a_message_that_stays_holds_up_no_other(broker: Broker, tmp_path: Path) 
     with SpoolBatch(tmp_path, "b2", source=str(source), activation="a") as batch:
         rest = collect(partial(open_connection, broker.settings()), batch, spec, stop=threading.Event())
     assert (rest.rows, rest.duplicates) == (1, 0)
+
+
+class Slow(SpoolBatch):
+    """A batch whose segments take longer to seal than its collector waits for messages."""
+
+    def seal(self, rows: Sequence[Row] = (), *, unless_known: Collection[str] = ()) -> Segment:
+        time.sleep(2)
+        return super().seal(rows, unless_known=unless_known)
+
+
+def test_while_a_segment_is_sealed_the_broker_is_not_silent(broker: Broker, tmp_path: Path) -> None:
+    """Where all of the prefetch waits for the commit, nothing more can come before it."""
+    source = Destination.queue(f"slow.{uuid.uuid4().hex[:8]}")
+    connection = connect(broker.settings())
+    connection.send(Outgoing(destination=source, message=JmsMessage.text(str(n))) for n in range(FEW))
+    connection.close()
+    spec = BatchSpec(
+        subscription=Subscription(destination=source), idle_time=timedelta(seconds=1), segment_messages=6,
+        max_time=timedelta(minutes=2),
+    )  # fmt: skip
+    with Slow(tmp_path, "b", source=str(source), activation="a") as batch:
+        result = collect(partial(open_connection, broker.settings()), batch, spec, stop=threading.Event())
+    assert (result.reason, result.rows) == (EndReason.IDLE, FEW)
 
 
 class Interrupted(SpoolBatch):

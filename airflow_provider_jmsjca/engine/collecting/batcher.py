@@ -216,13 +216,7 @@ class _Collection:
         while self._end() is None:
             arrived = arrivals.take(_TICK_SECONDS)
             if not arrived:
-                if self._in_unit and self._idle_seconds() >= self._spec.flush_time.total_seconds():
-                    began = time.monotonic()
-                    self._seal()
-                    self._renew(arrivals, connection)
-                    # While that went on, nobody looked whether something came.
-                    self._last_arrival += time.monotonic() - began
-                self._raise_failure_of_sealer()
+                self._wait_on(arrivals, connection)
                 continue
             for received in arrived:
                 if self._unit is None:
@@ -239,6 +233,19 @@ class _Collection:
             self._last_arrival = time.monotonic()
         if self._end() is not EndReason.STOPPED:
             self._seal()
+
+    def _wait_on(self, arrivals: Arrivals, connection: Connection) -> None:
+        """Do what is due while nothing comes."""
+        if self._in_unit and self._idle_seconds() >= self._spec.flush_time.total_seconds():
+            began = time.monotonic()
+            self._seal()
+            self._renew(arrivals, connection)
+            # While that went on, nobody looked whether something came.
+            self._last_arrival += time.monotonic() - began
+        if self._sealing is not None and not self._sealing.done():
+            # Where all of the prefetch waits for the commit, the broker can send nothing.
+            self._last_arrival = time.monotonic()
+        self._raise_failure_of_sealer()
 
     def _renew(self, arrivals: Arrivals, connection: Connection) -> bool:
         """Consume afresh, where that is needed and loses nothing; tell whether it was done."""
