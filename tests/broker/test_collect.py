@@ -72,6 +72,18 @@ def test_a_queue_goes_into_batches_in_its_order_and_is_empty_then(broker: Broker
     assert third.received == 0
 
 
+def few_on(broker: Broker, idle_time: timedelta) -> BatchSpec:
+    """Send a few messages to a queue of their own; return a batch of them, in segments of six."""
+    source = Destination.queue(f"few.{uuid.uuid4().hex[:8]}")
+    connection = connect(broker.settings())
+    connection.send(Outgoing(destination=source, message=JmsMessage.text(str(n))) for n in range(FEW))
+    connection.close()
+    return BatchSpec(
+        subscription=Subscription(destination=source), idle_time=idle_time, segment_messages=6,
+        max_time=timedelta(minutes=2),
+    )  # fmt: skip
+
+
 class Spoiling:
     """A connection where one message can neither be decoded nor copied."""
 
@@ -96,23 +108,17 @@ class Spoiling:
 
 def test_a_message_that_stays_holds_up_no_other(broker: Broker, tmp_path: Path) -> None:
     """Also where one acknowledgement counts for all before it: what stays isn't acknowledged with them."""
-    source = Destination.queue(f"stays.{uuid.uuid4().hex[:8]}")
-    connection = connect(broker.settings())
-    connection.send(Outgoing(destination=source, message=JmsMessage.text(str(n))) for n in range(FEW))
-    connection.close()
-    spec = BatchSpec(
-        subscription=Subscription(destination=source), idle_time=timedelta(seconds=3), segment_messages=6,
-        max_time=timedelta(minutes=2),
-    )  # fmt: skip
+    spec = few_on(broker, idle_time=timedelta(seconds=3))
+    source = str(spec.subscription.destination)
 
     def spoiling(*, stop: threading.Event, on_failure: Callable[[JmsError], None]) -> Connection | None:
         made = open_connection(broker.settings(), stop=stop, on_failure=on_failure)
         return None if made is None else Spoiling(made, "8")  # type: ignore[return-value]
 
-    with SpoolBatch(tmp_path, "b", source=str(source), activation="a") as batch:
+    with SpoolBatch(tmp_path, "b", source=source, activation="a") as batch:
         result = collect(spoiling, batch, spec, stop=threading.Event())
     assert (result.rows, result.left) == (FEW - 1, 1)
-    with SpoolBatch(tmp_path, "b2", source=str(source), activation="a") as batch:
+    with SpoolBatch(tmp_path, "b2", source=source, activation="a") as batch:
         rest = collect(partial(open_connection, broker.settings()), batch, spec, stop=threading.Event())
     assert (rest.rows, rest.duplicates) == (1, 0)
 
@@ -127,15 +133,8 @@ class Slow(SpoolBatch):
 
 def test_while_a_segment_is_sealed_the_broker_is_not_silent(broker: Broker, tmp_path: Path) -> None:
     """Where all of the prefetch waits for the commit, nothing more can come before it."""
-    source = Destination.queue(f"slow.{uuid.uuid4().hex[:8]}")
-    connection = connect(broker.settings())
-    connection.send(Outgoing(destination=source, message=JmsMessage.text(str(n))) for n in range(FEW))
-    connection.close()
-    spec = BatchSpec(
-        subscription=Subscription(destination=source), idle_time=timedelta(seconds=1), segment_messages=6,
-        max_time=timedelta(minutes=2),
-    )  # fmt: skip
-    with Slow(tmp_path, "b", source=str(source), activation="a") as batch:
+    spec = few_on(broker, idle_time=timedelta(seconds=1))
+    with Slow(tmp_path, "b", source=str(spec.subscription.destination), activation="a") as batch:
         result = collect(partial(open_connection, broker.settings()), batch, spec, stop=threading.Event())
     assert (result.reason, result.rows) == (EndReason.IDLE, FEW)
 
