@@ -23,14 +23,13 @@ BIN := $(VENV)/bin
 UV := $(TOOLS)/bin/uv
 # uv uses the Python it is given: it never brings one of its own.
 UV_ENVIRONMENT := UV_PYTHON_DOWNLOADS=never VIRTUAL_ENV=$(CURDIR)/$(VENV)
-# What waits for brokers most of the time, and what takes all the time of a processor.
-WAITING := $(wildcard tests/airflow tests/broker tests/contract tests/hostile)
-WORKING := $(wildcard tests/chaos tests/spark)
+# What has no server waits for nothing, and is over before the others begin.
+WITH_SERVERS := $(wildcard tests/airflow tests/broker tests/chaos tests/contract tests/hostile tests/spark)
 PYTHON_IS_FIT = @test -n "$(PYTHON)" || { echo 'error: no Python 3.11 or newer on PATH; install one, or name it: make PYTHON=/path/to/python' >&2; exit 1; }; \
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { echo 'error: $(PYTHON) is not Python 3.11 or newer' >&2; exit 1; }
 # Tells one Python from another, also through an environment that was made with it.
 IDENTITY := import sys; print(*sys.version_info[:3], sys.base_prefix)
-# Processes share the tests, each with brokers of its own; twice as many share those that wait.
+# Processes share the tests, each with brokers of its own; twice as many share those that wait for servers.
 PROCESSES ?= 2
 PYTEST := python -m pytest --durations=15
 SHARED := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
@@ -61,8 +60,7 @@ brokers-down: setup  ## Stop them
 test: lint  ## Lint, then every test, on real brokers; up to 3 tests with kills are run again and named, unless ONCE=1
 	$(IN_VENV) $(TESTS) tests/unit
 	@$(IN_VENV) python -m tests.servers.short_lived
-	$(IN_VENV) $(TESTS) --numprocesses $$((2 * $(PROCESSES))) $(WAITING)
-	$(IN_VENV) $(TESTS) $(WORKING)
+	$(IN_VENV) $(TESTS) --numprocesses $$((2 * $(PROCESSES))) $(WITH_SERVERS)
 
 .PHONY: unit
 unit: setup  ## The tests that take seconds and need no server
@@ -87,11 +85,21 @@ in-memory: setup
 
 .PHONY: lint
 lint: setup  ## Format, rules, types, imports, generated pages
+	@$(MAKE) --no-print-directory --jobs $(PROCESSES) rules types site
+
+.PHONY: rules
+rules:
 	$(IN_VENV) ruff format --check
 	$(IN_VENV) ruff check
-	$(IN_VENV) mypy
 	$(IN_VENV) lint-imports
 	$(IN_VENV) python -m tests.docs --check
+
+.PHONY: types
+types:
+	$(IN_VENV) mypy
+
+.PHONY: site
+site:
 	$(SITE)
 
 .PHONY: fuzz

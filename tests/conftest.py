@@ -18,8 +18,10 @@ if "JMSJCA_EXAMPLES" not in os.environ:
     hypothesis.settings.load_profile("same")
 
 TIERS = ("unit", "contract", "airflow", "spark", "broker", "hostile", "chaos")
-# The longest first, so that the processes which share the tests end at about the same time.
-_ORDER = ("chaos", "spark", "airflow", "broker", "contract", "hostile", "unit")
+# What takes all the time of a processor, and what waits for servers most of the time.
+_WORKING, _WAITING = ("chaos", "spark"), ("airflow", "broker", "hostile", "contract", "unit")
+# Files that take minutes come first, so that the processes which share the tests end at about the same time.
+_LONG = ("test_triggerer_kill.py", "test_listener_kill.py", "test_held_messages.py", "test_several_dags.py")
 pytest_plugins = ["tests.servers.fixtures"]
 
 # A test that has a broker for itself has it to kill it.
@@ -36,11 +38,30 @@ def _anywhere() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        tier = item.path.relative_to(ROOT).parts[0]
+        tier = _tier(item.path)
         if tier not in TIERS:
             raise pytest.UsageError(f"{item.nodeid}: a test lives in one of tests/{{{','.join(TIERS)}}}")
         item.add_marker(getattr(pytest.mark, tier))
-    items.sort(key=lambda item: _ORDER.index(item.path.relative_to(ROOT).parts[0]))
+    places = _places({item.path for item in items})
+    items.sort(key=lambda item: places[item.path])
+
+
+def _tier(file: Path) -> str:
+    return file.relative_to(ROOT).parts[0]
+
+
+def _places(files: set[Path]) -> dict[Path, tuple[bool, float, Path]]:
+    """Return where in the run each file stands: what works and what waits are spread evenly over it.
+
+    While one process waits another has the processor.
+    """
+    places = {}
+    for tiers in (_WORKING, _WAITING):
+        these = [file for file in files if _tier(file) in tiers]
+        these.sort(key=lambda file: (tiers.index(_tier(file)), file))
+        for at, file in enumerate(these):
+            places[file] = (file.name not in _LONG, at / len(these), file)
+    return places
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -139,6 +139,25 @@ def test_while_a_segment_is_sealed_the_broker_is_not_silent(broker: Broker, tmp_
     assert (result.reason, result.rows) == (EndReason.IDLE, FEW)
 
 
+def test_messages_larger_than_is_sent_ahead_fill_segments(broker: Broker, tmp_path: Path) -> None:
+    """Artemis sends no more once it has sent the bytes asked for, however few messages these are."""
+    source = Destination.queue(f"collect.{uuid.uuid4().hex[:8]}")
+    body = JmsMessage.bytes(bytes(1_000_000))
+    connection = connect(broker.settings())
+    connection.send(Outgoing(destination=source, message=body) for _ in range(40))
+    connection.close()
+    spec = BatchSpec(
+        subscription=Subscription(destination=source),
+        max_messages=40,
+        max_time=timedelta(seconds=50),
+        flush_time=timedelta(minutes=1),
+    )
+    with SpoolBatch(tmp_path, "b", source=str(source), activation="a") as batch:
+        result = collect(partial(open_connection, broker.settings()), batch, spec, stop=threading.Event())
+    assert (result.reason, result.rows) == (EndReason.COUNT, 40)
+    assert result.segments <= 2
+
+
 class Interrupted(SpoolBatch):
     """A batch whose collector loses the broker once, right before or right after it seals a segment."""
 

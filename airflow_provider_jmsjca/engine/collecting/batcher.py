@@ -4,10 +4,11 @@ Received, appended, sealed on disk, acknowledged: in this order and no other.
 
 A queue is consumed afresh for every segment. At every acknowledgement ActiveMQ Classic looks through all that
 a consumer was given and hasn't committed, so a long-lived one gets slower and slower. Artemis bounds by bytes
-what it sends, and would send many segments ahead. Where one acknowledgement counts for a whole segment, as on
-RabbitMQ, one consumer lives for as long as its prefetch fits: nothing is given back between two segments. A
-topic without durable subscription would lose messages in between, and keeps its consumer on every broker. A
-second thread seals a segment and commits its unit; what comes meanwhile goes into the next one.
+what it sends ahead; more of them are asked for once a segment can't be filled with them. Where one
+acknowledgement counts for a whole segment, as on RabbitMQ, one consumer lives for as long as its prefetch
+fits: nothing is given back between two segments. A topic without durable subscription would lose messages in
+between, and keeps its consumer on every broker. A second thread seals a segment and commits its unit; what
+comes meanwhile goes into the next one.
 
 | what happens | what becomes of the messages |
 |---|---|
@@ -64,8 +65,10 @@ _GROUP_BYTES = 6 * 1024 * 1024
 # The same where it is few messages: what is in memory several times over is the less.
 _GROUP_BYTES_OF_FEW = 2 * 1024 * 1024
 _FEW = 64
-# An Artemis that has sent a segment's worth of bytes must go on: it counts text twice, and heads besides.
-_BYTES_AHEAD = 3
+# Of each byte that is collected an Artemis counts so many: it counts text twice, and heads besides.
+_COUNTED = 3
+# What an Artemis may send ahead until it is seen that this doesn't fill a segment.
+_BYTES_AHEAD = 16 * 1024 * 1024
 
 
 class ConnectUnlessStopped(Protocol):
@@ -129,6 +132,9 @@ class _Collection:
         self._keys: list[str] = []
         self._unit: UnitOfWork | None = None
         self._bytes = self._in_unit = self._bytes_sealed = 0
+        # What the broker may send ahead, where it counts bytes.
+        self._most_bytes_ahead = _COUNTED * spec.segment_bytes
+        self._bytes_ahead = min(_BYTES_AHEAD, self._most_bytes_ahead)
         # Of the segment in hand, what `SpoolBatch.add` has and what the rows in memory are large.
         self._added = self._bytes_in_memory = 0
         # What is sealed or handed to the sealer: `SpoolBatch.rows` lags behind.
@@ -236,7 +242,8 @@ class _Collection:
 
     def _wait_on(self, arrivals: Arrivals, connection: Connection) -> None:
         """Do what is due while nothing comes."""
-        if self._in_unit and self._idle_seconds() >= self._spec.flush_time.total_seconds():
+        is_due = self._in_unit and self._idle_seconds() >= self._spec.flush_time.total_seconds()
+        if is_due or self._widen(arrivals):
             began = time.monotonic()
             self._seal()
             self._renew(arrivals, connection)
@@ -272,10 +279,24 @@ class _Collection:
         return replace(
             asked,
             prefetch=prefetch,
-            prefetch_bytes=_BYTES_AHEAD * self._spec.segment_bytes,
+            prefetch_bytes=self._most_bytes_ahead if self._is_plain_topic else self._bytes_ahead,
             in_order=self._in_order and not self._is_plain_topic,
             alone=True,
         )
+
+    def _widen(self, arrivals: Arrivals) -> bool:
+        """Have more bytes sent ahead if those in hand may be all that the broker sends; tell whether.
+
+        Then the segment ends, for only the next consumer gets more: as much as a segment needs of messages
+        that are as large as those in hand.
+        """
+        counted = _COUNTED * self._bytes
+        asked = arrivals.subscription.prefetch_bytes
+        if arrivals.settles_in_order or not asked or not asked <= counted < self._most_bytes_ahead:
+            return False
+        worth = counted * self._spec.segment_messages // self._in_unit
+        self._bytes_ahead = min(self._most_bytes_ahead, worth)
+        return True
 
     @property
     def _is_plain_topic(self) -> bool:
