@@ -200,7 +200,7 @@ class IdIndex:
             except OSError as error:
                 raise self._refusal(error) from error
         assert self._found is not None  # noqa: S101 - for the type checker
-        names = self._found.names(_hash(key))
+        names = self._found.names(_hash(key)) if self._found.index.names else ()
         return [self._spool / name for name in names] if names else ()
 
     @contextmanager

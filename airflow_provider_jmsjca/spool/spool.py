@@ -133,7 +133,8 @@ class SpoolBatch:
         self.segments: list[Segment] = []
         self.rows = 0
         self._clock = clock
-        self._sealed_in: dict[str, list[Place]] = {}
+        # By the hash of a key, which takes a third of a key's memory: who knows it is read whole anyway.
+        self._sealed_in: dict[int, tuple[Place, ...]] = {}
         self._others = IdIndex(self.folder.parent, activation, batch_id, horizon, clock)
         self._said: dict[Place, frozenset[Identity]] = {}
         self._lock: ExitStack | None = None
@@ -251,12 +252,13 @@ class SpoolBatch:
         Args:
             key: What `known_ids.message_key` makes of it.
             identity: What tells it from others that have its id, as `row_identity` makes it; `None` asks for
-                the key alone. What each segment that has the key holds is read once.
+                the key alone, and one in a great many keys passes for another. What each segment that has
+                the key holds is read once.
 
         Raises:
             SpoolError: A segment can't be read.
         """
-        own, others = self._sealed_in.get(key, ()), self._others.find(key)
+        own, others = self._sealed_in.get(hash(key), ()), self._others.find(key)
         if identity is None:
             return bool(own or others)
         return any(identity in self._said_in(path) for path in own) or any(
@@ -264,8 +266,10 @@ class SpoolBatch:
         )
 
     def _remember(self, path: Place, keys: Iterable[str]) -> None:
-        for key in keys:
-            self._sealed_in.setdefault(key, []).append(path)
+        here = (path,)
+        for each in map(hash, keys):
+            before = self._sealed_in.get(each)
+            self._sealed_in[each] = here if before is None else before + here
 
     def _said_in(self, path: Place) -> frozenset[Identity]:
         if path not in self._said:

@@ -698,9 +698,15 @@ def with_id_of(message: JmsMessage, missing_message_id: str) -> JmsMessage:
 
 def size_of(message: JmsMessage) -> int:
     """Return about how many bytes of memory a message takes: body, properties, headers that senders write."""
-    reply_to = message.reply_to
-    texts = (message.correlation_id, message.type, None if reply_to is None else reply_to.name)
-    return _size(message.body) + _size(message.properties) + sum(len(text) for text in texts if text)
+    # For every message received: the ordinary ones are asked for without a further call.
+    body, reply_to = message.body, message.reply_to
+    size = len(body) if isinstance(body, str | bytes) else _size(body)
+    for name, value in message.properties.items():
+        size += len(name) + (len(value) if isinstance(value, str) else _size(value))
+    for text in (message.correlation_id, message.type, None if reply_to is None else reply_to.name):
+        if text:
+            size += len(text)
+    return size
 
 
 def _size(value: Any) -> int:

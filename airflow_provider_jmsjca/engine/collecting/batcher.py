@@ -68,7 +68,7 @@ _FEW = 64
 # Of each byte that is collected an Artemis counts so many: it counts text twice, and heads besides.
 _COUNTED = 3
 # What an Artemis may send ahead until it is seen that this doesn't fill a segment.
-_BYTES_AHEAD = 16 * 1024 * 1024
+_BYTES_AHEAD = 8 * 1024 * 1024
 
 
 class ConnectUnlessStopped(Protocol):
