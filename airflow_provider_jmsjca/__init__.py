@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from airflow_provider_jmsjca.core.activation import ActivationSpec
     from airflow_provider_jmsjca.core.destination import Destination
-    from airflow_provider_jmsjca.core.message import JmsMessage
+    from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
     from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
     from airflow_provider_jmsjca.core.selector import Selector, substitute
     from airflow_provider_jmsjca.decorators.listener import jms_listener_task
@@ -71,7 +71,7 @@ __version__ = "0.1.0"
 _MODULES: Final = {
     "core.activation": ("ActivationSpec",),
     "core.destination": ("Destination",),
-    "core.message": ("JmsMessage",),
+    "core.message": ("BodyKind", "JmsMessage"),
     "core.redelivery": ("RedeliveryHandling",),
     "core.selector": ("Selector", "substitute"),
     "decorators.listener": ("jms_listener_task",),
@@ -129,6 +129,7 @@ __all__ = [
     "AuthenticationError",
     "Batch",
     "BatchInUseError",
+    "BodyKind",
     "Capabilities",
     "CapabilityError",
     "ClientIdInUseError",

@@ -254,6 +254,12 @@ class _Read:
                     else "Above 5 s, park and use_store free the place"
                 )
             )
+        if handling.startswith("1:"):
+            step = handling.partition(";")[0]
+            notes.append(
+                "use_store: set it before the first run. Messages that waited in the stopped bean may come "
+                f"with the redelivered flag; without a store that counts as a failure, and {step} acts on it"
+            )
         if note:
             notes.append(f"redelivery_handling: {note}")
 

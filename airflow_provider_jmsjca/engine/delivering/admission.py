@@ -285,6 +285,7 @@ class SettledLately:
         self._ids: deque[Identity | None] | None = None  # an empty one counts where a thousand are idle
         self._settled_before: frozenset[Identity | None] = frozenset()
         self._repeated: list[Received] = []
+        self._said = False
         self.stable = False
 
     @property
@@ -331,6 +332,7 @@ class SettledLately:
             stable: Whether the broker makes the ids.
         """
         self.stable = stable
+        self._said = False
         self._settled_before = frozenset(self._ids or ()) - {None}
 
     def forget(self, keys: AbstractSet[Identity | None]) -> None:
@@ -363,6 +365,15 @@ class SettledLately:
                 received = self._repeated.pop(0)
             except IndexError:  # another thread was quicker
                 return
+            if not self._said:
+                self._said = True
+                message = received.readable
+                _log.info(
+                    "%s: %s came again although it was settled, as others may: they are settled once more, "
+                    "without a call",
+                    name,
+                    None if message is None else message.message_id,
+                )
             try:
                 received.consumer.acknowledge((received,))
             except JmsError as error:

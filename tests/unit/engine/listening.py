@@ -28,7 +28,7 @@ from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettin
 from airflow_provider_jmsjca.transports.memory import Broker, MemoryConnection, broker
 
 ORDERS = Destination.queue("orders")
-QUICK = timedelta(milliseconds=150)
+QUICK = timedelta(milliseconds=400)
 MODES: tuple[dict[str, Any], ...] = (
     {"concurrency_mode": "serial"},
     {"concurrency_mode": "cc", "endpoint_pool_max_size": 3},

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
+from airflow_provider_jmsjca.transports.capabilities import Capabilities
 from airflow_provider_jmsjca.transports.stomp.dialects.activemq import ActiveMqDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
@@ -36,6 +37,8 @@ _KEPT_BY: Final = {
     "stable_message_id": ("lasting",),
     "durable_subscription": ("subscribe", "delete_durable"),
     "deduplicating_send": ("special_headers",),
+    "typed_properties": ("property_headers", "decode_properties"),
+    "body_kinds": ("encode_body", "decode_body"),
 }
 _SAMPLE: Final = Frame(
     b"MESSAGE", b"\nsubscription:s1\nmessage-id:m1\nack:a1\ndestination:/queue/orders", b"hello"
@@ -121,6 +124,7 @@ def _check_acknowledgement(server: str, dialect: Dialect) -> None:
 def _lacking(dialect: Dialect) -> Iterator[str]:
     """Yield what a dialect claims that only an override could keep."""
     own, claimed = type(dialect), dialect.capabilities.table()
+    claimed["body_kinds"] = not dialect.capabilities.body_kinds <= Capabilities().body_kinds
     for capability, methods in _KEPT_BY.items():
         same = [name for name in methods if getattr(own, name) is getattr(GenericDialect, name)]
         if claimed[capability] and same:

@@ -49,6 +49,10 @@ def test_a_bean_of_weblogic_12_with_its_module_w13_w14() -> None:
         "provider-url: dropped, t3 is no transport; the Airflow connection names the broker",
         "jms_conn_id: jms/shop/ShopXACF is a JNDI name; replace it by the id of your Airflow connection",
         WAITING,
+        (
+            "use_store: set it before the first run. Messages that waited in the stopped bean may come "
+            "with the redelivered flag; without a store that counts as a failure, and 1:2000 acts on it"
+        ),
         concurrency,
     )
     assert found.destinations == {

@@ -107,9 +107,14 @@ def test_another_message_under_the_id_of_a_settled_one_is_handled(site: Site, mo
     ],
 )
 def test_what_comes_again_after_it_was_settled_is_settled_again(
-    site: Site, opens: Callable[[Site], Any], redelivered: bool, mode: dict[str, Any]
+    site: Site,
+    opens: Callable[[Site], Any],
+    redelivered: bool,
+    mode: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A broker that was killed has forgotten the acknowledgement."""
+    caplog.set_level("INFO", "airflow_provider_jmsjca.listener")
     put(site, (CREATED, "order-7"))
     listener = site.activation(lambda _: None, connect_with=opens(site), **mode)
     listener.start()
@@ -120,6 +125,9 @@ def test_what_comes_again_after_it_was_settled_is_settled_again(
     until(lambda: site.broker.depth("orders") == 0)
     assert site.got == [CREATED, "next"]
     assert (listener.counts.committed, listener.counts.repeated) == (2, 1)
+    said = [each for each in caplog.messages if "came again although it was settled" in each]
+    assert len(said) == 1
+    assert "order-7" in said[0]
 
 
 def test_a_broker_that_was_set_up_anew_gives_ids_again(site: Site) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
+from airflow_provider_jmsjca.core.message import BodyKind
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.transports.base import Capabilities
 from airflow_provider_jmsjca.transports.stomp import dialects
@@ -179,20 +180,22 @@ def test_a_dialect_that_can_not_be_registered(given: Any, said: str, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("capability", "words"),
+    ("claim", "words"),
     [
-        ("selector", r"claims selector, and doesn't override subscribe\(\)"),
-        ("delivery_count", r"claims delivery_count, and doesn't override delivery_count\(\)"),
-        ("stable_message_id", r"claims stable_message_id, and doesn't override lasting\(\)"),
-        ("durable_subscription", r"doesn't override subscribe\(\) and delete_durable\(\)"),
-        ("atomic_commit", r"claims atomic_commit, and its unit_kind isn't UnitKind\.TRANSACTION"),
-        ("deduplicating_send", r"claims deduplicating_send, and doesn't override special_headers\(\)"),
-        ("backlog", r"claims backlog, which only Artemis' own management can be asked for"),
+        ({"selector": True}, r"claims selector, and doesn't override subscribe\(\)"),
+        ({"delivery_count": True}, r"claims delivery_count, and doesn't override delivery_count\(\)"),
+        ({"stable_message_id": True}, r"claims stable_message_id, and doesn't override lasting\(\)"),
+        ({"durable_subscription": True}, r"doesn't override subscribe\(\) and delete_durable\(\)"),
+        ({"atomic_commit": True}, r"claims atomic_commit, and its unit_kind isn't UnitKind\.TRANSACTION"),
+        ({"deduplicating_send": True}, r"deduplicating_send, and doesn't override special_headers\(\)"),
+        ({"backlog": True}, r"claims backlog, which only Artemis' own management can be asked for"),
+        ({"typed_properties": True}, r"doesn't override property_headers\(\) and decode_properties\(\)"),
+        ({"body_kinds": frozenset(BodyKind)}, r"body_kinds, and doesn't override encode_body\(\) and deco"),
     ],
 )
-def test_a_claim_without_what_it_needs_is_refused(capability: str, words: str) -> None:
+def test_a_claim_without_what_it_needs_is_refused(claim: dict[str, Any], words: str) -> None:
     class Boasting(GenericDialect):
-        capabilities = Capabilities(**{capability: True})
+        capabilities = Capabilities(**claim)
 
     with pytest.raises(ConfigurationError, match=words):
         dialects.register("Boasting", Boasting())
