@@ -133,7 +133,7 @@ class SpoolBatch:
         self.segments: list[Segment] = []
         self.rows = 0
         self._clock = clock
-        # By the hash of a key, which takes a third of a key's memory: who knows it is read whole anyway.
+        # Keys are kept as hashes, which take a third of the memory: a segment that has one is read anyway.
         self._sealed_in: dict[int, tuple[Place, ...]] = {}
         self._others = IdIndex(self.folder.parent, activation, batch_id, horizon, clock)
         self._said: dict[Place, frozenset[Identity]] = {}

@@ -285,10 +285,10 @@ class _Collection:
         )
 
     def _widen(self, arrivals: Arrivals) -> bool:
-        """Have more bytes sent ahead if those in hand may be all that the broker sends; tell whether.
+        """Ask for more bytes ahead if those in hand may be all that comes; return whether it is so.
 
-        Then the segment ends, for only the next consumer gets more: as much as a segment needs of messages
-        that are as large as those in hand.
+        Then the segment ends, for only the next consumer gets more. That is as much as a segment needs of
+        messages which are as large as those in hand.
         """
         counted = _COUNTED * self._bytes
         asked = arrivals.subscription.prefetch_bytes
