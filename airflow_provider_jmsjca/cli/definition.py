@@ -341,9 +341,9 @@ def get_jms_cli_commands() -> list[CLICommand]:
                     name="import",
                     help="Print the activation spec of a deployment descriptor as YAML",
                     description=(
-                        "Reads ejb-jar.xml, weblogic-ejb-jar.xml, ra.xml or Patch Bay XML, whole or a "
-                        "fragment, and Patch Bay's MessagingManager.properties. Several files about one bean "
-                        "belong together."
+                        "Reads ejb-jar.xml, weblogic-ejb-jar.xml, sun-ejb-jar.xml, JMS modules, ra.xml or "
+                        "Patch Bay XML, whole or a fragment, and Patch Bay's MessagingManager.properties. "
+                        "Several files about one bean belong together."
                     ),
                     func=lazy_load_command(f"{_COMMANDS}.import_command"),
                     args=(
