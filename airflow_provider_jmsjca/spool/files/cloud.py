@@ -36,7 +36,8 @@ _WRITER: Final = "writer"
 _WITH_ADDRESS: Final = ("aws_endpoint_url", "azure_storage_endpoint", "google_service_account_key")
 _NANOSECONDS: Final = 1_000_000_000
 _MANY_TRIES: Final = 1_000
-_PUTS: Final = 3
+# How often a put or a removal is tried whose answer was lost: obstore repeats only what reads or replaces.
+_TRIES: Final = 3
 
 
 class Cloud:
@@ -87,7 +88,7 @@ class Cloud:
 
         mark = uuid.uuid4().hex
         with self._answers(key):
-            for left in reversed(range(_PUTS)):
+            for left in reversed(range(_TRIES)):
                 try:
                     obstore.put(
                         self.store,
@@ -180,9 +181,17 @@ class Cloud:
     def remove(self, key: str) -> None:
         """Remove an object, if it is there."""
         import obstore  # noqa: PLC0415 - an extra
+        from obstore.exceptions import GenericError  # noqa: PLC0415 - an extra
 
         with contextlib.suppress(FileNotFoundError), self._answers(key):
-            obstore.delete(self.store, key)
+            for left in reversed(range(_TRIES)):
+                try:
+                    obstore.delete(self.store, key)
+                except GenericError:
+                    if not left:
+                        raise
+                else:
+                    return
 
     def make_folder(self, key: str) -> None:
         """Do nothing: a folder is there with the first object in it."""

@@ -30,6 +30,7 @@ from airflow_provider_jmsjca.spool.manifest import (
 from airflow_provider_jmsjca.spool.rows import manifest_messages
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from tests.contract.spool.conftest import ORDERS, rows
+from tests.servers.azure import Azurite
 from tests.servers.proxy import TcpProxy
 from tests.servers.s3 import BUCKET, S3
 
@@ -117,6 +118,47 @@ def test_a_put_whose_answer_was_lost_is_ours(s3: S3) -> None:
     assert seal(folder / "a", b"first")
     assert not seal(folder / "a", b"second")
     assert read_file(folder / "a") == b"first"
+
+
+@pytest.mark.parametrize("kind", ["s3", "gs", "azurite"])
+def test_whatever_answer_is_lost_the_request_is_repeated(kind: str, request: pytest.FixtureRequest) -> None:
+    server: S3 | Azurite = request.getfixturevalue("azurite" if kind == "azurite" else "s3")
+    (port,) = server.ports.values()
+    for number in itertools.count(1):
+        lost = _Nth(number)
+        with TcpProxy(("127.0.0.1", port), lost) as proxy:
+            _every_request(kind, server, proxy.port)
+        if lost.asked < number:
+            break
+    assert number > 7  # create, renew, read, look, two ways to list, remove
+
+
+class _Nth:
+    """Asked about each piece that a client sends, it says yes at the n-th request."""
+
+    def __init__(self, number: int) -> None:
+        self.asked, self._number = 0, number
+
+    def __call__(self, piece: bytes) -> bool:
+        is_request = piece.startswith((b"PUT ", b"GET ", b"HEAD ", b"DELETE ", b"POST "))
+        self.asked += is_request
+        return is_request and self.asked == self._number
+
+
+def _every_request(kind: str, server: S3 | Azurite, port: int) -> None:
+    (real,) = server.ports.values()
+    options = server.google_options() if isinstance(server, S3) and kind == "gs" else server.options()
+    root = server.url if isinstance(server, Azurite) else f"{kind}://{BUCKET}"
+    client = Cloud(root, {name: text.replace(f":{real}", f":{port}") for name, text in options.items()})
+    folder = uuid.uuid4().hex
+    key = f"{folder}/a"
+    assert client.create(key, b"first")
+    client.renew(key, b"second")
+    assert client.fetch(key).read() == b"second"
+    assert client.status(key).size == len(b"second")
+    assert [found.key for found in (*client.entries(folder), *client.walk(folder))] == [key, key]
+    client.remove(key)
+    assert not client.walk(folder)
 
 
 def test_an_attempt_whose_answer_was_lost_has_its_own_fence(s3: S3) -> None:
