@@ -23,13 +23,11 @@ BIN := $(VENV)/bin
 UV := $(TOOLS)/bin/uv
 # uv uses the Python it is given: it never brings one of its own.
 UV_ENVIRONMENT := UV_PYTHON_DOWNLOADS=never VIRTUAL_ENV=$(CURDIR)/$(VENV)
-# What has no server waits for nothing, and is over before the others begin.
-WITH_SERVERS := $(wildcard tests/airflow tests/broker tests/chaos tests/contract tests/hostile tests/spark)
 PYTHON_IS_FIT = @test -n "$(PYTHON)" || { echo 'error: no Python 3.11 or newer on PATH; install one, or name it: make PYTHON=/path/to/python' >&2; exit 1; }; \
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { echo 'error: $(PYTHON) is not Python 3.11 or newer' >&2; exit 1; }
 # Tells one Python from another, also through an environment that was made with it.
 IDENTITY := import sys; print(*sys.version_info[:3], sys.base_prefix)
-# Processes share the tests, each with brokers of its own; twice as many share those that wait for servers.
+# Processes share the tests, each with brokers of its own; twice as many share all of them, for most wait.
 PROCESSES ?= 2
 PYTEST := python -m pytest --durations=15
 SHARED := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
@@ -58,9 +56,8 @@ brokers-down: setup  ## Stop them
 
 .PHONY: test
 test: lint  ## Lint, then every test, on real brokers; up to 3 tests with kills are run again and named, unless ONCE=1
-	$(IN_VENV) $(TESTS) tests/unit
 	@$(IN_VENV) python -m tests.servers.short_lived
-	$(IN_VENV) $(TESTS) --numprocesses $$((2 * $(PROCESSES))) $(WITH_SERVERS)
+	$(IN_VENV) $(TESTS) --numprocesses $$((2 * $(PROCESSES)))
 
 .PHONY: unit
 unit: setup  ## The tests that take seconds and need no server

@@ -18,9 +18,11 @@ if "JMSJCA_EXAMPLES" not in os.environ:
     hypothesis.settings.load_profile("same")
 
 TIERS = ("unit", "contract", "airflow", "spark", "broker", "hostile", "chaos")
-# What takes all the time of a processor, and what waits for servers most of the time.
-_WORKING, _WAITING = ("chaos", "spark"), ("airflow", "broker", "hostile", "contract", "unit")
-# Files that take minutes come first, so that the processes which share the tests end at about the same time.
+# What takes all the time of a processor, what waits for servers most of the time, and what is soon over.
+_WORKING, _WAITING, _SHORT = ("chaos", "spark"), ("airflow", "broker", "hostile", "contract"), ("unit",)
+# How much later the short ones begin, in parts of the run. Files that take minutes come first, and some short
+# ones last, so that the processes which share the tests end at about the same time.
+_LATER = 0.1
 _LONG = ("test_triggerer_kill.py", "test_listener_kill.py", "test_held_messages.py", "test_several_dags.py")
 pytest_plugins = ["tests.servers.fixtures"]
 
@@ -51,16 +53,16 @@ def _tier(file: Path) -> str:
 
 
 def _places(files: set[Path]) -> dict[Path, tuple[bool, float, Path]]:
-    """Return where in the run each file stands: what works and what waits are spread evenly over it.
+    """Return where in the run each file stands: what works, what waits and what is short are spread over it.
 
     While one process waits another has the processor.
     """
     places = {}
-    for tiers in (_WORKING, _WAITING):
+    for tiers, later in ((_WORKING, 0.0), (_WAITING, 0.0), (_SHORT, _LATER)):
         these = [file for file in files if _tier(file) in tiers]
         these.sort(key=lambda file: (tiers.index(_tier(file)), file))
         for at, file in enumerate(these):
-            places[file] = (file.name not in _LONG, at / len(these), file)
+            places[file] = (file.name not in _LONG, later + at / len(these), file)
     return places
 
 

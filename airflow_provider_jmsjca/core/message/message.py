@@ -700,12 +700,12 @@ def size_of(message: JmsMessage) -> int:
     """Return about how many bytes of memory a message takes: body, properties, headers that senders write."""
     # For every message received: the ordinary ones are asked for without a further call.
     body, reply_to = message.body, message.reply_to
-    size = len(body) if isinstance(body, str | bytes) else _size(body)
+    size = len(message.correlation_id or "") + len(message.type or "")
+    if reply_to is not None:
+        size += len(reply_to.name)
+    size += len(body) if isinstance(body, str | bytes) else _size(body)
     for name, value in message.properties.items():
         size += len(name) + (len(value) if isinstance(value, str) else _size(value))
-    for text in (message.correlation_id, message.type, None if reply_to is None else reply_to.name):
-        if text:
-            size += len(text)
     return size
 
 

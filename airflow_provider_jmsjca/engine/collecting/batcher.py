@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import queue
 import threading
 import time
@@ -132,6 +133,7 @@ class _Collection:
         self._keys: list[str] = []
         self._unit: UnitOfWork | None = None
         self._bytes = self._in_unit = self._bytes_sealed = 0
+        self._most_bytes = math.inf if spec.max_bytes is None else spec.max_bytes
         # What the broker may send ahead, where it counts bytes.
         self._most_bytes_ahead = _COUNTED * spec.segment_bytes
         self._bytes_ahead = min(_BYTES_AHEAD, self._most_bytes_ahead)
@@ -359,12 +361,9 @@ class _Collection:
         return (
             self._in_unit >= self._spec.segment_messages
             or self._bytes >= self._spec.segment_bytes
-            or self._has_bytes(self._bytes_sealed + self._bytes)
+            or self._bytes_sealed + self._bytes >= self._most_bytes
             or (maximum is not None and self._promised + count >= maximum)
         )
-
-    def _has_bytes(self, count: int) -> bool:
-        return self._spec.max_bytes is not None and count >= self._spec.max_bytes
 
     def _is_group(self) -> bool:
         most = _GROUP_BYTES if len(self._rows) >= _FEW else min(_GROUP_BYTES, _GROUP_BYTES_OF_FEW)
@@ -376,7 +375,7 @@ class _Collection:
         maximum = self._spec.max_messages
         if maximum is not None and self._promised >= maximum:
             return EndReason.COUNT
-        if self._has_bytes(self._bytes_sealed):
+        if self._bytes_sealed >= self._most_bytes:
             return EndReason.BYTES
         if self._stop_or_deadline.expired():
             return EndReason.TIME

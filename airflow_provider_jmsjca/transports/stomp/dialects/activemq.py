@@ -208,6 +208,8 @@ class ActiveMqDialect(Dialect):
         Raises:
             PoisonMessageError: It isn't Unicode, or there is neither a body nor our mark that there is none.
         """
+        if frame.body and "content-length" not in headers and BODY_KIND not in headers:
+            return TEXT, _text(frame.body)  # most messages are
         kind = marked_kind(headers)
         if kind is TEXT or headers.get("amq-msg-type") == "text":
             return TEXT, _text(frame.body)
