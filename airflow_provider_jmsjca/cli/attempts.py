@@ -6,11 +6,18 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from airflow.cli.simple_table import AirflowConsole
 
-from airflow_provider_jmsjca.cli.commands import cells, check_choice, one_line_errors, print_page
+from airflow_provider_jmsjca.cli.commands import (
+    as_listed,
+    cells,
+    check_choice,
+    one_line_errors,
+    print_page,
+)
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.store import installed_store
 from airflow_provider_jmsjca.store.base import AttemptSelection, MessageAttempts, Store, listed_name
@@ -24,7 +31,7 @@ def list_command(args: argparse.Namespace) -> None:
     """Print the messages whose attempts are counted, those with most attempts first."""
     with contextlib.closing(installed_store()) as store:
         found = store.attempts.page(
-            args.activation, at_least=args.at_least, limit=args.limit + 1, after=args.after
+            _activation(args, store), at_least=args.at_least, limit=args.limit + 1, after=args.after
         )
     _print(args, [(each, {}) for each in found])
 
@@ -33,7 +40,7 @@ def list_command(args: argparse.Namespace) -> None:
 def show_command(args: argparse.Namespace) -> None:
     """Print the attempts at one message: when, where, and the exception each ended with."""
     with contextlib.closing(installed_store()) as store:
-        entries = store.attempts.history(args.activation, args.message)
+        entries = store.attempts.history(_activation(args, store) or "", args.message)
     if not entries:
         raise ConfigurationError(
             f"no attempt at message {args.message!r} of {args.activation!r} is stored; see airflow jms "
@@ -54,12 +61,9 @@ def show_command(args: argparse.Namespace) -> None:
 @one_line_errors
 def reset_command(args: argparse.Namespace) -> None:
     """Count messages anew."""
-    chosen = AttemptSelection(
-        activation=_name(args.activation), message=_name(args.message), at_least=args.at_least
-    )
-    _check_choice(args, chosen=chosen != AttemptSelection())
+    _check_choice(args, chosen=_is_one(args) or args.at_least > 1)
     with contextlib.closing(installed_store()) as store:
-        count = store.attempts.reset(chosen)
+        count = store.attempts.reset(replace(_chosen(args, store), at_least=args.at_least))
     sys.stdout.write(f"{count} messages are counted anew\n")
 
 
@@ -67,7 +71,7 @@ def reset_command(args: argparse.Namespace) -> None:
 def in_doubt_list_command(args: argparse.Namespace) -> None:
     """Print the messages that were received and aren't settled, and whether who has them lives."""
     with contextlib.closing(installed_store()) as store:
-        found = _unsettled(store, args.activation)
+        found = _unsettled(store, _activation(args, store))
     chosen = [each for each in found if args.state in {None, each[1]["state"]}]
     _print(args, chosen[args.after : args.after + args.limit + 1])
 
@@ -75,13 +79,11 @@ def in_doubt_list_command(args: argparse.Namespace) -> None:
 @one_line_errors
 def in_doubt_reset_command(args: argparse.Namespace) -> None:
     """Let messages in doubt be delivered again as any others; what is in hand is left alone."""
-    _check_choice(args, chosen=args.activation is not None or args.message is not None)
+    _check_choice(args, chosen=_is_one(args))
     with contextlib.closing(installed_store()) as store:
         everywhere = store.attempts.open_at()
         dead = everywhere - store.owners.living(everywhere, datetime.now(UTC))
-        count = store.attempts.resolve(
-            AttemptSelection(activation=_name(args.activation), message=_name(args.message), open_at=dead)
-        )
+        count = store.attempts.resolve(replace(_chosen(args, store), open_at=dead))
     sys.stdout.write(f"{count} messages are no longer in doubt\n")
 
 
@@ -98,8 +100,17 @@ def _check_choice(args: argparse.Namespace, *, chosen: bool) -> None:
     check_choice(args, chosen=chosen, ids=ids, ways="a filter such as --activation")
 
 
-def _name(given: str | None) -> str | None:
-    return None if given is None else listed_name(given)
+def _is_one(args: argparse.Namespace) -> bool:
+    return args.activation is not None or args.message is not None
+
+
+def _chosen(args: argparse.Namespace, store: Store) -> AttemptSelection:
+    message = None if args.message is None else listed_name(args.message)
+    return AttemptSelection(activation=_activation(args, store), message=message)
+
+
+def _activation(args: argparse.Namespace, store: Store) -> str | None:
+    return as_listed(args.activation, store.attempts.activations())
 
 
 def _print(args: argparse.Namespace, found: Sequence[tuple[MessageAttempts, dict[str, str]]]) -> None:

@@ -23,6 +23,7 @@ from airflow_provider_jmsjca.core.url import LOOKUP, ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.hooks.destinations import looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
+from airflow_provider_jmsjca.store.base import listed_name
 from airflow_provider_jmsjca.transports import refuse_unknown_scheme
 from airflow_provider_jmsjca.transports.settings import check_url
 
@@ -87,6 +88,27 @@ def check_choice(args: argparse.Namespace, *, chosen: bool, ids: Collection[obje
         )
     if not (chosen or args.all):
         raise ConfigurationError(f"which messages? give {ways}, or --all")
+
+
+def as_listed(typed: str | None, known: Collection[str]) -> str | None:
+    """Return how the store calls an activation: by what is listed, or by the name before `at` and the broker.
+
+    Args:
+        typed: What somebody typed.
+        known: The activations there are, as they are listed.
+
+    Raises:
+        ConfigurationError: There are several of that name.
+    """
+    if typed is None:
+        return None
+    whole = listed_name(typed)
+    named = sorted(each for each in known if each.startswith(f"{typed} at "))
+    if whole in known or not named:
+        return whole
+    if len(named) > 1:
+        raise ConfigurationError(f"activation {typed!r}: expected one of {', '.join(map(repr, named))}")
+    return named[0]
 
 
 def one_line_errors(command: Command) -> Command:

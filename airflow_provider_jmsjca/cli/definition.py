@@ -92,7 +92,7 @@ def _limbo_commands() -> GroupCommand:
     chosen = (
         Arg(("numbers",), nargs="*", type=_whole(1), metavar="NUMBER", help="messages with these numbers"),
         Arg(("--state",), choices=("waiting", "failed"), help="messages in this state"),
-        Arg(("--activation",), help="messages of this activation"),
+        _OF_ACTIVATION,
         Arg(("--conn-id",), help="messages to be sent over this Airflow connection"),
         Arg(("--destination",), help="messages to be sent there, as queue://orders"),
     )
@@ -136,10 +136,12 @@ def _limbo_commands() -> GroupCommand:
     )
 
 
-_OF_ACTIVATION = Arg(("--activation",), help="messages of this activation, as it is listed")
+_OF_ACTIVATION = Arg(
+    ("--activation",), help="messages of this activation, as it is listed, or by its name alone"
+)
 _SKIP = Arg(("--after",), type=_whole(0), default=0, help="leave out so many")
 _ONE_MESSAGE = (
-    Arg(("activation",), help="the activation, as it is listed"),
+    Arg(("activation",), help="the activation, as it is listed, or by its name alone"),
     Arg(("message",), help="the id of the message, as it is listed"),
 )
 _AT_LEAST = Arg(

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from airflow_provider_jmsjca.cli.commands import check_choice, one_line_errors, print_page
+from airflow_provider_jmsjca.cli.commands import as_listed, check_choice, one_line_errors, print_page
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.limbo import EVERY, StoreUpkeep
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
@@ -24,6 +24,7 @@ from airflow_provider_jmsjca.store.base import (
     LimboMessage,
     LimboSelection,
     LimboState,
+    Store,
 )
 
 
@@ -31,7 +32,7 @@ from airflow_provider_jmsjca.store.base import (
 def list_command(args: argparse.Namespace) -> None:
     """Print messages in limbo, one a line."""
     with contextlib.closing(installed_store()) as store:
-        found = store.limbo.page(_selection(args), limit=args.limit + 1, after=args.after)
+        found = store.limbo.page(_selection(args, store), limit=args.limit + 1, after=args.after)
     print_page(args, [_row(each) for each in found], number="number")
 
 
@@ -104,11 +105,11 @@ def run_command(args: argparse.Namespace) -> None:
             stopped.wait(EVERY.total_seconds())
 
 
-def _selection(args: argparse.Namespace) -> LimboSelection:
+def _selection(args: argparse.Namespace, store: Store) -> LimboSelection:
     return LimboSelection(
         numbers=frozenset(args.numbers) if args.numbers else None,
         state=None if args.state is None else LimboState(args.state),
-        activation=args.activation,
+        activation=as_listed(args.activation, store.limbo.activations()),
         jms_conn_id=args.conn_id,
         destination=None if args.destination is None else _destination(args.destination),
     )
@@ -125,15 +126,15 @@ def _destination(text: str) -> str:
 def _change(
     args: argparse.Namespace, done: str, change: Callable[[Limbo, LimboSelection, datetime], int]
 ) -> None:
-    chosen = _selection(args)
+    filters = (args.state, args.activation, args.conn_id, args.destination)
     check_choice(
         args,
-        chosen=chosen != LimboSelection(),
+        chosen=bool(args.numbers) or any(each is not None for each in filters),
         ids=args.numbers,
         ways="their numbers, a filter such as --destination",
     )
     with contextlib.closing(installed_store()) as store:
-        count = change(store.limbo, chosen, datetime.now(UTC))
+        count = change(store.limbo, _selection(args, store), datetime.now(UTC))
     sys.stdout.write(f"{count} messages {done}\n")
 
 

@@ -157,6 +157,9 @@ class Attempts(Protocol):
             open_only: Those whose last attempt has no known end.
         """
 
+    def activations(self) -> frozenset[str]:
+        """Return the activations with messages whose attempts are counted."""
+
     def open_at(self) -> frozenset[str]:
         """Return the processes whose attempts have no known end (`MessageAttempts.where`)."""
 
@@ -379,6 +382,9 @@ class Limbo(Protocol):
         self, selection: LimboSelection = EVERYTHING, *, limit: int = 100, after: int = 0
     ) -> list[LimboMessage]:
         """Return messages in the order of their numbers, from the one behind the number `after`."""
+
+    def activations(self) -> frozenset[str]:
+        """Return the activations that messages are here of."""
 
     def revive(self, selection: LimboSelection, now: datetime) -> int:
         """Let failed messages be sent now, with all their tries; return how many. Source: P17."""

@@ -161,6 +161,11 @@ class MemoryAttempts:
             and (selection.open_at is None or (each.open and each.where in selection.open_at))
         ]
 
+    def activations(self) -> frozenset[str]:
+        """Return the activations with counted attempts."""
+        with self._lock:
+            return frozenset(activation for activation, _ in self._known)
+
     def open_at(self) -> frozenset[str]:
         """Return the processes whose attempts have no known end."""
         with self._lock:
@@ -416,6 +421,11 @@ class MemoryLimbo:
             if (selection.numbers is None or number in selection.numbers)
             and all(value is None or getattr(each, name) == value for name, value in asked.items())
         ]
+
+    def activations(self) -> frozenset[str]:
+        """Return the activations that messages are here of."""
+        with self._lock:
+            return frozenset(each.activation for each in self._known.values())
 
     def revive(self, selection: LimboSelection, now: datetime) -> int:
         """Let failed messages be sent now, with all their tries."""

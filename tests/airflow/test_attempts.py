@@ -75,6 +75,31 @@ def test_attempts_are_listed_shown_and_reset(store: SqlStore, capsys: pytest.Cap
         assert said in capsys.readouterr().err
 
 
+def test_an_activation_is_found_by_its_name_without_the_broker(
+    store: SqlStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = datetime.now(UTC)
+    for place in ("stomp://one:1", "stomp://two:2"):
+        store.attempts.begin(f"bills at {place}", ["m4"], now)
+    store.attempts.begin("letters at stomp://one:1", ["m5"], now)
+    assert [each["message"] for each in listed(capsys, "attempts", "list", "--activation", "letters")] == [
+        "m5"
+    ]
+    assert len(listed(capsys, "attempts", "show", "letters", "m5")) == 1
+    assert [each["message"] for each in listed(capsys, "indoubt", "list", "--activation", "letters")] == [
+        "m5"
+    ]
+    run("attempts", "reset", "--activation", "letters")
+    assert capsys.readouterr().out == "1 messages are counted anew\n"
+    with pytest.raises(SystemExit):
+        run("attempts", "reset", "--activation", "bills")
+    said = capsys.readouterr().err
+    assert "'bills': expected one of 'bills at stomp://one:1', 'bills at stomp://two:2'" in said
+    run("attempts", "reset", "--activation", "bills at stomp://two:2")
+    assert store.attempts.activations() >= {"orders", "bills at stomp://one:1"}
+    assert "bills at stomp://two:2" not in store.attempts.activations()
+
+
 def test_what_is_in_doubt_is_listed_and_reset_and_what_is_in_hand_left_alone_i9(
     store: SqlStore, capsys: pytest.CaptureFixture[str]
 ) -> None:

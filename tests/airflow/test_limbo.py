@@ -201,7 +201,8 @@ def test_a_listener_leaves_a_long_delay_to_limbo_p15(
     (kept,) = listed(capsys)
     member = "@{}:{}".format(*rabbitmq.address()) if connection == "every_member" else ""
     assert (kept["destination"], kept["conn_id"], kept["state"]) == (queue, CONN_ID + member, "waiting")
-    run("limbo", "release", "--activation", kept["activation"])
+    name, _, _ = kept["activation"].partition(" at ")
+    run("limbo", "release", "--activation", name)
     run("store", "run", "--once")
     second = listen(spec, fail_bad)
     assert (second["parked"], second["moved"]) == (0, 1)

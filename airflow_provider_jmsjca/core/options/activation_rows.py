@@ -117,10 +117,10 @@ ACTIVATION = (
         levels="A",
         jmsjca=("MBeanName",),
         patch_bay=("nucleus-name",),
-        meaning="Name of the activation in logs and statistics.",
+        meaning="Name of the activation in logs, statistics and the store.",
         source="J56, J116, P10",
         acts=_ENGINE,
-        shown_default="made from the destination",
+        shown_default="ejb_name, or made from the destination",
     ),
     Option(
         name="message_selector",

@@ -18,7 +18,7 @@ WEBLOGIC = (
         value_type=OptionType.TEXT,
         levels="A",
         ejb=("ejb-name",),
-        meaning="Name of the bean; the client id of a durable subscription that has no other.",
+        meaning="Name of the bean; stands for name, and for the client id of a durable subscription.",
         source="W13, W18, W30",
         acts="core.activation",
     ),

@@ -240,6 +240,11 @@ class SqlAttempts:
         """Note that this process has ended its attempts; see `base.Attempts.ended`."""
         self.resolve(AttemptSelection(activation=stored_name(activation), open_at=frozenset({self._where})))
 
+    def activations(self) -> frozenset[str]:
+        """Return the activations with counted attempts; see `base.Attempts.activations`."""
+        with self._database.read() as connection:
+            return frozenset(connection.scalars(select(ATTEMPT.c.activation).distinct()))
+
     def open_at(self) -> frozenset[str]:
         """Return the processes whose attempts have no known end; see `base.Attempts.open_at`."""
         with self._database.read() as connection:

@@ -216,6 +216,11 @@ class SqlLimbo:
             rows = connection.execute(query.order_by(LIMBO.c.number).limit(limit)).all()
         return [_message(row) for row in rows]
 
+    def activations(self) -> frozenset[str]:
+        """Return the activations that messages are here of; see `base.Limbo.activations`."""
+        with self._database.read() as connection:
+            return frozenset(connection.scalars(select(LIMBO.c.activation).distinct()))
+
     def revive(self, selection: LimboSelection, now: datetime) -> int:
         """Let failed messages be sent now, with all their tries."""
         return self._let_go(selection, LimboState.FAILED, now, tries=0)

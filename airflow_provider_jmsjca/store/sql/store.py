@@ -48,8 +48,8 @@ def open_store(url: str | URL, *, where: str | None = None, cipher: Cipher | Non
 
     Args:
         url: An SQLAlchemy URL for SQLite or PostgreSQL.
-        where: As of `SqlStore`.
-        cipher: As of `SqlStore`.
+        where: Host and process, for whoever reads what was stored; `None`: this one's.
+        cipher: Encrypts messages; `None`: they stand in clear.
 
     Raises:
         ConfigurationError: The URL can't be used.

@@ -48,6 +48,15 @@ def test_each_hand_over_is_counted_for_its_activation(store: Store) -> None:
     assert store.attempts.begin("orders", [], NOON) == {}
 
 
+def test_the_activations_with_counted_attempts(store: Store) -> None:
+    assert store.attempts.activations() == frozenset()
+    store.attempts.begin("orders", ["m1", "m2"], NOON)
+    store.attempts.begin("bills", ["m1"], NOON)
+    assert store.attempts.activations() == {"orders", "bills"}
+    store.attempts.forget("bills", ["m1"])
+    assert store.attempts.activations() == {"orders"}
+
+
 def test_counts_go_on_beyond_those_of_patch_bay_p20(store: Store) -> None:
     """P20: there they end at 127."""
     for number in range(1, 131):

@@ -65,6 +65,11 @@ def test_a_message_is_kept_whole(store: Store, message: JmsMessage) -> None:
     assert (listed.number, listed.state, listed.put_at) == (number, LimboState.WAITING, NOON)
 
 
+def test_the_activations_that_messages_are_here_of(store: Store) -> None:
+    store.limbo.put([replace(ORDER, activation=name) for name in ("orders", "orders", "bills")], NOON)
+    assert store.limbo.activations() == {"orders", "bills"}
+
+
 def test_none_is_leased_before_it_is_due_and_the_first_due_comes_first_p18(store: Store) -> None:
     """P18: a delayed message is never sooner than its date."""
     late, soon, now = put(store, 9, 5, 0)
