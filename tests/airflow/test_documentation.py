@@ -219,15 +219,17 @@ def runs_are_ended(names: dict[str, Any]) -> None:
         patch.setenv("AIRFLOW_USER", "somebody")
         patch.setenv("AIRFLOW_PASSWORD", "secret")
         patch.setattr(names["httpx"], "Client", client)
-        names["end_runs"]("orders")
+        names["stop"]("orders")
     runs = "/api/v2/dags/orders/dagRuns"
     assert [(method, path, token) for method, path, token, _ in asked] == [
         ("POST", "/auth/token", None),
+        ("PATCH", "/api/v2/dags/orders", "Bearer t"),
         ("GET", f"{runs}?state=running", "Bearer t"),
         ("PATCH", f"{runs}/manual__2026-01-01T00%3A00%3A00%2B00%3A00", "Bearer t"),
     ]
     assert json.loads(asked[0][3]) == {"username": "somebody", "password": "secret"}
-    assert json.loads(asked[2][3]) == {"state": "failed"}
+    assert json.loads(asked[1][3]) == {"is_paused": True}
+    assert json.loads(asked[3][3]) == {"state": "failed"}
 
 
 @page_is("docs/production/checklist.md", FINISHED)
