@@ -1,4 +1,4 @@
-"""Triggerers as users run them: `airflow dag-processor` and `airflow triggerer` on a database."""
+"""Triggerers as users run them: `airflow triggerer` on a database with DAGs."""
 
 from __future__ import annotations
 
@@ -109,8 +109,7 @@ class TriggererProcess:
 
     def read_dags(self) -> None:
         """Read the DAG file into the database, as a dag-processor does all the time."""
-        at_once = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "0"}
-        self._airflow("dag-processor", "--num-runs", "2", **at_once)
+        self._airflow("dags", "reserialize")
 
     def pause(self, dag_id: str, *, paused: bool) -> None:
         """Pause or unpause a DAG, as the switch of the user interface does."""
@@ -118,11 +117,11 @@ class TriggererProcess:
             connection.execute("update dag set is_paused = ? where dag_id = ?", (paused, dag_id))
             connection.commit()
 
-    def _airflow(self, *arguments: str, **environment: str) -> None:
+    def _airflow(self, *arguments: str) -> None:
         with (self.home / "setup.log").open("ab") as log:
             subprocess.run(
                 [sys.executable, "-m", "airflow", *arguments],
-                env=self.environment | environment, check=True, timeout=180, stdout=log, stderr=log,
+                env=self.environment, check=True, timeout=180, stdout=log, stderr=log,
             )  # fmt: skip
 
     def start(self) -> None:
