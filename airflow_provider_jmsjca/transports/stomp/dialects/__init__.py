@@ -71,16 +71,7 @@ def register(server: str, dialect: Dialect) -> None:
             f"server {server!r}: expected the name in the server header of CONNECTED, up to the slash"
         )
     _check_methods(server, dialect)
-    for destination in (Destination.queue("orders"), Destination.topic("orders")):
-        try:
-            written = dialect.reply_to(destination)
-        except CapabilityError:
-            continue  # a broker may have queues alone, or topics
-        if (found := dialect.reply_to_from(written)) != destination:
-            raise ConfigurationError(
-                f"server {server!r}: {type(dialect).__name__} writes {destination} as {written!r}, which it "
-                f"reads as {found}: override destination_from() as the inverse of destination()"
-            )
+    _check_destinations(server, dialect)
     if forgeable := sorted(_asked(dialect) - (dialect.hidden & dialect.taken)):
         raise ConfigurationError(
             f"server {server!r}: {type(dialect).__name__} believes the header {header!r}, which senders may "
@@ -102,6 +93,26 @@ def _check_methods(server: str, dialect: Dialect) -> None:
             raise ConfigurationError(
                 f"server {server!r}: {type(dialect).__name__}.{name} is {found}; "
                 f"expected a method, as {name}() of GenericDialect"
+            )
+
+
+def _check_destinations(server: str, dialect: Dialect) -> None:
+    """Refuse a dialect that doesn't read destinations as it writes them."""
+    for destination in (Destination.queue("orders"), Destination.topic("orders")):
+        try:
+            written = dialect.reply_to(destination)
+            found = dialect.reply_to_from(written)
+        except CapabilityError:
+            continue  # a broker may have queues alone, or topics
+        except Exception as error:
+            raise ConfigurationError(
+                f"server {server!r}: {type(dialect).__name__} raises {type(error).__name__}: {error} when it "
+                f"writes {destination} and reads that again: see its destination() and destination_from()"
+            ) from error
+        if found != destination:
+            raise ConfigurationError(
+                f"server {server!r}: {type(dialect).__name__} writes {destination} as {written!r}, which it "
+                f"reads as {found}: override destination_from() as the inverse of destination()"
             )
 
 

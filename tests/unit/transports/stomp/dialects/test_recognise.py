@@ -111,6 +111,13 @@ class Guarded(Counting):
     taken = GenericDialect.taken | {"x-tries"}
 
 
+class Raising(GenericDialect):
+    """Knows no destination that it reads."""
+
+    def destination_from(self, text: str) -> Destination | None:
+        raise KeyError(text)
+
+
 class Valued(GenericDialect):
     """Has a value where a method is asked."""
 
@@ -153,6 +160,13 @@ def test_the_dialects_of_the_package_believe_no_property(dialect: Dialect) -> No
             (
                 "server 'Toy': Valued.recovery is Recovery.RESUBSCRIBE; "
                 "expected a method, as recovery() of GenericDialect"
+            ),
+        ),
+        (
+            Raising(),
+            (
+                "server 'Toy': Raising raises KeyError: '/queue/orders' when it writes queue://orders and "
+                "reads that again: see its destination() and destination_from()"
             ),
         ),
         (GenericDialect, "server 'Toy': expected an object of a dialect, such as GenericDialect()"),
