@@ -125,7 +125,7 @@ soak: setup  ## Memory over a million messages; fails if it grows by more than 5
 	@$(IN_VENV) python -m tests.bench --soak 1000000
 
 .PHONY: chaos
-chaos: setup  ## The kill -9 tests and the hostile brokers at full size, and a real YARN (an hour on 2 cores)
+chaos: setup  ## The kill -9 tests and the hostile brokers at full size, and a real YARN (an hour and a half on 2 cores)
 	@$(IN_VENV) python -m tests.servers.short_lived
 	JMSJCA_CHAOS=full $(IN_VENV) $(PYTEST) $(SHARED) --numprocesses $$((2 * $(PROCESSES))) tests/chaos tests/hostile/test_hostile_broker.py tests/airflow/operators/test_yarn.py
 
