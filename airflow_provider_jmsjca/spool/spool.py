@@ -577,8 +577,6 @@ class _SegmentFile:
         self._parquet.write_table(table)
         self._rows += len(rows)
         self.keys += table_keys(table)
-        del table
-        pa.default_memory_pool().release_unused()  # else Arrow keeps what a row group took
 
     def seal(self) -> bool:
         self._parquet.close()

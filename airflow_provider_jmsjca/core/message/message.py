@@ -700,10 +700,13 @@ def size_of(message: JmsMessage) -> int:
     """Return about how many bytes of memory a message takes: body, properties, headers that senders write."""
     # For every message received: the ordinary ones are asked for without a further call.
     body, reply_to = message.body, message.reply_to
-    size = len(message.correlation_id or "") + len(message.type or "")
+    size = len(body) if isinstance(body, (str, bytes)) else _size(body)
+    if message.correlation_id is not None:
+        size += len(message.correlation_id)
+    if message.type is not None:
+        size += len(message.type)
     if reply_to is not None:
         size += len(reply_to.name)
-    size += len(body) if isinstance(body, str | bytes) else _size(body)
     for name, value in message.properties.items():
         size += len(name) + (len(value) if isinstance(value, str) else _size(value))
     return size

@@ -62,10 +62,7 @@ _STOP_GRACE_SECONDS = 0.3
 _FRUITLESS_SECONDS = 1.0
 # Of bodies and properties in memory: what reaches it becomes a row group of the segment's file. That takes
 # a few times as much of memory, for messages, columns and encoded pages are there at once.
-_GROUP_BYTES = 6 * 1024 * 1024
-# The same where it is few messages: what is in memory several times over is the less.
-_GROUP_BYTES_OF_FEW = 2 * 1024 * 1024
-_FEW = 64
+_GROUP_BYTES = 2 * 1024 * 1024
 # Of each byte that is collected an Artemis counts so many: it counts text twice, and heads besides.
 _COUNTED = 3
 # What an Artemis may send ahead until it is seen that this doesn't fill a segment.
@@ -142,7 +139,9 @@ class _Collection:
         # What is sealed or handed to the sealer: `SpoolBatch.rows` lags behind.
         self._promised = batch.rows
         self._rows_before = batch.rows
-        self._places: dict[Destination | None, str | None] = {None: None}
+        # Of the message before, whose destination mostly is that of the next one too.
+        self._place: Destination | None = None
+        self._place_name: str | None = None
         self._received = self._duplicates = self._undecodable = self._left = self._connections = 0
         # Whether messages are settled in the order of arrival: until one has to stay at the broker.
         self._in_order = True
@@ -230,13 +229,13 @@ class _Collection:
                 if self._unit is None:
                     self._unit = connection.unit()
                 taken = self._take(received, self._unit, trusted_ids=trusted_ids)
-                if self._ends_segment(arrivals, taken=taken):
+                if (not taken and self._is_held_up(arrivals)) or self._is_full():
                     self._seal()
                     # What it waited for the sealer was no silence of the broker.
                     self._last_arrival = time.monotonic()
                     if self._end() is not None or self._renew(arrivals, connection):
                         break
-                elif self._is_group():
+                elif self._bytes_in_memory >= _GROUP_BYTES:
                     self._put_on_disk()
             self._last_arrival = time.monotonic()
         if self._end() is not EndReason.STOPPED:
@@ -341,33 +340,30 @@ class _Collection:
         if message.message_id is None:
             return None
         place = message.destination
-        if place not in self._places:
-            self._places[place] = str(place)
-        return message_key(message.message_id, self._places[place])
+        if place is not self._place:
+            self._place, self._place_name = place, None if place is None else str(place)
+        return message_key(message.message_id, self._place_name)
 
     def _is_known(self, key: str, row: Row) -> bool:
         return self._batch.knows(key) and self._batch.knows(key, row_identity(row))
 
-    def _ends_segment(self, arrivals: Arrivals, *, taken: bool) -> bool:
-        if not taken and arrivals.settles_in_order:
-            # It would hold up the acknowledgement of all behind it: the next consumer has none in common.
-            self._in_order = False
-            return True
-        return self._is_full()
+    def _is_held_up(self, arrivals: Arrivals) -> bool:
+        """Tell whether a message that stays holds up all behind it; then each is acknowledged alone."""
+        if not arrivals.settles_in_order:
+            return False
+        self._in_order = False
+        return True
 
     def _is_full(self) -> bool:
-        count = self._added + len(self._rows)
-        maximum = self._spec.max_messages
-        return (
-            self._in_unit >= self._spec.segment_messages
-            or self._bytes >= self._spec.segment_bytes
-            or self._bytes_sealed + self._bytes >= self._most_bytes
-            or (maximum is not None and self._promised + count >= maximum)
-        )
-
-    def _is_group(self) -> bool:
-        most = _GROUP_BYTES if len(self._rows) >= _FEW else min(_GROUP_BYTES, _GROUP_BYTES_OF_FEW)
-        return self._bytes_in_memory >= most
+        spec, size = self._spec, self._bytes
+        if (
+            self._in_unit >= spec.segment_messages
+            or size >= spec.segment_bytes
+            or self._bytes_sealed + size >= self._most_bytes
+        ):
+            return True
+        maximum = spec.max_messages
+        return maximum is not None and self._promised + self._added + len(self._rows) >= maximum
 
     def _end(self) -> EndReason | None:
         if self._stop.is_set():
