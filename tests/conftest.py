@@ -7,6 +7,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.second_run import FAILURES
 from tests.servers import short_lived
@@ -24,6 +25,8 @@ _WORKING, _WAITING, _SHORT = ("chaos", "spark"), ("airflow", "broker", "hostile"
 # ones last, so that the processes which share the tests end at about the same time.
 _LATER = 0.1
 _LONG = ("test_triggerer_kill.py", "test_listener_kill.py", "test_held_messages.py", "test_several_dags.py")
+# One process runs all of these: each further one would start a Spark of its own.
+_ONE_SPARK = "tests/spark/"
 pytest_plugins = ["tests.servers.fixtures"]
 
 # A test that has a broker for itself has it to kill it.
@@ -62,8 +65,22 @@ def _places(files: set[Path]) -> dict[Path, tuple[bool, float, Path]]:
         these = [file for file in files if _tier(file) in tiers]
         these.sort(key=lambda file: (tiers.index(_tier(file)), file))
         for at, file in enumerate(these):
-            places[file] = (file.name not in _LONG, later + at / len(these), file)
+            is_long = file.name in _LONG or _tier(file) == "spark"
+            places[file] = (not is_long, later + at / len(these), file)
     return places
+
+
+class _Files(LoadFileScheduling):
+    """Each file goes to one process, and those that share a Spark to the same one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return _ONE_SPARK if file.startswith(_ONE_SPARK) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
+    return _Files(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
