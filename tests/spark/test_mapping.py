@@ -200,6 +200,8 @@ FITTING: dict[str, dict[str, str | None]] = {
     "ARRAY<VARIANT>": NULL
     | {text: text for text in ("[]", "[1]", '["1"]', "[null]", "[1.5]")},
 }  # fmt: skip
+# From Java 19 on this number is written with a digit less.
+OLDER = {"2.1474836E9": "2.14748365E9"}
 REFUSED = (
     "INTERVAL DAY", "INTERVAL YEAR", "INTERVAL", "TIME", "CHAR(3)", "VARCHAR(3)", "VOID", "GEOMETRY(4326)",
     "GEOGRAPHY(4326)", "STRING COLLATE UTF8_LCASE", "MAP<INT, STRING>", "ARRAY<STRUCT<x: VARCHAR(3)>>",
@@ -219,7 +221,7 @@ def test_every_json_value_as_every_type(spark: SparkSession, make_batch: MakeBat
     found: dict[str, dict[str, str | None]] = {kind: {} for kind in FITTING}
     for row in mapped.rows.selectExpr("position", *shown).collect():
         kind, value = asked[row.position]
-        found[kind][value] = row[names[kind]]
+        found[kind][value] = OLDER.get(row[names[kind]], row[names[kind]])
     assert {kind: values for kind, values in found.items() if values != FITTING[kind]} == {}
     rejects = {asked[row.position]: row.exception_message for row in mapped.rejects.collect()}
     assert rejects.keys() == {(kind, value) for kind, value in asked if value not in FITTING[kind]}
