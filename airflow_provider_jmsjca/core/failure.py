@@ -57,3 +57,23 @@ def _text(error: BaseException) -> str:
         return str(error)
     except Exception as fault:  # noqa: BLE001 - the exception is somebody else's, and so is what this raises
         return f"<its text can't be had: str() raised {type(fault).__name__}>"
+
+
+def loggable(error: BaseException) -> BaseException:
+    """Return an exception for a line of a log: itself, or one with its traceback if its text can't be had.
+
+    Whoever writes the log asks for that text, of causes too. Where this fails the whole line is lost.
+    """
+    chain, seen = [error], set()
+    while chain:
+        each = chain.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        try:
+            str(each)
+        except Exception:  # noqa: BLE001 - as in `_text`
+            return RuntimeError(f"{type(error).__name__}: {_text(error)}").with_traceback(error.__traceback__)
+        further = (each.__cause__, each.__context__, *getattr(each, "exceptions", ()))
+        chain += [one for one in further if isinstance(one, BaseException)]
+    return error

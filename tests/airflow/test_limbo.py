@@ -226,13 +226,15 @@ def test_a_listener_sends_later_p18(capsys: pytest.CaptureFixture[str]) -> None:
     report = listen({"destination": queue, "use_store": True}, remind)
     assert (report["committed"], report["rolled_back"]) == (2, 2)
     kept = listed(capsys)
-    assert [each["destination"] for each in kept] == [later] * 4
+    assert [each["destination"] for each in kept] == [later] * len(kept)
+    assert 2 <= len(kept) <= 4, "on a slow machine two were due before this listener stopped, and were sent"
     until_due = began + 1
     while (body := receive(later, timeout=0)) is None:
         run("store", "run", "--once")
     assert time.time() >= until_due
     assert body == "soon a"
     assert receive(later) == "soon b"
+    assert receive(later, timeout=0) is None
     assert len(listed(capsys)) == 2
 
 

@@ -29,7 +29,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     StateSet,
     StopAsked,
 )
-from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.failure import Failure, loggable
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
@@ -420,7 +420,7 @@ class Caller:
                 delivery.message.message_id,
                 # At its first failure here, whoever had it before. A message that fails again and again would
                 # fill the log with the same traceback.
-                exc_info=error if delivery.exception_class is None else None,
+                exc_info=loggable(error) if delivery.exception_class is None else None,
             )
             end = HandlerRaised(call=delivery.call, failure=(failure := Failure.of(error)))
             if self._ledger is not None and delivery.message.message_id is not None:
@@ -433,7 +433,11 @@ class Caller:
             if not delivery.is_untouched:
                 return (*self._wishes(delivery), end or HandlerReturned(call=delivery.call))
         except Exception as error:  # noqa: BLE001 - a worker's edge, and it holds what a user made
-            _log.exception("%s: what the handler wrote on its delivery can't be read", self._name)
+            _log.error(
+                "%s: what the handler wrote on its delivery can't be read",
+                self._name,
+                exc_info=loggable(error),
+            )
             end = HandlerRaised(call=delivery.call, failure=Failure.of(error))
         return None if end is None else (end,)
 

@@ -94,9 +94,24 @@ def test_an_exception_without_a_text_is_an_exception(site: Site, mode: dict[str,
         if len(site.got) == 1:
             raise Nameless
 
+    class Asking(logging.Handler):
+        """Asks for the text, as the handlers of Airflow do, and lets nothing pass."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            error = record.exc_info and record.exc_info[1]
+            if error is not None:
+                asked.append(str(error))
+
+    asked: list[str] = []
     site.send("a", "b", "c")
-    counts = site.activation(handler, **mode).run(max_messages=3, run_for=timedelta(seconds=5))
+    log, asking = logging.getLogger("airflow_provider_jmsjca.listener"), Asking()
+    log.addHandler(asking)
+    try:
+        counts = site.activation(handler, **mode).run(max_messages=3, run_for=timedelta(seconds=5))
+    finally:
+        log.removeHandler(asking)
     assert (counts.committed, counts.rolled_back) == (3, 1)
+    assert asked == ["Nameless: <its text can't be had: str() raised KeyError>"]
 
 
 async def _coroutine(_: Any) -> None:
