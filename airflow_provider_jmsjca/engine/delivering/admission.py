@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.core.delivery import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.decisions import Decision
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.failure import Failure
+from airflow_provider_jmsjca.core.failure import Failure, loggable
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import Identity, identity_of, size_of, with_id_of
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
@@ -581,7 +581,9 @@ class ArrivalReader:
         except BaseException as error:
             if message is None:
                 raise
-            _log.exception("A message could not be asked whether it is wanted: it is poison")
+            _log.error(
+                "A message could not be asked whether it is wanted: it is poison", exc_info=loggable(error)
+            )
             return _poison(message, number, source, error)
         group = message.properties.get("JMSXGroupID")
         event = MessageArrived(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from airflow_provider_jmsjca.core.failure import Failure
+import pytest
+
+from airflow_provider_jmsjca.core.failure import Failure, loggable
 from airflow_provider_jmsjca.errors import AuthenticationError
 
 
@@ -28,3 +30,35 @@ def test_built_in_classes_need_no_module() -> None:
     assert failure.is_any({"LookupError"})
     assert failure.is_any({"builtins.LookupError"})
     assert not failure.is_any({"Lookup"})
+
+
+class Nameless(Exception):  # noqa: N818 - a user's
+    def __str__(self) -> str:
+        raise KeyError("number")
+
+
+def with_cause(error: Exception, cause: BaseException) -> Exception:
+    try:
+        raise error from cause
+    except type(error) as caught:
+        return caught
+
+
+def test_what_has_a_text_is_logged_as_it_is() -> None:
+    error = with_cause(ValueError("no stock"), KeyError("k"))
+    error.__context__ = error  # a circle is no trouble
+    assert loggable(error) is error
+
+
+@pytest.mark.parametrize("of", ["cause", "group"])
+def test_of_one_without_a_text_the_traceback_is_logged(of: str) -> None:
+    made = (
+        with_cause(ValueError("no stock"), Nameless())
+        if of == "cause"
+        else ExceptionGroup("all", [Nameless()])
+    )
+    shown = loggable(made)
+    assert shown is not made
+    assert str(shown) == f"{type(made).__name__}: {made}"
+    assert shown.__traceback__ is made.__traceback__
+    assert (shown.__cause__, shown.__context__) == (None, None)
