@@ -5,6 +5,7 @@ Beside the rate stands that of the same messages without limbo: sent in transact
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import tempfile
 import time
@@ -40,8 +41,10 @@ def report(settings: ConnectionSettings, parked: int = PARKED) -> Iterator[str]:
     """
     target = Destination.queue("bench.parked")
     run_folder().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=run_folder()) as folder:
-        store = open_store(f"sqlite:///{folder}/store.db")
+    with (
+        tempfile.TemporaryDirectory(dir=run_folder()) as folder,
+        contextlib.closing(open_store(f"sqlite:///{folder}/store.db")) as store,
+    ):
         now = datetime.now(UTC)
         for begun in range(0, parked, _AT_ONCE):
             entries = [
@@ -87,7 +90,6 @@ def report(settings: ConnectionSettings, parked: int = PARKED) -> Iterator[str]:
             f"{parked:,} parked in SQLite (goal: {_LEAST_PER_SECOND:,}); "
             f"{_bound(settings, target, parked):,.0f} without limbo, in transactions of {_TRANSACTION}"
         )
-        store.close()
 
 
 def _bound(settings: ConnectionSettings, target: Destination, messages: int) -> float:
