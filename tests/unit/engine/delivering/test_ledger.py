@@ -207,7 +207,7 @@ def test_while_the_store_is_away_nothing_is_delivered_and_then_all_is(
     until(lambda: activation.counts.committed == 2)
     assert activation.statistics().refused == ()
     activation.stop()
-    said = [record.message for record in caplog.records if "the store" in record.message]
+    said = [message for message in caplog.messages if "the store" in message]
     assert len(said) == 2, "once when it begins and once when it is over"
     assert "nothing is handed over or acknowledged until it can be used again" in said[0]
 
