@@ -81,23 +81,27 @@ def test_what_is_acknowledged_beside_a_recover_is_settled_or_comes_again(
     connect: Connect, queue: Destination
 ) -> None:
     """From another thread. The connection must not keep it, out of everybody's reach."""
+    times = 5
     connection = connect()
     arrived: SimpleQueue[Received | None] = SimpleQueue()
-    collector = Collector(arrived.put)
+    collector, settled = Collector(arrived.put), Collector()
     consumer = connection.consume(Subscription(destination=queue, prefetch=50), collector)
 
     def acknowledge() -> None:
         while (received := arrived.get()) is not None:
             consumer.acknowledge([received])
+            if received.generation == consumer.generation:
+                settled(received)
 
     acknowledging = threading.Thread(target=acknowledge, daemon=True)
     acknowledging.start()
     bodies: list[str] = []
-    for _ in range(5):
+    for _ in range(times):
         before = len(collector.received)
         bodies += publish(connection, queue, 60, start=len(bodies))
         collector.wait(before + 1)
         consumer.recover()
+    settled.wait(len(bodies) - times)  # each time one may be settled right before, unnoticed
     collector.settle_down()
     arrived.put(None)
     acknowledging.join(DEADLINE)
