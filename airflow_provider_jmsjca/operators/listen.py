@@ -24,7 +24,12 @@ from airflow_provider_jmsjca.core.redelivery import Move
 from airflow_provider_jmsjca.engine.activations.activation import activation_of
 from airflow_provider_jmsjca.engine.activations.base import FAILING_FOR, ActivationBase, run_report
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, Subscribes, plain_function
+from airflow_provider_jmsjca.engine.delivering.settings import (
+    ListenerSettings,
+    Subscribes,
+    Surroundings,
+    plain_function,
+)
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 from airflow_provider_jmsjca.engine.limbo import kept_up
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -216,13 +221,15 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 spec,
                 settings,
                 self._handle,
-                confirm=self.confirm,
-                park=self.park,
-                subscribes=self.subscribes,
-                find=finder(),
-                store=store,
-                # What sends from limbo knows no more than the Airflow connection.
-                jms_conn_id=self._conn_id if store is not None and self._is_known(settings) else "",
+                Surroundings(
+                    confirm=self.confirm,
+                    park=self.park,
+                    subscribes=self.subscribes,
+                    find=finder(),
+                    store=store,
+                    # What sends from limbo knows no more than the Airflow connection.
+                    jms_conn_id=self._conn_id if store is not None and self._is_known(settings) else "",
+                ),
             )
             for source in activation.settings.delivery.sources:
                 note_input(JmsHook(self._conn_id), settings, source)

@@ -31,6 +31,7 @@ from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.engine.collecting.claim import LOOKED_PAST, Choice, ClaimSpec, claim, finish
 from airflow_provider_jmsjca.engine.delivering.settings import (
     ListenerSettings,
+    Surroundings,
     listener_settings,
     plain_function,
     refuse_unrun,
@@ -339,7 +340,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             if self.dead_letter_destination:
                 given["dead_letter_destination"] = self.dead_letter_destination
             spec, settings = hook.activation(ActivationSpec(**given))
-            listener = listener_settings(spec, client_id=settings.client_id, principal=settings.username)
+            listener = listener_settings(spec, Surroundings().over(settings))
             selector = listener.subscription.selector
         # Nobody needs an identity to take messages of a queue: with one, the sensor would be refused while a
         # listener has it.

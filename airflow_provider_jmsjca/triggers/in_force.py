@@ -18,7 +18,11 @@ from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, OptionValue
 from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode, DistributedDestinationConnection
 from airflow_provider_jmsjca.core.precedence import Resolved
 from airflow_provider_jmsjca.core.redelivery import Move
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import (
+    ListenerSettings,
+    Surroundings,
+    listener_settings,
+)
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
 from airflow_provider_jmsjca.store.base import Store
@@ -201,14 +205,13 @@ class InForce:
                 endpoint_pool_max_size=under_way,
                 prefetch=max(spec.prefetch or 1, under_way // receivers),
             )
-        settings = listener_settings(
-            spec,
-            client_id=None if connection is None else connection.client_id,
-            principal=None if connection is None else connection.username,
-            url="" if connection is None else connection.url,
+        surroundings = Surroundings(
             find=functools.partial(find_destination, variables=False),
             store=store or (MemoryStore() if connection is None else None),
             jms_conn_id=self.limbo_conn_id,
+        )
+        settings = listener_settings(
+            spec, surroundings if connection is None else surroundings.over(connection)
         )
         delivery = settings.delivery
         timeout = delivery.transaction_timeout if self.timed else None

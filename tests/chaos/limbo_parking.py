@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
 from airflow_provider_jmsjca.engine.delivering.shelf import Shelf
 from airflow_provider_jmsjca.store.base import LimboEntry
 from airflow_provider_jmsjca.store.sql.store import open_store
@@ -50,7 +50,7 @@ if __name__ == "__main__":
         Shelf.put = put_and_die  # type: ignore[method-assign]
     spec = ActivationSpec(destination=f"queue://{queue}", use_store=True)
     listener = PlainActivation(
-        listener_settings(spec, store=store, jms_conn_id="broker"),
+        listener_settings(spec, Surroundings(store=store, jms_conn_id="broker")),
         functools.partial(connect, settings),
         send_later,
     )

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.administered import destination_named
@@ -41,7 +41,12 @@ from airflow_provider_jmsjca.engine.activations.shared_subscription import (
     LoadBalancedActivation,
     load_balancing,
 )
-from airflow_provider_jmsjca.engine.delivering.settings import Subscribes, listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import (
+    BARE,
+    Subscribes,
+    Surroundings,
+    listener_settings,
+)
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
@@ -132,12 +137,14 @@ class Activation(ActivationGroup):
             self.spec,
             replace(settings, client_id=self.client_id),
             handler,
-            confirm=confirm,
-            park=park,
-            subscribes=subscribes,
-            find=find,
-            store=store,
-            jms_conn_id=jms_conn_id,
+            Surroundings(
+                confirm=confirm,
+                park=park,
+                subscribes=subscribes,
+                find=find,
+                store=store,
+                jms_conn_id=jms_conn_id,
+            ),
         )
         self.member_names, self.watchable = self._whole.member_names, self._whole.watchable
         super().__init__(self._whole.settings, (self._whole,), time.monotonic, self._whole.consuming)
@@ -245,13 +252,7 @@ def activation_of(
     spec: ActivationSpec,
     connection: ConnectionSettings,
     handler: Handler,
-    *,
-    confirm: bool = False,
-    park: bool = False,
-    subscribes: Subscribes | None = None,
-    find: Callable[[str], Destination] = destination_named,
-    store: Store | None = None,
-    jms_conn_id: str = "",
+    surroundings: Surroundings = BARE,
 ) -> ActivationBase:
     """Return an activation of the kind that a spec asks for.
 
@@ -259,33 +260,20 @@ def activation_of(
         spec: The spec in force; where the broker is isn't read from it.
         connection: Where the broker is, with the client id in force.
         handler: Called with each message.
-        confirm: As of `Activation`.
-        park: As of `Activation`.
-        subscribes: As of `Activation`.
-        find: As of `Activation`.
-        store: As of `Activation`.
-        jms_conn_id: As of `Activation`; what belongs to a member is called `jms_conn_id@host:port`.
+        surroundings: What is given besides the spec and the connection. What belongs to a member has
+            `jms_conn_id@host:port` for its `jms_conn_id`.
 
     Raises:
         ConfigurationError: The spec asks for what a listener doesn't do.
     """
-    how: dict[str, Any] = {
-        "principal": connection.username,
-        "confirm": confirm,
-        "park": park,
-        "subscribes": subscribes,
-        "find": find,
-        "store": store,
-        "jms_conn_id": jms_conn_id,
-    }
-    members = every_member(spec, connection, **how)
+    members = every_member(spec, connection, surroundings)
     if members is not None:
         return EveryMemberActivation(members, handler)
-    how |= {"client_id": connection.client_id, "url": connection.url}
-    balancing = load_balancing(spec, **how)
+    surroundings = surroundings.over(connection)
+    balancing = load_balancing(spec, surroundings)
     if balancing is None:
         return PlainActivation(
-            listener_settings(spec, **how), functools.partial(connect, connection), handler
+            listener_settings(spec, surroundings), functools.partial(connect, connection), handler
         )
     return LoadBalancedActivation(
         balancing,

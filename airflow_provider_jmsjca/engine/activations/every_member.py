@@ -20,19 +20,21 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.configuration.administered import destination_named
 from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.delivery.events import StopAsked
 from airflow_provider_jmsjca.core.delivery.room import Room, Share
-from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.options.choices import DistributedDestinationConnection
 from airflow_provider_jmsjca.engine.activations.base import STOP_WITHIN, ActivationGroup
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, Subscribes, listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import (
+    BARE,
+    ListenerSettings,
+    Surroundings,
+    listener_settings,
+)
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.store.base import Store
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectFunction, Connection, ConnectionSettings
 from airflow_provider_jmsjca.transports.members import limbo_name, member_settings
@@ -69,15 +71,8 @@ class EveryMember:
 def every_member(
     spec: ActivationSpec,
     connection: ConnectionSettings,
+    surroundings: Surroundings = BARE,
     *,
-    principal: str | None = None,
-    confirm: bool = False,
-    park: bool = False,
-    retry_permanent: bool = False,
-    subscribes: Subscribes | None = None,
-    find: Callable[[str], Destination] = destination_named,
-    store: Store | None = None,
-    jms_conn_id: str = "",
     connect: Callable[[ConnectionSettings], Connection] = connect,
 ) -> EveryMember | None:
     """Return what a listener on each member needs; `None` if the spec wants one connection.
@@ -85,14 +80,8 @@ def every_member(
     Args:
         spec: The spec in force.
         connection: How to connect; each of its hosts is a member.
-        principal: User name of the connections.
-        confirm: As the attribute of `ListenerSettings`.
-        park: Delays above 5 seconds are the broker's to keep.
-        retry_permanent: As the attribute of `ListenerSettings`.
-        subscribes: Which messages are wanted.
-        find: As the attribute of `ListenerSettings`.
-        store: As of `listener_settings`; members have counts of their own in it.
-        jms_conn_id: As of `listener_settings`; from limbo each message goes to the member it came from.
+        surroundings: What is given besides. Members have counts of their own in the store, and each message
+            goes from limbo to the member it came from.
         connect: Opens one connection.
 
     Raises:
@@ -102,19 +91,8 @@ def every_member(
     """
     if spec.distributed_destination_connection is not DistributedDestinationConnection.EVERY_MEMBER:
         return None
-    one = listener_settings(
-        spec.replace(distributed_destination_connection=DistributedDestinationConnection.LOCAL_ONLY),
-        client_id=connection.client_id,
-        principal=principal,
-        url=connection.url,
-        confirm=confirm,
-        park=park,
-        retry_permanent=retry_permanent,
-        subscribes=subscribes,
-        find=find,
-        store=store,
-        jms_conn_id=jms_conn_id,
-    )
+    local = spec.replace(distributed_destination_connection=DistributedDestinationConnection.LOCAL_ONLY)
+    one = listener_settings(local, surroundings.over(connection))
     whole = replace(one, spec=spec)
     members = tuple(
         Member(
@@ -124,7 +102,7 @@ def every_member(
                 name=f"{whole.name} on {name}",
                 client_id=each.client_id,
                 url=each.url,
-                jms_conn_id=limbo_name(jms_conn_id, name) if whole.has_limbo else "",
+                jms_conn_id=limbo_name(whole.jms_conn_id, name) if whole.has_limbo else "",
             ),
             connect=functools.partial(connect, each),
         )

@@ -19,12 +19,11 @@ them: there each of them is active.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.configuration.administered import destination_named
 from airflow_provider_jmsjca.core.copies.load_balancing import balanced_copy
 from airflow_provider_jmsjca.core.delivery import ActivationState
 from airflow_provider_jmsjca.core.destination import Destination
@@ -33,11 +32,15 @@ from airflow_provider_jmsjca.core.redelivery import Move, MoveTarget, Redelivery
 from airflow_provider_jmsjca.engine.activations.base import STOP_WITHIN, ActivationGroup, Seconds
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, Subscribes, listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import (
+    BARE,
+    ListenerSettings,
+    Surroundings,
+    listener_settings,
+)
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
-from airflow_provider_jmsjca.store.base import Store
 from airflow_provider_jmsjca.transports.base import ConnectFunction, Outgoing
 
 # A move that fails is tried again for ever: only poison leaves the subscription another way.
@@ -60,20 +63,7 @@ class LoadBalancing:
     queue: Destination
 
 
-def load_balancing(
-    spec: ActivationSpec,
-    *,
-    client_id: str | None = None,
-    principal: str | None = None,
-    url: str = "",
-    confirm: bool = False,
-    park: bool = False,
-    retry_permanent: bool = False,
-    subscribes: Subscribes | None = None,
-    find: Callable[[str], Destination] = destination_named,
-    store: Store | None = None,
-    jms_conn_id: str = "",
-) -> LoadBalancing | None:
+def load_balancing(spec: ActivationSpec, surroundings: Surroundings = BARE) -> LoadBalancing | None:
     """Return what a distributed durable subscription asks of its two sides; `None` if the spec has none.
 
     The queue side is the spec without its subscription: non-durable, no subscription name, no client id, and
@@ -82,16 +72,8 @@ def load_balancing(
 
     Args:
         spec: The spec in force.
-        client_id: JMS client id of the topic side; the same in every process.
-        principal: User name of the connections.
-        url: Where the broker is, without secrets.
-        confirm: For the queue side, as the attribute of `ListenerSettings`.
-        park: For the queue side: delays above 5 seconds are the broker's to keep.
-        retry_permanent: As the attribute of `ListenerSettings`.
-        subscribes: For the queue side: which messages are wanted.
-        find: As the attribute of `ListenerSettings`.
-        store: For the queue side, as of `listener_settings`.
-        jms_conn_id: In the same way.
+        surroundings: What is given besides. The client id is the topic side's, the same in every process; all
+            but the connection is the queue side's.
 
     Raises:
         ConfigurationError: The spec asks for what a listener doesn't do.
@@ -120,11 +102,12 @@ def load_balancing(
             # Fewer would leave the active subscriber waiting for messages at each commit.
             prefetch=name.batch_size * _BATCHES_AHEAD,
         ),
-        client_id=client_id,
-        principal=principal,
-        url=url,
-        retry_permanent=retry_permanent,
-        subscribes=subscribes if spec.unsubscribed_destination else None,
+        Surroundings(
+            client_id=surroundings.client_id,
+            principal=surroundings.principal,
+            url=surroundings.url,
+            subscribes=surroundings.subscribes if spec.unsubscribed_destination else None,
+        ),
     )
     handling = replace(
         moving.delivery,
@@ -147,15 +130,7 @@ def load_balancing(
             client_id=None,
             jms_client_id=None,
         ),
-        principal=principal,
-        url=url,
-        confirm=confirm,
-        park=park,
-        retry_permanent=retry_permanent,
-        subscribes=subscribes,
-        find=find,
-        store=store,
-        jms_conn_id=jms_conn_id,
+        replace(surroundings, client_id=None),
     )
     return LoadBalancing(
         # What is archived or unsubscribed is the queue side's to say, once.

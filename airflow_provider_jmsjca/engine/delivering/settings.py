@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Self, TypeAlias, TypeVar
+from typing import Final, Self, TypeAlias, TypeVar
 
 from airflow_provider_jmsjca.core import prefetch
 from airflow_provider_jmsjca.core.activation import ActivationSpec
@@ -32,7 +32,7 @@ from airflow_provider_jmsjca.core.redelivery import Delete, Move, MoveTarget, Re
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.store.base import LIMBO_TRIES, Store
-from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Subscription
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing, Subscription
 
 _log = logging.getLogger(__name__)
 _said: set[str] = set()
@@ -220,35 +220,50 @@ def _say_without_effect(spec: ActivationSpec) -> None:
     _log.warning("%s", sentence)
 
 
-def listener_settings(
-    spec: ActivationSpec,
-    *,
-    client_id: str | None = None,
-    principal: str | None = None,
-    url: str = "",
-    confirm: bool = False,
-    park: bool = False,
-    retry_permanent: bool = False,
-    subscribes: Subscribes | None = None,
-    find: Callable[[str], Destination] = destination_named,
-    store: Store | None = None,
-    jms_conn_id: str = "",
-) -> ListenerSettings:
-    """Return what an activation spec asks of a listener. What has no effect is said once, in the log.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a listener is given besides its spec: of the connection, and by whoever starts the listener.
 
-    Args:
-        spec: The spec in force.
+    Attributes:
         client_id: JMS client id of the connection.
         principal: User name of the connection.
         url: Where the broker is, without secrets.
         confirm: As the attribute of `ListenerSettings`; also if the spec says so.
         park: Delays above 5 seconds are the broker's to keep, or limbo's (`DeliverySettings.park`); also if
             the spec says so.
-        retry_permanent: As the attribute of `ListenerSettings`; also if the spec says so.
         subscribes: The listener's own word on which messages are wanted, besides the selector.
         find: As the attribute of `ListenerSettings`.
         store: As the attribute of `ListenerSettings`, for a spec with `use_store`; otherwise it isn't used.
         jms_conn_id: As the attribute of `ListenerSettings`.
+    """
+
+    client_id: str | None = None
+    principal: str | None = None
+    url: str = ""
+    confirm: bool = False
+    park: bool = False
+    subscribes: Subscribes | None = None
+    find: Callable[[str], Destination] = field(default=destination_named, repr=False, compare=False)
+    store: Store | None = field(default=None, repr=False, compare=False)
+    jms_conn_id: str = ""
+
+    def over(self, connection: ConnectionSettings) -> Surroundings:
+        """Return the same with what the settings of a connection say."""
+        return replace(
+            self, client_id=connection.client_id, principal=connection.username, url=connection.url
+        )
+
+
+BARE: Final = Surroundings()
+"""Of a listener that has its spec only."""
+
+
+def listener_settings(spec: ActivationSpec, surroundings: Surroundings = BARE) -> ListenerSettings:
+    """Return what an activation spec asks of a listener. What has no effect is said once, in the log.
+
+    Args:
+        spec: The spec in force.
+        surroundings: What is given besides.
 
     Raises:
         ConfigurationError: The spec asks for what a listener doesn't do.
@@ -257,14 +272,12 @@ def listener_settings(
     """
     _say_without_effect(spec)
     destination, *further = _destinations(spec)
-    kept_in = _store_for(spec, destination, store)
-    has_limbo = kept_in is not None and bool(jms_conn_id)
-    routing = Routing.of(spec, subscribes, has_limbo=has_limbo)
+    kept_in = _store_for(spec, destination, surroundings.store)
+    has_limbo = kept_in is not None and bool(surroundings.jms_conn_id)
+    routing = Routing.of(spec, surroundings.subscribes, has_limbo=has_limbo)
     concurrency = max(spec.concurrency_for(each.kind) for each in (destination, *further))
     receivers = concurrency if spec.concurrency_mode is ConcurrencyMode.SYNC else 1
-    confirmed = (
-        confirm or spec.confirm or not (spec.transacted or spec.acknowledge_mode is BeanAcknowledge.DUPS_OK)
-    )
+    unconfirmed = spec.transacted or spec.acknowledge_mode is BeanAcknowledge.DUPS_OK
     subscriptions = tuple(
         Subscription(
             destination=each,
@@ -312,7 +325,7 @@ def listener_settings(
             batch_flush=spec.batch_timeout,
             hold_until_ack=spec.hold_until_ack,
             record_attempts=spec.use_store,
-            park=park or spec.park,
+            park=surroundings.park or spec.park,
             transaction_timeout=spec.effective_transaction_timeout if spec.transacted else None,
             outage=_outage(spec),
         ),
@@ -321,27 +334,27 @@ def listener_settings(
         receivers=receivers,
         pool_initial=min(spec.pool_initial_size, concurrency),
         pool_idle_timeout=spec.pool_idle_timeout,
-        confirm=confirmed,
+        confirm=surroundings.confirm or spec.confirm or not unconfirmed,
         transacted=spec.transacted,
-        retry_permanent=retry_permanent or spec.retry_permanent,
+        retry_permanent=spec.retry_permanent,
         delete_durable=spec.durable_subscription_deletion and spec.durable,
         name=spec.title,
         context_name=spec.context_name or None,
-        principal=principal,
-        client_id=client_id,
+        principal=surroundings.principal,
+        client_id=surroundings.client_id,
         archive=routing.archive,
         source_queue=routing.source_queue,
         drop_duplicates=spec.duplicate_event_elimination,
         store=kept_in,
-        jms_conn_id=jms_conn_id,
+        jms_conn_id=surroundings.jms_conn_id,
         in_doubt=_in_doubt(spec, has_limbo=has_limbo),
         limbo_tries=max(1, spec.limbo_delivery_retry),
         reply_to=routing.reply_to,
         result_property=spec.message_response_result_property,
         subscribes=routing.subscribes,
         in_progress=in_progress,
-        find=find,
-        url=url,
+        find=surroundings.find,
+        url=surroundings.url,
         spec=spec,
     )
 

@@ -19,7 +19,12 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, Subscribes, listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import (
+    ListenerSettings,
+    Subscribes,
+    Surroundings,
+    listener_settings,
+)
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
 from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError, PermanentBrokerError
 from airflow_provider_jmsjca.store.base import Store
@@ -176,12 +181,14 @@ class Site:
         full = {"destination": "orders", "destination_type": "queue"} | spec
         return listener_settings(
             ActivationSpec(**full),
-            park=park,
-            confirm=confirm,
-            principal="bob",
-            subscribes=subscribes,
-            store=store,
-            jms_conn_id=jms_conn_id,
+            Surroundings(
+                park=park,
+                confirm=confirm,
+                principal="bob",
+                subscribes=subscribes,
+                store=store,
+                jms_conn_id=jms_conn_id,
+            ),
         )
 
     def bodies(self, queue: str) -> list[Any]:

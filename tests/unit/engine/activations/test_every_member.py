@@ -28,7 +28,7 @@ from airflow_provider_jmsjca.engine.activations.every_member import (
 )
 from airflow_provider_jmsjca.engine.activations.shared_subscription import load_balancing
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
 from airflow_provider_jmsjca.engine.limbo import LimboSender
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import (
@@ -108,9 +108,8 @@ class Cluster:
         found = every_member(
             ActivationSpec(**SPEC | spec),
             settings or self.settings,
+            Surroundings(store=store, jms_conn_id="" if store is None else "orders"),
             connect=connect,
-            store=store,
-            jms_conn_id="" if store is None else "orders",
         )
         assert found is not None
         members = tuple(

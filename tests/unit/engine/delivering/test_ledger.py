@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.ledger import Found, Ledger, activation_name
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError, InDoubtError, TransientStoreError
 from airflow_provider_jmsjca.store.memory import MemoryAttempts, MemoryStore
 from airflow_provider_jmsjca.transports import connect
@@ -338,10 +338,11 @@ def test_use_store_needs_a_store_and_something_that_outlives_the_run(store: Stor
     spec = ActivationSpec(destination="queue://orders", use_store=True)
     with pytest.raises(ConfigurationError, match="use_store is on, and there is no store"):
         listener_settings(spec)
-    assert listener_settings(spec, store=store).store is store
-    assert listener_settings(ActivationSpec(destination="queue://orders"), store=store).store is None
+    surroundings = Surroundings(store=store)
+    assert listener_settings(spec, surroundings).store is store
+    assert listener_settings(ActivationSpec(destination="queue://orders"), surroundings).store is None
     with pytest.raises(ConfigurationError, match="topic without a durable subscription"):
-        listener_settings(ActivationSpec(destination="topic://prices", use_store=True), store=store)
+        listener_settings(ActivationSpec(destination="topic://prices", use_store=True), surroundings)
 
 
 def test_the_name_in_the_store_tells_subscriptions_apart() -> None:

@@ -11,7 +11,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import RECONNECT
 from airflow_provider_jmsjca.core.options import OPTIONS, Level, Option, OptionType
 from airflow_provider_jmsjca.core.precedence import Layer, resolve
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import BARE, Surroundings, listener_settings
 
 SECONDS = timedelta(seconds=1)
 
@@ -59,18 +59,18 @@ def test_minimal_reconnect_logging_comes_from_any_level_j108() -> None:
     assert listener_settings(spec).delivery.outage.minimal_logging
 
 
-@pytest.mark.parametrize("name", ["confirm", "park", "retry_permanent"])
-def test_our_own_ways_are_fields_of_a_spec_and_arguments(name: str) -> None:
+@pytest.mark.parametrize("name", ["confirm", "park"])
+def test_our_own_ways_are_fields_of_a_spec_and_of_its_surroundings(name: str) -> None:
     plain = ActivationSpec(destination="queue://q")
     asked = ActivationSpec(destination="queue://q", **{name: "true"})
 
-    def found(spec: ActivationSpec, **arguments: bool) -> bool:
-        settings = listener_settings(spec, **arguments)  # type: ignore[arg-type]  # by name
-        return bool(settings.delivery.park if name == "park" else getattr(settings, name))
+    def found(spec: ActivationSpec, surroundings: Surroundings = BARE) -> bool:
+        settings = listener_settings(spec, surroundings)
+        return settings.delivery.park if name == "park" else settings.confirm
 
     assert not found(plain)
     assert found(asked)
-    assert found(plain, **{name: True})
+    assert found(plain, replace(BARE, **{name: True}))
 
 
 _NO_MEANING = [option for option in OPTIONS if option.why and option.allowed_at(Level.ACTIVATION)]

@@ -13,7 +13,7 @@ from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
-from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
+from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.unit.engine.brokers import LesserConnection
@@ -273,7 +273,9 @@ def test_what_makes_no_sense_is_refused(spec: dict[str, Any], fault: str) -> Non
 def test_subscribes_needs_somewhere_for_the_rest() -> None:
     """I30: the adapter discards; we do nothing of the kind unasked."""
     with pytest.raises(ConfigurationError, match="unsubscribed_destination: missing"):
-        listener_settings(ActivationSpec(destination="queue://orders"), subscribes=lambda _: True)
+        listener_settings(
+            ActivationSpec(destination="queue://orders"), Surroundings(subscribes=lambda _: True)
+        )
 
 
 @every_mode
