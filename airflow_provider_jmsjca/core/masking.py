@@ -7,7 +7,9 @@ from collections.abc import Iterable
 
 MASK = "***"
 _SECRET_WORDS = re.compile(r"pass(?:word|wd|code|phrase)|secret|token|credential|pwd", re.IGNORECASE)
-_USERINFO = re.compile(r"(?<=//)[^/?]*@")
+# A password may hold what ends user information in a well-formed URL: libraries take it, so it counts up to
+# the last `@` before the next URL. A port that is followed by one is masked too.
+_USERINFO = re.compile(r"(?<=//)(?:[^\s/?@:]{0,256}+:(?:(?!://)\S){0,512}@|[^/?]*@)")
 # Possessive: nothing is tried twice, however long a name or a row of blanks is. A possessive group with
 # alternatives stops too late in Python before 3.11.5, so the outermost one of a value is an ordinary one.
 # A quote behind the name is that of a dict's or JSON's key.

@@ -360,7 +360,7 @@ class StoreUpkeep:
     """What has to be done for a store, by whoever runs all the time; for one thread.
 
     Args:
-        store: It.
+        store: The store.
         connect: As of `LimboSender`.
         clock: Says what time it is.
     """

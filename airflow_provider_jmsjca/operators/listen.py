@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
@@ -38,13 +38,33 @@ from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.store import installed_store, store_for
 from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timed_out
-from airflow_provider_jmsjca.operators.on_kill import WITHIN_IF_KILLED, Killed
 from airflow_provider_jmsjca.operators.run_state import RunState
 from airflow_provider_jmsjca.operators.web_links import JmsDeadLettersLink, console_address
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
 
 _PROGRESS = timedelta(seconds=5)
+# Airflow ends the process 5 seconds after it told it to stop; the connection is to be closed by then.
+_WITHIN_IF_KILLED: Final = timedelta(seconds=4)
+
+
+class _Killed:
+    """The word to a task that it is to end.
+
+    A signal handler sets it, and may have interrupted the thread that asks for it: no lock can be taken then,
+    as a `threading.Event` does.
+    """
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def set(self) -> None:
+        """Note that the task is told to end."""
+        self._told = True
+
+    def is_set(self) -> bool:
+        """Return whether the task is told to end."""
+        return self._told
 
 
 class JmsListenOperator(SecretsRefused, BaseOperator):
@@ -137,7 +157,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
         self.confirm = confirm
         self.park = park
         self.subscribes = subscribes
-        self._killed = Killed()
+        self._killed = _Killed()
         self._dead_letters_link = ""
 
     @property
@@ -243,7 +263,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 failing_for=self.failing_for or self.idle_for or FAILING_FOR,
                 stop=self._killed,
                 within=self.stop_timeout,
-                within_if_stopped=WITHIN_IF_KILLED,
+                within_if_stopped=_WITHIN_IF_KILLED,
                 progress=lambda now: self._log_progress(so_far + now, _not_up(activation)),
                 progress_every=_PROGRESS,
             )

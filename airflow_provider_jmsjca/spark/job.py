@@ -320,7 +320,7 @@ def check_batch_name(manifest: Manifest, batch_id: str) -> None:
     """Refuse a manifest of another batch.
 
     Raises:
-        SpoolError: It is one.
+        SpoolError: The manifest is of another batch.
     """
     if manifest.batch_id != batch_id:
         raise SpoolError(f"{manifest.path}: expected batch {batch_id!r}, found {manifest.batch_id!r}")

@@ -66,7 +66,7 @@ def check_batch_id(batch_id: str) -> str:
     """Return the name if it can be used as a component of a path.
 
     Raises:
-        ConfigurationError: It can't.
+        ConfigurationError: The name can't be used so.
     """
     if len(batch_id) > MAX_LENGTH or not _FORM.fullmatch(batch_id):
         raise ConfigurationError(

@@ -150,11 +150,11 @@ class Attempts(Protocol):
         """Return the messages with most attempts, those seen last first among equals.
 
         Args:
-            activation: Of this one, also by its name in a list of what is stored; `None`: of all.
-            at_least: Those with so many attempts.
-            limit: No more than this.
-            after: Leave out so many.
-            open_only: Those whose last attempt has no known end.
+            activation: Whose messages, also by its name in a list of what is stored; `None`: everybody's.
+            at_least: Fewest attempts of a message that is returned.
+            limit: Most messages that are returned.
+            after: How many messages at the front are left out.
+            open_only: Return only messages whose last attempt has no known end.
         """
 
     def activations(self) -> frozenset[str]:

@@ -288,7 +288,7 @@ def send_first(
 
     Raises:
         ConfigurationError: None is taken; this is what was said of the first.
-        PermanentBrokerError: The same.
+        PermanentBrokerError: None is taken, and the broker said this of the first.
     """
     refusal: Exception | None = None
     for make in ways:

@@ -43,7 +43,7 @@ class CloseConnection:
     """Close the connection, or give up opening one.
 
     Attributes:
-        clean: It is up, and nothing that was begun goes back to the broker.
+        clean: The connection is up, and nothing that was begun goes back to the broker.
     """
 
     clean: bool = False
@@ -214,7 +214,7 @@ class Log:
     """Write a line to the log.
 
     Attributes:
-        of_delivery: It is about a delivery, and so it gets the context name. Source: J62.
+        of_delivery: The line is about a delivery, and so it gets the context name. Source: J62.
     """
 
     level: LogLevel

@@ -201,7 +201,7 @@ class UnitCommitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFailed:
-    """It was refused: nothing of it happened, and the messages are still in our hands."""
+    """The broker refused the unit: nothing of it happened, and its messages are still in our hands."""
 
     unit: int
     failure: Failure

@@ -439,12 +439,12 @@ class Staging:
         return len(self._in_flight)
 
     def begin(self, message_id: str | None) -> None:
-        """A message is being put there."""
+        """Note that a message is being put into the in-progress queue."""
         if message_id is not None:
             self._pending.add(message_id)
 
     def end(self, message_id: str | None, *, done: bool) -> None:
-        """That is confirmed, or has failed."""
+        """Note that putting a message there is confirmed (`done`), or has failed."""
         if message_id not in self._pending or message_id is None:
             return
         self._pending.discard(message_id)

@@ -61,11 +61,11 @@ class Direct:
     any message in hand, it becomes one.
 
     Attributes:
-        unit: Its number.
-        call: That of the handler call.
-        delivery: That of the message.
-        message_id: The message's.
-        group: Its JMSXGroupID.
+        unit: The unit's number.
+        call: The number of the handler call.
+        delivery: The number of the message.
+        message_id: The message's id.
+        group: The message's JMSXGroupID.
         began: When it was handed over.
         committing: The handler has returned.
     """
@@ -79,7 +79,7 @@ class Direct:
     committing: bool = False
 
     def as_unit(self) -> Unit:
-        """Return the same as a unit of work."""
+        """Return the unit of work that says at length what is said here."""
         message = InHand(
             delivery=self.delivery,
             key=self.message_id,

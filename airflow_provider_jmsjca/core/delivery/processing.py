@@ -411,10 +411,10 @@ class Processing:
         """Go on with a message whose attempt is stored, if it is still to be handed over.
 
         Args:
-            delivery: Its number.
+            delivery: The message's number.
             attempt: Which attempt it is.
-            in_doubt: The one before has an unknown outcome.
-            set_aside: The same, and so the message is put in limbo.
+            in_doubt: The attempt before has an unknown outcome.
+            set_aside: The message is put in limbo, for the attempt before has an unknown outcome.
         """
         asked = self._answered(delivery)
         if (unit := self._units.recording(delivery)) is not None and (message := unit.current) is not None:

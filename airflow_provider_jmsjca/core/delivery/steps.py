@@ -60,19 +60,19 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Delete it; `repeated` says that it was handled before."""
+    """Delete the message; `repeated` says that it was handled before."""
 
     repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Try the same once more, a moment later."""
+    """Try the step before once more, a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """It can neither be delivered nor moved: leave it unsettled."""
+    """Leave the message unsettled: it can neither be delivered nor moved."""
 
 
 Step: TypeAlias = HandOver | Pause | Transfer | Discard | Again | Keep

@@ -315,7 +315,7 @@ class JmsMessage(PropertyReader):
         property_types: The Java type of properties whose value doesn't say it: byte, short, float, and long
             for small numbers. The others are inferred: `bool` boolean, `int` int or long by its size,
             `float` double, `str` string.
-        item_types: The same for the items of a map (by name) or stream (by index), where char is a type too.
+        item_types: Declared types of the items of a map (by name) or stream (by index); char is one too.
         message_id: The provider's id, stable over redelivery; `None` before sending or if it has none.
         destination: Where it was sent to; set on received messages.
         timestamp: When it was sent, milliseconds since the epoch.

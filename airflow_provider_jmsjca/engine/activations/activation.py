@@ -237,7 +237,7 @@ class Activation(ActivationGroup):
     def begin(
         self, limit: int | None = None, *, stop_within: timedelta = timedelta(seconds=STOP_WITHIN)
     ) -> None:
-        """Do what `start` does, within bounds; see `ActivationBase.begin`."""
+        """Start, within bounds; see `ActivationBase.begin`."""
         self._whole.begin(limit, stop_within=stop_within)
 
     def quiet_since(self) -> float | None:

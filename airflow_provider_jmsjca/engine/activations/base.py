@@ -60,17 +60,17 @@ def _optional(name: str, value: Seconds | None) -> timedelta | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnds:
-    """Whichever is reached first; `None` is never reached.
+    """What ends a run: whichever bound is reached first; `None` is never reached.
 
     Attributes:
-        max_messages: So many messages are settled.
-        run_for: It has run this long.
+        max_messages: This many messages are settled.
+        run_for: The activation has run this long.
         idle_for: Nothing came, and nothing was in hand, for this long while the broker was there.
         failing_for: Nothing but failures happened for this long: messages that had been delivered before
             failed once more, many times, and none was settled.
 
     Raises:
-        ConfigurationError: One is out of range.
+        ConfigurationError: A bound is out of range.
     """
 
     max_messages: int | None = None
@@ -397,7 +397,7 @@ class ActivationBase(ABC):
 
     @abstractmethod
     def await_end(self, seconds: float) -> bool:
-        """Wait for so long; say whether it has stopped by itself."""
+        """Wait `seconds` at most; say whether the activation has stopped by itself."""
 
     @abstractmethod
     def quiet_since(self) -> float | None:
@@ -737,7 +737,7 @@ class ActivationGroup(ActivationBase):
         return all(ended)
 
     def await_end(self, seconds: float) -> bool:
-        """Wait for so long; say whether a part has stopped by itself."""
+        """Wait `seconds` at most; say whether a part has stopped by itself."""
         return self._parts[0].await_end(seconds) or any(each.await_end(0) for each in self._parts)
 
     def is_idle(self) -> bool:

@@ -247,7 +247,7 @@ class PlainActivation(ActivationBase):
         return self._dispatcher.workers.are_here
 
     def await_end(self, seconds: float) -> bool:
-        """Wait for so long; say whether it has stopped by itself."""
+        """Wait `seconds` at most; say whether the activation has stopped by itself."""
         return self._dispatcher.stopped.wait(seconds)
 
     def quiet_since(self) -> float | None:

@@ -1,4 +1,4 @@
 """Takes the messages of a queue in batches and acknowledges each batch once it is sealed.
 
-May import `engine.connecting`.
+May import `engine.moving`.
 """

@@ -67,8 +67,8 @@ class Duplicates:
 
         Args:
             intake: What it came with. With the next one, all that was in hand is not, and comes again.
-            message_id: Its id.
-            received: It.
+            message_id: The message's id.
+            received: The message.
         """
         if intake is not self._intake:
             self._intake = intake
@@ -185,7 +185,7 @@ class Once:
         """Say what to do with a message.
 
         Args:
-            received: It.
+            received: The delivery.
             message: What can be read of it.
             key: What tells it from others.
             stable: Its id is the broker's, and no other message has the same.
@@ -212,12 +212,12 @@ class Once:
             self._out[key] += 1
 
     def answer(self, key: Identity | None, intake: object, *, handled: bool) -> None:
-        """Note the answer.
+        """Note that the handler has answered for a message.
 
         Args:
-            key: Of the message.
-            intake: It came with.
-            handled: It was returned.
+            key: What tells the message from others.
+            intake: The intake that the message came with.
+            handled: The message was handled.
         """
         if key is None:
             return
@@ -302,7 +302,7 @@ class SettledLately:
         """Note that a message was settled.
 
         Args:
-            received: It.
+            received: The delivery.
             message: What it is to the listener, under the id it was published with.
             destination: Which of the sources it came from.
         """

@@ -51,7 +51,7 @@ class InDoubt:
 
     Attributes:
         left: Returns what the store has of that; `None` without a store.
-        checked: It has, on its first connection.
+        checked: The check was done, on the first connection.
     """
 
     left: Callable[[], list[MessageAttempts]] | None = None

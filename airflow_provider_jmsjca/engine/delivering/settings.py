@@ -248,7 +248,7 @@ class Surroundings:
     jms_conn_id: str = ""
 
     def over(self, connection: ConnectionSettings) -> Surroundings:
-        """Return the same with what the settings of a connection say."""
+        """Return these surroundings with what the settings of a connection say."""
         return replace(
             self, client_id=connection.client_id, principal=connection.username, url=connection.url
         )

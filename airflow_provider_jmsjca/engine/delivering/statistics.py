@@ -205,7 +205,7 @@ class Tally:
         self._next_sample = SAMPLE_POINTS[0]
 
     def commit(self, messages: int) -> None:
-        """A unit of work with so many messages is committed."""
+        """Note that a unit of work with this many messages is committed."""
         self.committed += messages
         self.since_move += messages
         self.since_commit = 0

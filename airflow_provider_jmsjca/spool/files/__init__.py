@@ -173,8 +173,8 @@ def require_exclusive_creation(spool: Place) -> None:
     """Refuse a store that can't create an object exclusively; of a file system `seal` finds it out.
 
     Raises:
-        ConfigurationError: It is one.
-        SpoolError: It can't be reached.
+        ConfigurationError: The store can't.
+        SpoolError: The store can't be reached.
     """
     if isinstance(spool, ObjectPath):
         spool.bucket.require_conditional_put(spool)

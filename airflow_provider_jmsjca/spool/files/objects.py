@@ -75,7 +75,7 @@ class Bucket:
         """Refuse a store on which two writers could both create one object.
 
         Raises:
-            ConfigurationError: It is one.
+            ConfigurationError: The store can't.
             StoreError: It can't be reached.
         """
         if self._is_fit:

@@ -35,7 +35,7 @@ class Prepared:
     """A statement in the driver's own form: SQLAlchemy would look at each parameter of each row.
 
     Attributes:
-        text: It.
+        text: The statement.
         names: Names of the parameters in their order; `None` if the driver takes them by name.
     """
 

@@ -36,7 +36,7 @@ class StompConnection:
         link: An open link; the connection owns it.
 
     Attributes:
-        link: The same.
+        link: The open link.
         call_soon: Calls a function in the reader, after what it has read.
     """
 

@@ -440,7 +440,7 @@ class StompConsumer:
         return Claim.DONE
 
     def late_is_over(self, count: int) -> None:
-        """Note that so many messages don't wait for their unit's COMMIT any more."""
+        """Note that `count` messages don't wait for their unit's COMMIT any more."""
         with self._lock:
             self._late -= count
         self._link.give_back_late(count)

@@ -20,6 +20,11 @@ from airflow_provider_jmsjca.core.masking import masked_text
         ("password='two words' host=db", "password=*** host=db"),
         ("password='s3cret", "password=***"),
         ("no secret here: a=b", "no secret here: a=b"),
+        ("can't connect to postgresql://app:aB/cD9@db:5432/x", "can't connect to postgresql://***@db:5432/x"),
+        ("stomp://app:p?q@h1:1,stomp://you:pa@ss/w@h2:2/x", "stomp://***@h1:1,stomp://***@h2:2/x"),
+        ("stomp://app:pa ss@h", "stomp://***@h"),
+        ("stomp://app:a,b/c@h and x@y", "stomp://***@h and x@y"),
+        ("http://h:80/x, mail a@b", "http://h:80/x, mail a@b"),
     ],
 )
 def test_what_is_masked(text: str, expected: str) -> None:
@@ -28,7 +33,22 @@ def test_what_is_masked(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["a", "token", "token ", "a.token ", "//a", "//@", "token=;", "a:", "password", "token='", 'token="'],
+    [
+        "a",
+        "token",
+        "token ",
+        "a.token ",
+        "//a",
+        "//a:",
+        "//a:@",
+        "://a:/",
+        "//@",
+        "token=;",
+        "a:",
+        "password",
+        "token='",
+        'token="',
+    ],
 )
 def test_a_long_text_takes_time_in_proportion(piece: str) -> None:
     began = time.process_time()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import threading
@@ -32,6 +33,34 @@ def test_every_path_is_there() -> None:
     assert len(NAMED) > 40
     missing = sorted(name for name in NAMED if not ((PACKAGE / name).exists() or (ROOT / name).exists()))
     assert missing == []
+
+
+FLOORS = sorted(path for path in (PACKAGE / "engine").rglob("*") if (path / "__init__.py").exists())
+
+
+@pytest.mark.parametrize("folder", FLOORS, ids=lambda folder: folder.name)
+def test_a_folder_of_the_engine_imports_what_its_docstring_says(folder: Path) -> None:
+    said = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    if "everything below" in said:
+        return
+    may = said[said.find("May import") :].partition(". ")[0] if "May import" in said else ""
+    assert _engine_imports(folder) == set(re.findall(r"`(engine\.[\w.]+)`", may))
+
+
+def _engine_imports(folder: Path) -> set[str]:
+    """Return the folders, or modules beside the folders, of the engine that a folder's modules import."""
+    found = set()
+    for file in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            name = getattr(node, "module", None) or ""
+            if not name.startswith(f"{PACKAGE.name}.engine."):
+                continue
+            parts = name.split(".")[1:]
+            if len(parts) > 2 and not PACKAGE.joinpath(*parts).is_dir():
+                parts.pop()
+            if PACKAGE.joinpath(*parts) != folder:
+                found.add(".".join(parts))
+    return found
 
 
 class Followed:

@@ -172,9 +172,9 @@ class Template(NamedTuple):
     Attributes:
         match: Matches such a head; its groups are the values that differ.
         identifier: The group of the id.
-        timestamp: That of the timestamp.
-        redelivered: That of the mark of a redelivered message; 0 if there is none.
-        properties: Those of the properties that differ, with the header and the name of each.
+        timestamp: The group of the timestamp.
+        redelivered: The group of the mark of a redelivered message; 0 if there is none.
+        properties: The groups of the properties that differ, with the header and the name of each.
         headers: All headers of one of the heads, decoded.
         message: The message of that one, without its body.
     """
@@ -743,7 +743,8 @@ class Address(NamedTuple):
     """The headers that all messages to a destination have.
 
     Attributes:
-        lines: The same, encoded.
+        headers: Names and values.
+        lines: The headers, encoded.
     """
 
     headers: tuple[tuple[str, str], ...]

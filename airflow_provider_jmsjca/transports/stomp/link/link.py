@@ -437,7 +437,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         """Take CONNECTED.
 
         Raises:
-            ProtocolError: It isn't the first.
+            ProtocolError: There was a CONNECTED before.
         """
         if self._connected is not None:
             raise ProtocolError("the broker said CONNECTED twice")

@@ -124,7 +124,7 @@ class Replies:
         """Note a receipt. One that nobody waits for any more is harmless.
 
         Raises:
-            ForgedFrameError: It was never asked for.
+            ForgedFrameError: The receipt was never asked for.
         """
         receipts = self._waiting.pop(identifier, None)
         if receipts is not None:

@@ -119,7 +119,7 @@ def test_it_goes_on_after_the_broker_was_away(server: Broker, how: Connect) -> N
     async def work() -> None:
         watch = watching(server, how)
         waiting = asyncio.create_task(watch.wait())
-        await asyncio.sleep(0.1)
+        await until(lambda: server.connections == 1)
         server.kill()
         await asyncio.sleep(0.1)
         assert not waiting.done()
@@ -136,7 +136,7 @@ def test_cancelled_it_ends_at_once_and_holds_nothing(server: Broker, how: Connec
     async def work() -> None:
         watch = watching(server, how)
         waiting = asyncio.create_task(watch.wait())
-        await asyncio.sleep(0.1)
+        await until(lambda: server.connections == 1)
         begin = time.monotonic()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

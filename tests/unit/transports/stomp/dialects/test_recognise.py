@@ -238,4 +238,7 @@ def test_an_acknowledgement_of_one_s_own(monkeypatch: pytest.MonkeyPatch) -> Non
             return frame.first(b"\nmessage-id:")
 
     monkeypatch.setattr(dialects, "_known", {})
+    monkeypatch.setattr(dialects, "BY_SERVER", dialects._known)
     dialects.register("Toy", ByMessageId())
+    dialect, *_ = recognise("Toy/1.0")
+    assert dialect.acknowledgement(Frame(b"MESSAGE", b"\nack:1\nmessage-id:2", b"")) == b"2"
