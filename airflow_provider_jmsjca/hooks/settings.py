@@ -38,14 +38,15 @@ class AirflowConnection(Protocol):
     extra: str | None
 
 
-def connection_settings(
+def resolve_connection(
     connection: AirflowConnection,
     *,
     lookups: Mapping[str, AirflowConnection] | None = None,
     section: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
-) -> ConnectionSettings:
-    """Return the settings an Airflow connection stands for.
+    call: Layer | None = None,
+) -> Resolved:
+    """Return every option of an Airflow connection with its origin; `settings_for` makes settings of them.
 
     The host is a host name, several separated by commas, or a connection URL; the port holds for hosts that
     name none. Empty fields count as not given. Without a URL the transport is the connection's type if that
@@ -56,27 +57,12 @@ def connection_settings(
         lookups: Those that a `lookup://` URL refers to, by their ids; see `lookup_of`.
         section: The entries of `[jmsjca]` in Airflow's configuration.
         environment: All environment variables.
+        call: What a call said: credentials that beat the connection's.
 
     Raises:
         ConfigurationError: Every fault found; each names the connection and the field, never a secret.
 
     Source: J65-J80, J113.
-    """
-    resolved = resolve_connection(connection, lookups=lookups, section=section, environment=environment)
-    return settings_for(connection.conn_id, resolved)
-
-
-def resolve_connection(
-    connection: AirflowConnection,
-    *,
-    lookups: Mapping[str, AirflowConnection] | None = None,
-    section: Mapping[str, str] | None = None,
-    environment: Mapping[str, str] | None = None,
-    call: Layer | None = None,
-) -> Resolved:
-    """Return every option with its origin; arguments and errors are those of `connection_settings`.
-
-    `call` holds what a call said: credentials that beat the connection's. Source: J75, J76.
     """
     layers = [connector_layer(own_entries(section or {}), environment), connection_layer(connection)]
     if call is not None:

@@ -62,7 +62,7 @@ from airflow_provider_jmsjca.triggers.payload import Fit, Payload, batch_event, 
 
 Predicate: TypeAlias = Callable[[JmsMessage], object]
 
-DEFAULT_MAX_BODY_BYTES = 64 * 1024
+_XCOM_BODY_BYTES = 64 * 1024
 _MOST_MESSAGES = 1_000
 
 
@@ -134,7 +134,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         dead_letter_destination: str | None = None,
         max_messages: int = 1,
         batch_timeout: float = 1,
-        max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+        max_body_bytes: int = _XCOM_BODY_BYTES,
         spool_path: str | None = None,
         **kwargs: Any,
     ) -> None:

@@ -62,7 +62,6 @@ ACCEPTED_WITH_ONE_LETTER_MORE = frozenset(
 """Public names of two modules of which one has a letter more than the other at its end."""
 ACCEPTED_FUNCTIONS = frozenset(
     {
-        "connection_settings",  # from an Airflow connection, and from resolved values
         "encode",  # a frame; modified UTF-8, which is called by its module
         "list_command",  # commands of a group, and the next
         "main",  # scripts

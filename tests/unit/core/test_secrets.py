@@ -18,7 +18,8 @@ from airflow_provider_jmsjca.core.options import option_by_field, parse_options,
 from airflow_provider_jmsjca.core.precedence import Layer, Level, call_layer, connector_layer, resolve
 from airflow_provider_jmsjca.core.url import ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.hooks.settings import connection_settings, resolve_connection
+from airflow_provider_jmsjca.hooks.settings import resolve_connection, settings_for
+from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
 MARK = "Tr0ub4dor"
 URLS = [
@@ -51,6 +52,10 @@ class AirflowConnection:
     extra: str | None = None
 
 
+def settings_of(connection: AirflowConnection) -> ConnectionSettings:
+    return settings_for(connection.conn_id, resolve_connection(connection))
+
+
 def texts_of(make: Callable[[], object]) -> Iterator[str]:
     """Yield every text a value, or the error instead of it, is shown as."""
     try:
@@ -77,7 +82,7 @@ def everywhere() -> Iterator[tuple[str, Callable[[], object]]]:
         yield f"call {url}", lambda url=url: told(call_layer(url, MARK))
         yield f"connector {url}", lambda url=url: told(connector_layer({"connection_url": url}))
         yield f"environment {url}", lambda url=url: told(connector_layer({}, {"JMSJCA_CONNECTIONURL": url}))
-        yield f"factory {url}", lambda url=url: connection_settings(AirflowConnection(host=url, port=7))
+        yield f"factory {url}", lambda url=url: settings_of(AirflowConnection(host=url, port=7))
         yield f"destination {url}", lambda url=url: DestinationReference.parse(f"jmsjca://?name={url}")
     for text in OPTIONS + BROKEN_OPTIONS:
         extra = json.dumps({"options": text})
@@ -105,7 +110,7 @@ def everywhere() -> Iterator[tuple[str, Callable[[], object]]]:
         {"key_password": MARK, "heart_beat": "often"},
     ):
         yield f"extra {extra}", lambda e=extra: told_of(AirflowConnection(password=MARK, extra=json.dumps(e)))
-        yield f"settings {extra}", lambda e=extra: connection_settings(AirflowConnection(extra=json.dumps(e)))
+        yield f"settings {extra}", lambda e=extra: settings_of(AirflowConnection(extra=json.dumps(e)))
     yield "extra, no JSON", lambda: told_of(AirflowConnection(extra=f'{{"key_password": "{MARK}"'))
     yield "yaml", lambda: ActivationSpec.from_yaml(f"password: {MARK}\ndestination: [")
     yield "json", lambda: ActivationSpec.from_json(f'{{"password": "{MARK}", }}')
@@ -146,6 +151,4 @@ def test_nothing_is_hidden_from_who_needs_it() -> None:
     assert parse_options(OPTIONS[0])["password"] == MARK
     resolved = resolve([Layer(level=Level.CONNECTION_FACTORY, fields={"password": MARK})])
     assert resolved["password"] == MARK
-    assert dict(connection_settings(AirflowConnection(host=URLS[2])).options) == {
-        "ssl.keyStorePassword": MARK
-    }
+    assert dict(settings_of(AirflowConnection(host=URLS[2])).options) == {"ssl.keyStorePassword": MARK}

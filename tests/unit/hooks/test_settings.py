@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.hooks.settings import connection_settings, lookup_of
+from airflow_provider_jmsjca.hooks.settings import lookup_of, resolve_connection, settings_for
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
 from tests.unit.core.texts import ANY_TEXT
 
@@ -32,8 +32,12 @@ class Connection:
     extra: str | None = None
 
 
+def settings_of(connection: Connection, **more: Any) -> ConnectionSettings:
+    return settings_for(connection.conn_id, resolve_connection(connection, **more))
+
+
 def settings(**fields: Any) -> ConnectionSettings:
-    return connection_settings(Connection(**fields))
+    return settings_of(Connection(**fields))
 
 
 def faults(**fields: Any) -> tuple[str, ...]:
@@ -87,7 +91,7 @@ def test_extra_options_and_those_of_the_broker() -> None:
 
 def test_the_installation_sets_defaults() -> None:
     """J31, J97: connector below connection; its environment variables count as its entries."""
-    found = connection_settings(
+    found = settings_of(
         Connection(extra='{"reply_timeout": 9}'),
         section={"connect_timeout": "3", "reply_timeout": "4", "spool_path": "/data", "username": "all"},
         environment={"JMSJCA_HEART_BEAT": "7", "HOME": "/root"},
@@ -102,7 +106,7 @@ def test_a_lookup_takes_the_other_connections_address() -> None:
     here = Connection(host="lookup://central")
     assert lookup_of(here) == "central"
     assert lookup_of(other) is None
-    found = connection_settings(here, lookups={"central": other})
+    found = settings_of(here, lookups={"central": other})
     assert (found.hosts, found.username) == ((("central", 1),), "there")
 
 
