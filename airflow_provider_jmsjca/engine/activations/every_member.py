@@ -148,15 +148,17 @@ class _MemberConsuming(threading.Event):
     """Set while a member is consumed; sets the event of the whole while every member is.
 
     Args:
-        whole: Is set and cleared.
+        whole: The event of the whole.
+        every: Gets this event, and has those of the other members.
     """
 
     _lock = threading.Lock()
 
-    def __init__(self, whole: threading.Event) -> None:
+    def __init__(self, whole: threading.Event, every: list[threading.Event]) -> None:
         super().__init__()
-        self.others: tuple[threading.Event, ...] = ()
         self._whole = whole
+        self._every = every
+        every.append(self)
 
     def set(self) -> None:
         super().set()
@@ -168,7 +170,7 @@ class _MemberConsuming(threading.Event):
 
     def _tell(self) -> None:
         with self._lock:
-            if all(each.is_set() for each in self.others):
+            if all(each.is_set() for each in self._every):
                 self._whole.set()
             else:
                 self._whole.clear()
@@ -208,10 +210,8 @@ class EveryMemberActivation(ActivationGroup):
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._room: Room | None = None
-        every = threading.Event()
-        consuming = tuple(_MemberConsuming(every) for _ in settings.members)
-        for one in consuming:
-            one.others = consuming
+        whole = threading.Event()
+        every: list[threading.Event] = []
         self.members = {
             member.name: PlainActivation(
                 member.settings,
@@ -219,15 +219,15 @@ class EveryMemberActivation(ActivationGroup):
                 handler,
                 clock=clock,
                 chance=chance,
-                consuming=one,
+                consuming=_MemberConsuming(whole, every),
                 gives_up=self._all_refuse,
                 on_stop=functools.partial(self._stop_others, member.name),
             )
-            for member, one in zip(settings.members, consuming, strict=True)
+            for member in settings.members
         }
         self._all = tuple(self.members.values())
         self.member_names = tuple(self.members)
-        super().__init__(settings.settings, self._all, clock, every)
+        super().__init__(settings.settings, self._all, clock, whole)
 
     def _all_refuse(self) -> bool:
         return all(each.refusal is not None for each in self._all)
