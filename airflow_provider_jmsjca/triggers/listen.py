@@ -14,7 +14,7 @@ from airflow_provider_jmsjca.core.delivery.outage import RETRY
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.triggers.payload import ready_event
-from airflow_provider_jmsjca.triggers.ready import JmsReadyTrigger
+from airflow_provider_jmsjca.triggers.ready import CANNOT_WATCH, JmsReadyTrigger
 from airflow_provider_jmsjca.triggers.releasing import releasing
 
 _log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class JmsListenTrigger(JmsReadyTrigger):
                 return ready_event(self.jms_conn_id, queue) | seen
             if refused[name] != reported:
                 reported = refused[name] or ""
-                _log.warning("%s can't be watched, it is tried again: %s", name, reported)
+                _log.warning(CANNOT_WATCH, name, self.jms_conn_id, reported)
             faults = [fault for fault in refused.values() if fault is not None]
             if len(faults) == len(refused) and not self.retry_permanent:
                 return {"event": "error", "error": "; ".join(dict.fromkeys(faults))}

@@ -29,6 +29,7 @@ from airflow_provider_jmsjca.triggers.releasing import releasing
 
 _log = logging.getLogger(__name__)
 _ASK_AGAIN_SECONDS = 5.0
+CANNOT_WATCH = "%s on connection %r can't be watched, it is tried again: %s"
 
 
 class JmsReadyTrigger(BaseTrigger):
@@ -102,7 +103,7 @@ class JmsReadyTrigger(BaseTrigger):
             try:
                 return await hook.aoptions()
             except TransientBrokerError as error:
-                _log.warning("%s can't be watched, it is tried again: %s", self.destination, error)
+                _log.warning(CANNOT_WATCH, self.destination, self.jms_conn_id, error)
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
 
     async def _until_ready(
