@@ -372,7 +372,6 @@ class DeliveryMachine:
             self._decide(CloseConnection())
             return
         self._connected = True
-        self._standby = False
         if self.suspended:  # nothing is subscribed until it is resumed
             self.state = ActivationState.UP
             self._outage.over()
@@ -380,6 +379,7 @@ class DeliveryMachine:
 
     def _consumer_opened(self) -> None:
         if self._consuming:
+            self._standby = False
             self._outage.over()
             if self._stop is None:
                 self.state = ActivationState.UP

@@ -71,9 +71,12 @@ def test_j204_w31_standing_by_is_said_once_and_is_no_warning() -> None:
         (d.LogLevel.INFO, standby),
     ]
     machine.handle(e.ConnectionUp(), now)
-    machine.handle(e.ConnectionLost(failure=FAILURE), now)
+    refused = machine.handle(e.ConnectFailed(failure=FAILURE, standby=True), now)
+    assert refused == [d.CloseConnection()], "it has its connection, and still stands by"
     machine.handle(e.Tick(), now + 60)
-    (again,) = machine.handle(e.ConnectFailed(failure=FAILURE, standby=True), now + 60)
+    machine.handle(e.ConnectionUp(), now + 60)
+    machine.handle(e.ConsumerOpened(), now + 60)
+    _, again = machine.handle(e.ConnectFailed(failure=FAILURE, standby=True), now + 60)
     assert isinstance(again, d.Log), "a new wait is said anew"
 
 
