@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import queue
+import socket
 import threading
 import time
 import uuid
@@ -42,11 +44,13 @@ from tests.broker.listening import activation
 from tests.broker.test_stream import streaming, until
 from tests.pace import at_most
 from tests.servers.stomp_peer import (
+    ACTIVEMQ,
     Fault,
     ScriptedBroker,
     cut,
     flooding,
     half,
+    misstating,
     reset,
     saying,
     scripted_broker,
@@ -112,7 +116,7 @@ def handle_one(connection: Connection, handled: set[str]) -> bool:
         assert came[0].message.body == "hello"
     except PoisonMessageError:
         return False
-    handled.add(bytes(came[0].token).decode())  # type: ignore[call-overload]
+    handled.add(bytes(came[0].token).decode(errors="surrogateescape"))  # type: ignore[call-overload]
     unit = connection.unit()
     unit.send(Outgoing(destination=QUEUE, message=JmsMessage.text("answer")))
     unit.acknowledge(came[0])
@@ -237,3 +241,87 @@ def test_a_consumer_ends_with_an_error_of_ours_or_recovers(
             look()
         # What a batch has sealed and not acknowledged the next one knows.
         assert peer.acknowledged or consumer is by_collector
+
+
+SERVERS = (ACTIVEMQ, "ActiveMQ-Artemis/2.56.0", "RabbitMQ/4.2.1", "Unheard-of/1.0")
+UNREADABLE = {"none": None, "empty": b"", "no text": b"\xff\xfe@@s@@1", "a bad escape": b"a\\t@@s@@1"}
+READ = (
+    ("MESSAGE", b"ack"),
+    ("MESSAGE", b"message-id"),
+    ("MESSAGE", b"subscription"),
+    ("MESSAGE", b"destination"),
+    ("SUBSCRIBE", b"receipt-id"),
+    ("UNSUBSCRIBE", b"receipt-id"),
+)
+
+
+def hand_back(connection: Connection) -> None:
+    """Receive a message, hand it back, receive it again, and end the subscription while it is unsettled."""
+    came: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
+    connection.on_lost(lambda _: came.put(None))
+    consumer = connection.consume(Subscription(destination=QUEUE), came.put)
+    for end in (consumer.recover, consumer.close):
+        received = came.get(timeout=at_most(5))
+        if received is None:
+            return
+        assert received.readable is not None
+        end()
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize(("step", "header"), READ)
+@pytest.mark.parametrize("value", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_what_is_unreadable_of_what_a_dialect_reads_costs_a_connection_at_most(
+    server: str, step: str, header: bytes, value: bytes | None
+) -> None:
+    handled: set[str] = set()
+    done = False
+    with scripted_broker(misstating(header, value), step=step, server=server) as peer, bounded(peer) as look:
+        while not done:
+            connection: Connection | None = None
+            try:
+                connection = connect(settings(peer.port))
+                if peer.connections == 1:
+                    hand_back(connection)
+                else:
+                    done = handle_one(connection, handled)
+            except JmsError:
+                done = False
+            finally:
+                look()
+                if connection is not None:
+                    connection.close()
+        assert set(peer.acknowledged) <= handled
+        assert peer.sent >= 1
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("token", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_a_listener_that_hands_back_what_it_cannot_name_goes_on(server: str, token: bytes | None) -> None:
+    """W27: suspended while it handles one message, it hands back the one behind that."""
+    came, finish = threading.Event(), threading.Event()
+
+    def one_and_another(client: socket.socket, message: bytes, over: threading.Event) -> None:
+        client.sendall(message)
+        misstating(b"ack", token)(client, message, over)
+
+    def handle(_: Delivery) -> None:
+        came.set()
+        assert finish.wait(at_most(DEADLINE))
+
+    with scripted_broker(one_and_another, step="MESSAGE", server=server) as peer, bounded(peer) as look:
+        listening = activation(settings(peer.port), QUEUE.name, handle)
+        listening.start()
+        assert came.wait(at_most(DEADLINE))
+        listening.suspend()
+        finish.set()
+        while listening.consuming.is_set():
+            look()
+            time.sleep(0.01)
+        committed = listening.counts.committed
+        listening.resume()
+        while listening.counts.committed == committed:
+            assert not listening.over, listening.stop_reason
+            look()
+            time.sleep(0.01)
+        listening.stop()

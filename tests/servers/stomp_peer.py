@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import threading
@@ -14,6 +15,7 @@ Fault: TypeAlias = Callable[[socket.socket, bytes, threading.Event], None]
 """Is given the socket, what should be said now, and an event that is set at the end."""
 
 _RESET = struct.pack("ii", 1, 0)
+ACTIVEMQ = "ActiveMQ/6.3.1"
 
 
 class Peer:
@@ -34,6 +36,8 @@ class Peer:
     def hear(self, within: float | None = 5) -> tuple[str, Headers]:
         """Return the next frame's command and headers; heart-beats are skipped.
 
+        What isn't UTF-8 is kept as surrogates.
+
         Raises:
             TimeoutError: None came for `within` seconds.
             ConnectionResetError: The client hung up.
@@ -45,7 +49,7 @@ class Peer:
                 raise ConnectionResetError("the client hung up")
             self._buffer += data
         frame, _, self._buffer = self._buffer.partition(b"\0")
-        self.frame = frame.lstrip(b"\n").decode()
+        self.frame = frame.lstrip(b"\n").decode(errors="surrogateescape")
         command, *lines = self.frame.partition("\n\n")[0].split("\n")
         return command, dict(line.split(":", 1) for line in lines)
 
@@ -61,7 +65,7 @@ class Peer:
 
 
 class ScriptedBroker:
-    """Plays ActiveMQ on a port of its own: confirms everything, and sends one message to every subscription.
+    """Plays a broker on a port of its own: confirms everything, and sends one message to every subscription.
 
     Args:
         fault: Goes wrong on the first connection; later ones meet a broker as it should be.
@@ -69,6 +73,7 @@ class ScriptedBroker:
             client's.
         passcode: The only one that is let in, if there is one; the refusal repeats whatever it was told.
         new_messages: Each connection is sent another message. Otherwise the same one comes again.
+        server: What it greets as.
 
     Attributes:
         port: Where it listens, on loopback.
@@ -85,7 +90,9 @@ class ScriptedBroker:
         step: str = "",
         passcode: str | None = None,
         new_messages: bool = False,
+        server: str = ACTIVEMQ,
     ) -> None:
+        self._server = server
         self._fault = fault
         self._step = step
         self._passcode = passcode
@@ -167,7 +174,7 @@ class ScriptedBroker:
                 yield command, f"ERROR\nmessage:User or password invalid: {who}\n\n{frame}\0\n".encode()
                 return
             self.connects += 1
-            yield command, b"CONNECTED\nversion:1.2\nserver:ActiveMQ/6.3.1\nheart-beat:0,0\n\n\0\n"
+            yield command, f"CONNECTED\nversion:1.2\nserver:{self._server}\nheart-beat:0,0\n\n\0\n".encode()
             return
         answer = f"RECEIPT\nreceipt-id:{headers['receipt']}\n\n\0\n" if "receipt" in headers else ""
         yield command, answer.encode()
@@ -177,15 +184,22 @@ class ScriptedBroker:
                 f"subscription:{headers['id']}\nmessage-id:{name}\nack:a{number}\n"
                 f"destination:{headers['destination']}\n"
             )
+            if not self._server.startswith("ActiveMQ"):  # elsewhere nothing else tells text from bytes
+                head += "content-type:text/plain\n"
             yield "MESSAGE", f"MESSAGE\n{head}\nhello\0\n".encode()
 
 
 @contextmanager
 def scripted_broker(
-    fault: Fault | None = None, *, step: str = "", passcode: str | None = None, new_messages: bool = False
+    fault: Fault | None = None,
+    *,
+    step: str = "",
+    passcode: str | None = None,
+    new_messages: bool = False,
+    server: str = ACTIVEMQ,
 ) -> Iterator[ScriptedBroker]:
     """Start a scripted broker, and close it in the end; the arguments are those of `ScriptedBroker`."""
-    broker = ScriptedBroker(fault, step=step, passcode=passcode, new_messages=new_messages)
+    broker = ScriptedBroker(fault, step=step, passcode=passcode, new_messages=new_messages, server=server)
     try:
         yield broker
     finally:
@@ -226,6 +240,18 @@ def saying(*lies: bytes) -> Fault:
         client.sendall(b"".join(lies) + answer)
 
     return lie
+
+
+def misstating(header: bytes, value: bytes | None) -> Fault:
+    """Return what says the answer with another value of a header, or without that header."""
+    line = b"" if value is None else b"%b:%b\n" % (header, value)
+    pattern = re.compile(rb"(?<=\n)%b:[^\n]*\n" % re.escape(header))
+
+    def misstate(client: socket.socket, answer: bytes, over: threading.Event) -> None:
+        del over
+        client.sendall(pattern.sub(lambda _: line, answer, count=1))
+
+    return misstate
 
 
 def flooding(start: bytes, more: bytes) -> Fault:

@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulat
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.spill import LARGE, MEMORY
 from airflow_provider_jmsjca.transports.stomp.untransformed import set_apart, split_by_id
-from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, encode
+from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, encode, nack
 
 _MOST_UNSENT: Final = 100
 _OUT_OF_ORDER: Final = (
@@ -335,9 +335,9 @@ class StompConsumer:
     def on_frame(self, frame: Frame, key: bytes) -> None:
         """Take a message that came for the subscription `key` from the reader."""
         token = self._acknowledgement(frame)
-        if token is None:
+        if not token or b"\0" in token:  # no ACK can say that
             raise ConnectionLostError(
-                "the broker sent a message without an ack header, "
+                "the broker sent a message without an ack header that ACK can repeat, "
                 "or without what its dialect's acknowledgement() reads"
             )
         if len(frame.body) + len(frame.head) >= LARGE:
@@ -556,7 +556,7 @@ class StompConsumer:
 
     @contextlib.contextmanager
     def _given_up_on_failure(self) -> Iterator[None]:
-        """Close the connection if subscribing anew fails: it must not stay up, and bring nothing."""
+        """Close the connection if handing back or subscribing anew fails: up, it would bring nothing."""
         try:
             yield
         except JmsError as error:
@@ -623,7 +623,9 @@ class StompConsumer:
             )
         if recovery is Recovery.HAND_BACK or (recovery is Recovery.NEGATIVE_ACKNOWLEDGE and held):
             tokens = [self._acknowledgement(frame) for frame in held]
-            self._link.orphans.hand_back([token for token in tokens if token is not None])
+            # What the broker didn't take back would be kept, and come to nobody.
+            with self._given_up_on_failure():
+                self._link.orphans.hand_back([token for token in tokens if token is not None])
 
 
 def _may_accumulate(link: Link, subscription: Subscription) -> bool:
@@ -650,8 +652,3 @@ def ack(token: object, headers: bytes = b"") -> bytes:
     """Return an ACK frame."""
     # The id goes back as it came, escapes and all.
     return b"ACK\nid:%b\n%b\n\0" % (token_bytes(token), headers)
-
-
-def nack(token: bytes, headers: bytes = b"") -> bytes:
-    """Return a NACK frame."""
-    return b"NACK\nid:%b\n%b\n\0" % (token, headers)

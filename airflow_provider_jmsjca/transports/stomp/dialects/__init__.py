@@ -43,6 +43,7 @@ _KEPT_BY: Final = {
 _SAMPLE: Final = Frame(
     b"MESSAGE", b"\nsubscription:s1\nmessage-id:m1\nack:a1\ndestination:/queue/orders", b"hello"
 )
+_TOKEN: Final = rb"a\c1" + b"\xff"
 _SERVER: Final = re.compile(r"(?P<name>[^/\s]*)(?:/(?P<version>\S*))?")
 
 
@@ -58,7 +59,7 @@ def register(server: str, dialect: Dialect) -> None:
             Or the dialect is none, has a value in place of a method, or doesn't read the names of
             destinations as it writes them. Or it reads the id, the count or the end of a message from a
             header that a sender may set. Or it claims a capability without what that needs, or its
-            `acknowledgement` returns no bytes.
+            `acknowledgement` or its `orphan` returns no bytes.
     """
     given: object = dialect  # whatever a caller without types gives
     if not isinstance(given, Dialect):
@@ -79,6 +80,7 @@ def register(server: str, dialect: Dialect) -> None:
             for header in forgeable
         )
     _check_acknowledgement(server, dialect)
+    _check_orphan(server, dialect)
     if lacking := list(_lacking(dialect)):
         raise ConfigurationError(
             f"server {server!r}: {type(dialect).__name__} claims {each}" for each in lacking
@@ -129,6 +131,22 @@ def _check_acknowledgement(server: str, dialect: Dialect) -> None:
         raise ConfigurationError(
             f"server {server!r}: {type(dialect).__name__}.acknowledgement() returns {type(token).__name__}; "
             "expected bytes as they stand on the wire, such as frame.first(b'\\nmessage-id:'), or None"
+        )
+
+
+def _check_orphan(server: str, dialect: Dialect) -> None:
+    """Refuse a dialect that can't hand back each message it was able to name, or doesn't say so in bytes."""
+    try:
+        token: object = dialect.orphan(_TOKEN, "s2")
+    except Exception as error:
+        raise ConfigurationError(
+            f"server {server!r}: {type(dialect).__name__}.orphan() raises {type(error).__name__}: {error}; "
+            "expected bytes, whatever acknowledgement() has returned, text or not"
+        ) from error
+    if not isinstance(token, bytes):
+        raise ConfigurationError(
+            f"server {server!r}: {type(dialect).__name__}.orphan() returns {type(token).__name__}; "
+            "expected bytes as they stand on the wire"
         )
 
 

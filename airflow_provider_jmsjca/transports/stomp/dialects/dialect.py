@@ -322,15 +322,18 @@ class Dialect(ABC):
     def recovery(self, subscription: Subscription) -> Recovery:
         """Say how unsettled messages go back."""
 
-    def orphan(self, token: bytes, keeper: str) -> str:
-        """Return the NACK id of a message whose subscription has ended.
+    def orphan(self, token: bytes, keeper: str) -> bytes:
+        """Return the value of `id` in the NACK of a message whose subscription has ended.
 
         Args:
-            token: Its acknowledgement.
+            token: Its acknowledgement, as it stands on the wire: whatever the broker made of it.
             keeper: The subscription it goes back through; empty where none is needed.
+
+        Returns:
+            Bytes as they go out: what came escaped stays so.
         """
         del keeper
-        return token.decode()
+        return token
 
     def swallowed(self, error: str, last: Frame | None, since: int) -> bytes | None:
         """Return the token of a message that the broker delivered into the void, if `error` says so.
@@ -339,6 +342,9 @@ class Dialect(ABC):
             error: The text of an ERROR frame.
             last: The last message that came on this connection.
             since: How many were swallowed since then.
+
+        Raises:
+            ConnectionLostError: It says so, and not which; the end of the connection hands the message back.
         """
         del error, last, since
         return None
@@ -353,7 +359,8 @@ class Dialect(ABC):
             frame: The MESSAGE.
 
         Returns:
-            Bytes that are still escaped. `None` ends the connection: such a message can't be settled.
+            Bytes that are still escaped. `None`, nothing, or bytes with NUL end the connection: such a
+            message can't be settled.
         """
         return frame.first(ACK)
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
-from airflow_provider_jmsjca.errors import PoisonMessageError
+from airflow_provider_jmsjca.errors import ConnectionLostError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODY_KIND,
@@ -29,9 +29,10 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
 )
 from airflow_provider_jmsjca.transports.stomp.dialects.java_bodies import is_of_rabbitmq_client
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
-from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, Frame, unescape
+from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, Frame, escape
 
 _SWALLOWED: Final = "There is no current subscription with tag"
+_MOST_DIGITS: Final = 20
 _LEAST_SESSION: Final = 16
 EXPIRATION: Final = "JMS_JMSJCA_Expiration"
 _CONTENT_TYPE: Final = "content-type"
@@ -136,25 +137,33 @@ class RabbitMqDialect(Dialect):
             return Recovery.NEGATIVE_ACKNOWLEDGE
         return Recovery.HAND_BACK
 
-    def orphan(self, token: bytes, keeper: str) -> str:
+    def orphan(self, token: bytes, keeper: str) -> bytes:
         """Return the NACK id that names another, living subscription.
 
         The plugin looks the subscription up and then uses the number behind it, which counts deliveries of
         the whole connection; UNSUBSCRIBE doesn't requeue, and before it a requeued message would come back.
         """
-        return f"T_{keeper}@@" + unescape(token.decode()).partition("@@")[2]
+        return b"T_%b@@%b" % (escape(keeper).encode(), token.partition(b"@@")[2])
 
     def swallowed(self, error: str, last: Frame | None, since: int) -> bytes | None:
         """Return the token of a message that was on its way to a consumer when that ended.
 
         The plugin answers such a delivery with an ERROR and leaves it unacknowledged: nobody would see it
         again as long as the connection lives. Deliveries are numbered, so the number is known.
+
+        Raises:
+            ConnectionLostError: The message before it has no number.
         """
         if _SWALLOWED not in error:
             return None
         before = (None if last is None else last.first(ACK)) or b"@@0"
-        number_before = int(before.rpartition(b"@@")[2])
-        return b"T_gone@@session@@%d" % (number_before + since + 1)
+        number_before = before.rpartition(b"@@")[2]
+        if not number_before.isdigit() or len(number_before) > _MOST_DIGITS:
+            raise ConnectionLostError(
+                f"a message that the broker delivered to nobody can't be handed back: {before[:80]!r}, the "
+                "ack header before it, ends with no number"
+            )
+        return b"T_gone@@session@@%d" % (int(number_before) + since + 1)
 
     def destination(self, destination: Destination) -> str:
         """Return the `destination` header; slashes in a name are escaped as the plugin wants it."""

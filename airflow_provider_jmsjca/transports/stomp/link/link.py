@@ -50,6 +50,7 @@ from airflow_provider_jmsjca.transports.stomp.wire.frames import (
     ProtocolError,
     encode,
     escape,
+    nack,
 )
 from airflow_provider_jmsjca.transports.stomp.wire.wire import LEAST_PREFETCH, Channel, StompClient, Wire
 
@@ -211,8 +212,8 @@ class Orphans:
                 headers = dialect.subscribe(Subscription(destination=topic), None)
                 headers |= {"id": self._keeper, "ack": "client-individual"}
                 wire.append(encode("SUBSCRIBE", headers.items()))
-            nack = [("id", dialect.orphan(token, self._keeper or "")), ("receipt", receipt)]
-        wire.write(encode("NACK", nack))
+            returned = dialect.orphan(token, self._keeper or "")
+        wire.write(nack(returned, b"receipt:%b\n" % receipt.encode()))
 
 
 class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types

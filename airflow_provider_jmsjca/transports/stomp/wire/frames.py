@@ -547,6 +547,16 @@ def encode(command: str, headers: Iterable[tuple[str, str]], body: bytes = b"") 
     return b"%b\n%b\n%b\0" % (command.encode(), encode_headers(headers), body)
 
 
+def nack(token: bytes, headers: bytes = b"") -> bytes:
+    """Return a NACK frame.
+
+    Args:
+        token: What it names. It goes back as it came, escapes and all, whether it is text or not.
+        headers: Encoded lines of further headers.
+    """
+    return b"NACK\nid:%b\n%b\n\0" % (token, headers)
+
+
 def encode_headers(headers: Iterable[tuple[str, str]]) -> bytes:
     """Return the lines of headers; errors are those of `encode`."""
     pairs = list(headers)

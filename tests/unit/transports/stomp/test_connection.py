@@ -526,6 +526,88 @@ def test_a_recover_that_fails_ends_the_connection(pair: Pair, server: bytes) -> 
     assert connection.state is ConnectionState.LOST
 
 
+UNREADABLE = [b"\xff\xfe@@s@@1", b"T_s@@s\\t@@1"]
+"""Values of `ack` that are no text, or none that STOMP knows: they go back as they came."""
+
+
+def hold_one(pair: Pair, server: bytes, token: bytes) -> tuple[Any, str]:
+    """Return a consumer that has one message unsettled, and the id of its subscription."""
+    connection, inbox = pair.up(server), list[Received]()
+    consumer, identifier = consume(pair, connection, inbox)
+    pair.peer.say(b"MESSAGE\nsubscription:%b\nack:%b\n\nx\0\n" % (identifier.encode(), token))
+    until(lambda: inbox)
+    assert inbox[0].token == token
+    return consumer, identifier
+
+
+@pytest.mark.parametrize("token", UNREADABLE)
+@pytest.mark.parametrize("recovers", [True, False])
+def test_rabbitmq_is_given_back_a_message_whose_token_is_no_text(
+    pair: Pair, token: bytes, *, recovers: bool
+) -> None:
+    consumer, old = hold_one(pair, b"RabbitMQ/3.10.8", token)
+    thread, raised = pair.in_background(consumer.recover if recovers else consumer.close)
+    command, unsubscribed = pair.peer.hear()
+    assert (command, unsubscribed["id"]) == ("UNSUBSCRIBE", old)
+    pair.peer.receipt(unsubscribed)
+    command, keeper = pair.peer.hear()
+    assert (command, keeper["destination"]) == ("SUBSCRIBE", f"/topic/keeper-{keeper['id']}")
+    command, handed_back = pair.peer.hear()
+    assert command == "NACK"
+    after = token.partition(b"@@")[2].decode()
+    assert handed_back["id"] == f"T_{keeper['id']}@@{after}"
+    pair.peer.receipt(handed_back)
+    if recovers:
+        command, anew = pair.peer.hear()
+        assert command == "SUBSCRIBE"
+        pair.peer.receipt(anew)
+    thread.join(5)
+    assert not thread.is_alive()
+    assert raised == []
+    assert pair.connection.link.is_up
+
+
+def test_messages_that_rabbitmq_does_not_take_back_come_again_over_another_connection(pair: Pair) -> None:
+    """It keeps them until the connection ends, and the consumer that held them is gone."""
+    consumer, _ = hold_one(pair, b"RabbitMQ/3.10.8", b"T_s@@x@@1")
+    thread, raised = pair.in_background(consumer.close)
+    pair.peer.receipt(pair.peer.hear()[1])
+    assert pair.peer.hear()[0] == "SUBSCRIBE"
+    _, nack = pair.peer.hear()
+    pair.peer.say(f"ERROR\nreceipt-id:{nack['receipt']}\nmessage:not found\n\n\0\n".encode())
+    thread.join(5)
+    assert [type(error) for error in raised] == [PermanentBrokerError]
+    until(lambda: pair.connection.state is ConnectionState.LOST)
+
+
+@pytest.mark.parametrize("before", [b"\xff\xfe", b"T_s@@x@@many", b"T_s@@x@@" + b"9" * 5000])
+def test_a_delivery_into_the_void_whose_number_is_unknown_ends_the_connection(
+    pair: Pair, before: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost: list[JmsError] = []
+    consumer, _ = hold_one(pair, b"RabbitMQ/3.10.8", before)
+    pair.connection.on_lost(lost.append)
+    pair.peer.say(b"ERROR\nmessage:There is no current subscription with tag\n\n\0\n")
+    until(lambda: lost)
+    assert isinstance(lost[0], ConnectionLostError)
+    assert "can't be handed back" in str(lost[0])
+    with pytest.raises(ConnectionLostError):
+        consumer.recover()
+    assert "failed" not in caplog.text
+
+
+@pytest.mark.parametrize("line", [b"", b"ack:\n", b"ack:a\0b\n"])
+def test_a_message_that_cannot_be_settled_ends_the_connection(pair: Pair, line: bytes) -> None:
+    identifier, came = consuming(pair)
+    lost: list[JmsError] = []
+    pair.connection.on_lost(lost.append)
+    pair.peer.say(b"MESSAGE\nsubscription:%b\n%b\nx\0\n" % (identifier.encode(), line))
+    until(lambda: lost)
+    assert isinstance(lost[0], ConnectionLostError)
+    assert "without an ack header" in str(lost[0])
+    assert came == []
+
+
 def test_what_is_acknowledged_while_rabbitmq_is_given_messages_back_comes_again(pair: Pair) -> None:
     """An acknowledgement behind UNSUBSCRIBE settles nothing; the message would be kept until the end."""
     connection, inbox = pair.up(b"RabbitMQ/3.10.8"), list[Received]()

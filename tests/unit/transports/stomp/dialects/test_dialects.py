@@ -513,7 +513,7 @@ def test_selectors_that_match_nothing_on_artemis_are_refused() -> None:
 
 
 def test_rabbitmq_returns_orphans_through_another_subscription() -> None:
-    assert RABBITMQ.orphan(b"T_s1@@session-x@@5", "keeper-1") == "T_keeper-1@@session-x@@5"
+    assert RABBITMQ.orphan(b"T_s1@@session-x@@5", "keeper-1") == b"T_keeper-1@@session-x@@5"
 
 
 # --- options of a destination

@@ -232,6 +232,24 @@ def test_an_acknowledgement_that_no_ack_can_carry_is_refused() -> None:
     assert not {"Texts", "Fails"} & set(dialects.BY_SERVER)
 
 
+def test_a_dialect_that_cannot_hand_back_whatever_came_is_refused() -> None:
+    """It would fail while a consumer is closed."""
+
+    class Texts(GenericDialect):
+        def orphan(self, token: bytes, keeper: str) -> Any:
+            return f"{keeper}@@{token!r}"
+
+    class Decodes(GenericDialect):
+        def orphan(self, token: bytes, keeper: str) -> bytes:
+            return f"{keeper}@@{token.decode()}".encode()
+
+    with pytest.raises(ConfigurationError, match=r"Texts\.orphan\(\) returns str; expected bytes"):
+        dialects.register("Texts", Texts())
+    with pytest.raises(ConfigurationError, match=r"Decodes\.orphan\(\) raises UnicodeDecodeError: .*text"):
+        dialects.register("Decodes", Decodes())
+    assert not {"Texts", "Decodes"} & set(dialects.BY_SERVER)
+
+
 def test_an_acknowledgement_of_one_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
     class ByMessageId(GenericDialect):
         def acknowledgement(self, frame: Frame) -> bytes | None:

@@ -44,3 +44,8 @@ def test_they_go_back_through_another_subscription_only_where_the_broker_needs_o
     )
     Orphans(link).hand_back([b"T_s1@@x@@1", b"T_s1@@x@@2"])
     assert [frame.split(b"\n", 1)[0] for frame in frames] == said
+
+
+def test_a_token_goes_back_as_it_came_escapes_and_all() -> None:
+    token = b"ID\\c1\xff"
+    assert QueuesAlone().orphan(token, "") == token
