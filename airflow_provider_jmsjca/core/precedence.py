@@ -19,6 +19,7 @@ from airflow_provider_jmsjca.core.configuration.layers import (
     connector_layer,
     read_layer,
 )
+from airflow_provider_jmsjca.core.configuration.recipient import Recipient
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, PARAMETER, Level, OptionValue
 from airflow_provider_jmsjca.core.url import ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -89,6 +90,8 @@ class Resolved:
 _INSIDE = ("vm",)
 """Schemes of what is inside this process."""
 
+_CREDENTIALS = ("username", "password")
+
 _DEFAULT_ORIGIN = Origin(level=None, source="", place=Place.DEFAULT, spelling="")
 
 
@@ -101,8 +104,9 @@ def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = N
     A URL that a higher level overrides takes its credentials and its broker's options with it; what it says
     to us under `JMSJCA.*` still holds as that level's word.
 
-    Credentials of a level below are not sent where the URL of an activation or a call leads away from the
-    host they were given for, or from its TLS, unless `share_login` says so.
+    Credentials of a level below are sent only to the hosts and ports they were given for, with its TLS, and
+    only if the broker's certificate is checked as well as there. An activation or a call that says otherwise
+    is refused, unless `share_login` is set.
 
     Args:
         layers: At most one a level; their order doesn't matter.
@@ -116,13 +120,26 @@ def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = N
     faults: list[str] = []
     read = [read_layer(layer, faults) for layer in sorted(layers, key=lambda layer: layer.level)]
     chain = _with_lookups(read, connections or {}, faults)
+    resolved, said_by = _merged(chain)
+    faults.extend(_credentials_led_away(chain, resolved, said_by))
+    if faults:
+        raise ConfigurationError(faults)
+    return resolved
+
+
+def _merged(chain: list[ReadLayer]) -> tuple[Resolved, dict[str, int]]:
+    """Return what holds after these layers were heard, and which of them says it, by option name.
+
+    Args:
+        chain: The layers, lowest first.
+    """
     values: dict[str, ResolvedValue] = {}
-    said_by: dict[str, ReadLayer] = {}
+    said_by: dict[str, int] = {}
     broker: dict[str, tuple[str, Origin]] = {}
     parameters: dict[str, tuple[str, Origin]] = {}
     addresses = [layer for layer in chain if layer.url is not None and layer.url.lookup is None]
     in_force = addresses[-1] if addresses else None
-    for layer in chain:
+    for position, layer in enumerate(chain):
         overridden = layer.url is not None and layer.url.lookup is None and layer is not in_force
         for value in layer.values:
             if overridden and _goes_with_url(value.origin):
@@ -130,63 +147,78 @@ def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = N
             standing = values.get(value.option.name)
             if standing is None or not _stands(standing, value):
                 values[value.option.name] = value
-                said_by[value.option.name] = layer
+                said_by[value.option.name] = position
         parameters.update(layer.parameters)
         broker.update(
             (key, entry)
             for key, entry in layer.broker.items()
             if not (overridden and _goes_with_url(entry[1]))
         )
-    url = in_force.url if in_force else None
-    if len(addresses) > 1 and addresses[-1].layer.level >= Level.ACTIVATION:
-        faults.extend(_credentials_led_away(addresses, chain, values, said_by))
-    if faults:
-        raise ConfigurationError(faults)
-    return Resolved(
+    resolved = Resolved(
         values=MappingProxyType(values),
-        url=url,
+        url=in_force.url if in_force else None,
         broker_options=MappingProxyType(broker),
         parameters=MappingProxyType(parameters),
     )
+    return resolved, said_by
 
 
 def _credentials_led_away(
-    addresses: list[ReadLayer],
-    chain: list[ReadLayer],
-    values: Mapping[str, ResolvedValue],
-    said_by: Mapping[str, ReadLayer],
+    chain: list[ReadLayer], resolved: Resolved, said_by: Mapping[str, int]
 ) -> Iterator[str]:
-    """Yield a fault if the URL of an activation or a call takes a connection's credentials elsewhere unasked.
+    """Yield a fault if an activation or a call takes credentials of a level below elsewhere unasked.
+
+    Credentials are meant for the broker that is reached without the layers above the one that gives them;
+    connector and connection factory count as one, for both are the installation's word.
 
     Args:
-        addresses: The layers with a URL; the last one's is in force, the one before it would be without it.
         chain: All layers, lowest first.
-        values: What holds, by option name.
-        said_by: The layer that says it.
+        resolved: What holds.
+        said_by: The position of the layer that says it, by option name.
     """
-    before, in_force = addresses[-2:]
-    url, known = in_force.url, before.url
-    below = chain[: chain.index(in_force)]
-    taken = [name for name in ("username", "password") if said_by.get(name) in below]
-    share = values.get("share_login")
-    if url is None or known is None or url.scheme in _INSIDE or not taken or (share and share.value):
+    recipient = _recipient(resolved)
+    if recipient is None or recipient.url.scheme in _INSIDE or resolved["share_login"]:
         return
-    others = {host.lower() for host, _ in url.hosts} - {host.lower() for host, _ in known.hosts}
-    verify = values.get("verify")
-    if others:
-        why = f"names another host, {', '.join(sorted(others))}"
-    elif known.encrypted and not url.encrypted:
-        why = f"has no TLS ({url.scheme}://)"
-    elif verify is not None and verify.value is False and said_by["verify"] not in below:
-        why = "doesn't check the broker's certificate (verify)"
-    else:
+    taken: list[str] = []
+    differences: list[tuple[str, str]] = []
+    for name in _CREDENTIALS:
+        giver = said_by.get(name, len(chain))
+        heard = [one for at, one in enumerate(chain) if at <= giver or one.layer.level < Level.ACTIVATION]
+        meant = _recipient(_merged(heard)[0]) if len(heard) < len(chain) else None
+        found = [] if meant is None else list(recipient.differences(meant))
+        if found:
+            taken.append(name)
+            differences = found
+    if not taken:
         return
+    causes = [(_cause(resolved, option), why) for option, why in differences]
     yield (
-        f"{in_force.layer.title}: its connection_url {why}, where {' and '.join(taken)} of "
-        f"{values[taken[-1]].origin.source} would be sent. Expected that broker's own Airflow connection "
-        "(connection_url: lookup://CONNECTION_ID), or share_login: true (in a URL JMSJCA.share_login=true) "
-        "to send them there all the same"
+        f"{causes[0][0].source}: {', and '.join(f'its {cause.spelling} {why}' for cause, why in causes)}, "
+        f"where {' and '.join(taken)} of {resolved.origin(taken[-1]).source} would be sent. "
+        "Expected that broker's own Airflow connection (connection_url: lookup://CONNECTION_ID), or "
+        "share_login: true (in a URL JMSJCA.share_login=true) to send them there all the same"
     )
+
+
+def _recipient(resolved: Resolved) -> Recipient | None:
+    """Return the broker to reach; `None` if no level names one."""
+    if resolved.url is None:
+        return None
+    ca_file, server_name = resolved["ca_file"], resolved["server_name"]
+    return Recipient(
+        url=resolved.url,
+        verify=resolved["verify"] is not False,
+        ca_file=ca_file if isinstance(ca_file, str) else None,
+        server_name=server_name if isinstance(server_name, str) else None,
+    )
+
+
+def _cause(resolved: Resolved, name: str) -> Origin:
+    """Return who makes an option differ: an activation or a call that sets it, or whose URL drops it."""
+    origin = resolved.origin(name)
+    if origin.level is None or origin.level < Level.ACTIVATION:
+        return resolved.origin("connection_url")
+    return origin
 
 
 def _stands(standing: ResolvedValue, later: ResolvedValue) -> bool:

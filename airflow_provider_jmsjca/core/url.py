@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Final
 
 from airflow_provider_jmsjca.core.masking import MASK, is_secret, masked_value
 from airflow_provider_jmsjca.core.options import check_keys, option_by_key, read_value
@@ -16,6 +17,8 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 Host = tuple[str, int | None]
 
 LOOKUP = "lookup"
+DEFAULT_PORTS: Final = MappingProxyType({"stomp": 61613, "stomp+ssl": 61614})
+"""The ports of hosts that name none, by scheme."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _FAILOVER = re.compile(
     r"(?:failover:)(?://)?(?:\((?P<inner>[^()]*)\)(?P<rest>.*)|(?P<bare>.*))", re.DOTALL | re.IGNORECASE
@@ -103,6 +106,12 @@ class ConnectionUrl:
         return self.scheme.endswith("ssl")
 
     @property
+    def endpoints(self) -> frozenset[Host]:
+        """The hosts in lower case, each with its port; `None` where neither host nor scheme has one."""
+        default = DEFAULT_PORTS.get(self.scheme)
+        return frozenset((host.lower(), port or default) for host, port in self.hosts)
+
+    @property
     def has_secrets(self) -> bool:
         """Whether `masked` hides something."""
         return (
@@ -126,7 +135,7 @@ class ConnectionUrl:
     def masked(self) -> str:
         """Return the URL in normal form without its secrets."""
         user = f"{MASK}@" if self.username is not None or self.password is not None else ""
-        hosts = ",".join(_host_text(host, port) for host, port in self.hosts)
+        hosts = ",".join(host_text(host, port) for host, port in self.hosts)
         pairs = "&".join(f"{key}={masked_value(key, value)}" for key, value in self.query.items())
         return f"{self.scheme}://{user}{hosts}{self.path}{'?' if pairs else ''}{pairs}"
 
@@ -302,6 +311,7 @@ def _is_ipv6(text: str) -> bool:
     return True
 
 
-def _host_text(host: str, port: int | None) -> str:
+def host_text(host: str, port: int | None) -> str:
+    """Return host and port as a URL has them."""
     shown = f"[{host}]" if ":" in host else host
     return shown if port is None else f"{shown}:{port}"

@@ -41,8 +41,8 @@ CONNECTION = (
         levels="FA",
         default=False,
         key=("JMSJCA.share_login",),
-        meaning="Send the connection's user and password also to another host, or without TLS, where the URL "
-        "of an activation or a call says so.",
+        meaning="Send the connection's login also to another host or port, without TLS, or less well "
+        "checked, where an activation or a call says so.",
         source="ours; J76, J77, J79",
         acts="core.precedence",
     ),

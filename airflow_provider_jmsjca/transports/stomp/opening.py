@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import Final
 
+from airflow_provider_jmsjca.core.url import DEFAULT_PORTS
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
     ClientIdInUseError,
@@ -21,7 +22,6 @@ from airflow_provider_jmsjca.transports.stomp.wire.wire import open_channel
 
 PLAIN: Final = "stomp"
 TLS: Final = "stomp+ssl"
-DEFAULT_PORTS: Final = {PLAIN: 61613, TLS: 61614}
 _OURS: Final = frozenset(
     {"accept-version", "client-id", "content-length", "heart-beat", "host", "login", "passcode", "receipt"}
 )

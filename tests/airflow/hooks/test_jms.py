@@ -179,6 +179,29 @@ def test_a_spec_with_its_own_url_needs_no_connection(server: Broker) -> None:
         JmsHook().activation(ActivationSpec(destination="queue://orders"))
 
 
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"options": "JMSJCA.verify=false"}, "verify"),
+        ({"options": "JMSJCA.ca_file=/mine.pem"}, "ca_file"),
+        ({"connection_url": "stomp+ssl://broker:61614?server_name=mine"}, "server_name"),
+        ({"connection_url": "stomp+ssl://broker:7"}, "another port"),
+    ],
+)
+def test_a_spec_gets_the_login_only_for_the_connections_broker_as_the_connection_checks_it(
+    fields: dict[str, object], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection(monkeypatch, "prod", host="stomp+ssl://broker", login="app", password="hunter2")
+    spec = ActivationSpec(destination="queue://orders", **fields)
+    with pytest.raises(ConfigurationError, match=why) as caught:
+        JmsHook("prod").activation(spec)
+    assert "share_login" in str(caught.value)
+    with pytest.raises(ConfigurationError, match=why):
+        asyncio.run(JmsHook("prod").alevels(spec.layer()))
+    asked = ActivationSpec(destination="queue://orders", share_login=True, **fields)
+    assert JmsHook("prod").activation(asked)[1].password == "hunter2"
+
+
 @pytest.mark.usefixtures("server")
 @pytest.mark.parametrize(
     ("fields", "instance", "expected"),

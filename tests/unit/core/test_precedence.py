@@ -221,7 +221,7 @@ def test_an_overridden_url_takes_its_secrets_with_it() -> None:
     [
         (("u", "p"), ("stomp://mcf", "u", "p")),
         ((None, None), ("stomp://mcf", "m", "mp")),
-        (("stomp://mcf:1?option=value", None), ("stomp://mcf:1?option=value", "m", "mp")),
+        (("stomp://mcf:61613?option=value", None), ("stomp://mcf:61613?option=value", "m", "mp")),
         (
             ("stomp://h:1?option=value&username=u&password=p", None),
             ("stomp://h:1?option=value&username=u&password=p", "u", "p"),
@@ -271,31 +271,61 @@ def test_inbound_credentials_j77() -> None:
 
 LED_AWAY = [
     ("stomp://prod", "stomp://elsewhere", "names another host, elsewhere"),
-    ("stomp://prod:1", "stomp://PROD:2", None),  # another port of the host
-    ("stomp://a,b", "stomp://b,a", None),
+    ("stomp://prod:1", "stomp://PROD:2", "names another port, prod:2"),
+    ("stomp://[::1]:1", "stomp://[::1]", "names another port, [::1]:61613"),
+    ("stomp://a:1,b:2", "stomp://a:2", "names another port, a:2"),
+    ("stomp://prod", "stomp+ssl://prod:7", "names another port, prod:7"),
+    ("stomp://prod:7", "stomp+ssl://prod", "names another port, prod:61614"),
+    ("stomp://prod", "stomp+ssl://prod?ca_file=/mine.pem", "names another port, prod:61614"),
+    ("vm://prod", "stomp://prod", "names another port, prod:61613"),
     ("stomp://a,b", "stomp://b,c", "names another host, c"),
-    ("stomp+ssl://prod", "stomp://prod", "has no TLS (stomp://)"),
+    ("stomp+ssl://prod:7", "stomp://prod:7", "has no TLS (stomp://)"),
     ("stomp+ssl://prod", "stomp+ssl://prod?verify=false", "doesn't check the broker's certificate (verify)"),
-    ("stomp+ssl://prod?verify=false", "stomp+ssl://prod", None),
-    ("stomp://prod", "stomp+ssl://prod", None),
-    ("stomp://prod", "vm://tests", None),  # leads nowhere
+    (
+        "stomp+ssl://prod?ca_file=/prod.pem",
+        "stomp+ssl://prod?ca_file=/mine.pem",
+        "trusts /mine.pem, not /prod.pem (ca_file)",
+    ),
+    ("stomp+ssl://prod", "stomp+ssl://prod?ca_file=/m.pem", "trusts /m.pem, not the system's (ca_file)"),
+    ("stomp+ssl://prod?ca_file=/p.pem", "stomp+ssl://prod", "trusts the system's, not /p.pem (ca_file)"),
+    (
+        "stomp+ssl://prod",
+        "stomp+ssl://prod?JMSJCA.server_name=mine",
+        "expects mine in the broker's certificate (server_name)",
+    ),
+    (
+        "stomp+ssl://prod?server_name=broker",
+        "stomp+ssl://prod",
+        "expects prod in the broker's certificate (server_name)",
+    ),
+    ("stomp+ssl://a,b", "stomp+ssl://a,b?server_name=b", "expects b in the broker's certificate"),
+]
+NOT_LED_AWAY = [
+    ("stomp://prod", "stomp://PROD:61613?prefetch=5&heart_beat=2&connect_timeout=3&own=x"),
+    ("stomp+ssl://prod:61614", "stomp+ssl://prod"),
+    ("stomp://a,b", "stomp://b,a"),
+    ("stomp://a:1,b", "failover:(stomp://B:61613,stomp://a:1)?reply_timeout=5"),
+    ("stomp+ssl://a,b", "stomp+ssl://b"),
+    ("stomp+ssl://prod?verify=false", "stomp+ssl://prod"),
+    ("stomp+ssl://prod?verify=false", "stomp+ssl://prod?ca_file=/mine.pem&server_name=mine"),
+    ("stomp+ssl://prod?ca_file=/p.pem&server_name=x", "stomp+ssl://prod?server_name=X&ca_file=/p.pem"),
+    ("stomp+ssl://prod", "stomp+ssl://prod?server_name=PROD&verify=true"),
+    ("stomp://prod", "stomp+ssl://prod"),
+    ("stomp://prod:61613", "stomp+ssl://prod:61614"),
+    ("stomp://prod:7", "stomp+ssl://prod:7?ca_file=/mine.pem"),  # plain, anybody could pose as the broker
+    ("stomp://prod", "vm://tests?verify=false"),  # leads nowhere
 ]
 
 
 @pytest.mark.parametrize(("known", "given", "why"), LED_AWAY)
 @pytest.mark.parametrize("of_call", [False, True])
-def test_credentials_are_not_led_away_unasked(
-    known: str, given: str, why: str | None, *, of_call: bool
-) -> None:
+def test_credentials_are_not_led_away_unasked(known: str, given: str, why: str, *, of_call: bool) -> None:
     """The login of a connection is meant for its broker, and not for one that a DAG names."""
 
     def resolved(url: str) -> Resolved:
         above = call_layer(url, None) if of_call else activation(connection_url=url)
         return resolve([factory(connection_url=known, username="app", password="hunter2"), above])
 
-    if why is None:
-        assert resolved(given)["password"] == "hunter2"
-        return
     with pytest.raises(ConfigurationError) as caught:
         resolved(given)
     assert why in str(caught.value)
@@ -306,6 +336,95 @@ def test_credentials_are_not_led_away_unasked(
     assert resolved(asked)["password"] == "hunter2"
     own = given + ("&" if "?" in given else "?") + "username=u&password=hunter3"
     assert resolved(own)["password"] == "hunter3"
+
+
+@pytest.mark.parametrize(("known", "given"), NOT_LED_AWAY)
+def test_the_connections_broker_may_be_written_in_another_way_or_checked_better(
+    known: str, given: str
+) -> None:
+    below = factory(connection_url=known, username="app", password="hunter2")
+    for above in (call_layer(given, None), activation(connection_url=given)):
+        assert resolve([below, above])["password"] == "hunter2"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"options": "JMSJCA.verify=false"},
+        {"Options": "verify=false"},
+        {"JMSJCA.verify": False},
+        {"options": "JMSJCA.ca_file=/mine.pem"},
+        {"options": "server_name=mine"},
+        {"connection_url": "lookup://other?verify=false"},
+        {"connection_url": "lookup://other?ca_file=/mine.pem"},
+        {"connection_url": "lookup://other", "options": "JMSJCA.server_name=mine"},
+        {"connection_url": "stomp+ssl://prod", "options": "JMSJCA.verify=false"},
+    ],
+)
+def test_credentials_are_not_led_away_by_options(said: dict[str, object]) -> None:
+    """A broker that isn't checked, or checked by what the spec brings, may be anybody's."""
+    below = factory(connection_url="stomp+ssl://prod", username="app", password="hunter2")
+    connections = {"other": factory("other", connection_url="lookup://prod"), "prod": below}
+    with pytest.raises(ConfigurationError) as caught:
+        resolve([below, activation(said)], connections)
+    (fault,) = caught.value.faults
+    assert fault.startswith("activation orders: its ")
+    assert "(verify)" in fault or "(ca_file)" in fault or "(server_name)" in fault
+    assert "username and password of connection 'prod' would be sent" in fault
+    assert "lookup://CONNECTION_ID" in fault
+    assert "share_login" in fault
+    assert "hunter2" not in fault
+    assert resolve([below, activation(said, share_login=True)], connections)["password"] == "hunter2"
+    own = activation(said, username="me", password="hunter3")
+    assert resolve([below, own], connections)["password"] == "hunter3"
+
+
+def test_all_that_leads_credentials_away_is_named_under_its_own_spelling() -> None:
+    below = factory(connection_url="stomp+ssl://prod", username="app", password="hunter2")
+    above = activation(ConnectionURL="stomp+ssl://elsewhere", options="JMSJCA.verify=false")
+    with pytest.raises(ConfigurationError) as caught:
+        resolve([below, above])
+    (fault,) = caught.value.faults
+    assert fault == (
+        "activation orders: its ConnectionURL names another host, elsewhere, "
+        "and its JMSJCA.verify doesn't check the broker's certificate (verify), "
+        "where username and password of connection 'prod' would be sent. Expected that broker's own Airflow "
+        "connection (connection_url: lookup://CONNECTION_ID), or share_login: true (in a URL "
+        "JMSJCA.share_login=true) to send them there all the same"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({}, "JMSJCA.verify=false"),  # without a login there is nothing to lead away
+        ({"username": "app", "verify": False}, "JMSJCA.verify=false\nca_file=/mine.pem"),
+        ({"username": "app", "verify": False}, "JMSJCA.verify=true\nca_file=/mine.pem"),
+        ({"username": "app", "ca_file": "/p.pem"}, "JMSJCA.ca_file=/p.pem\nverify=true\nserver_name=prod"),
+        ({"username": "app"}, "prefetch=5\nheart_beat=2\ncertificate_file=/our.pem\nown=x"),
+        ({"username": "app", "share_login": True}, "JMSJCA.verify=false"),
+    ],
+)
+def test_options_that_check_the_broker_no_worse_lead_nothing_away(
+    fields: dict[str, object], options: str
+) -> None:
+    below = factory(connection_url="stomp+ssl://prod", **fields)
+    assert resolve([below, activation(options=options)])["username"] == fields.get("username")
+
+
+def test_connector_and_connection_are_the_installations_own_word() -> None:
+    ra = connector(connection_url="stomp+ssl://ra", username="ra", password="hunter2")
+    weak = factory(connection_url="stomp://elsewhere", options="JMSJCA.ca_file=/mine.pem")
+    assert resolve([ra, weak, activation()])["password"] == "hunter2"
+    with pytest.raises(ConfigurationError, match=r"username and password of \[jmsjca\] would be sent"):
+        resolve([ra, activation(connection_url="stomp+ssl://elsewhere")])
+
+
+def test_a_login_of_the_spec_is_not_led_away_by_a_call() -> None:
+    own = activation(connection_url="stomp+ssl://prod", username="me", password="hunter2")
+    assert resolve([own, call_layer("stomp+ssl://prod:61614", None)])["password"] == "hunter2"
+    with pytest.raises(ConfigurationError, match="of activation orders would be sent"):
+        resolve([own, call_layer("stomp+ssl://prod?verify=false", None)])
 
 
 def test_one_credential_that_would_be_led_away_is_enough() -> None:

@@ -216,3 +216,18 @@ def test_what_was_written_is_read(hosts: list[tuple[str, int]], query: dict[str,
     url = ConnectionUrl.parse(text)
     assert url.hosts == tuple(hosts)
     assert dict(url.query) == query
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("stomp://A,b:7", {("a", 61613), ("b", 7)}),
+        ("failover:(stomp+ssl://b,stomp+ssl://[::1]:1)?x=y", {("b", 61614), ("::1", 1)}),
+        ("vm://tests", {("tests", None)}),
+        ("lookup://prod", set()),
+    ],
+)
+def test_endpoints_are_the_same_however_they_are_written(
+    text: str, expected: set[tuple[str, int | None]]
+) -> None:
+    assert ConnectionUrl.parse(text).endpoints == expected
