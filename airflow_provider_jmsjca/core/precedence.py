@@ -20,6 +20,7 @@ from airflow_provider_jmsjca.core.configuration.layers import (
     read_layer,
 )
 from airflow_provider_jmsjca.core.configuration.recipient import Recipient
+from airflow_provider_jmsjca.core.masking import is_secret
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, PARAMETER, Level, OptionValue
 from airflow_provider_jmsjca.core.url import ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -91,6 +92,8 @@ _INSIDE = ("vm",)
 """Schemes of what is inside this process."""
 
 _CREDENTIALS = ("username", "password")
+_BROKERS = "option "
+"""Before the key of an option for the broker, among the names of what is said."""
 
 _DEFAULT_ORIGIN = Origin(level=None, source="", place=Place.DEFAULT, spelling="")
 
@@ -104,9 +107,9 @@ def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = N
     A URL that a higher level overrides takes its credentials and its broker's options with it; what it says
     to us under `JMSJCA.*` still holds as that level's word.
 
-    Credentials of a level below are sent only to the hosts and ports they were given for, with its TLS, and
-    only if the broker's certificate is checked as well as there. An activation or a call that says otherwise
-    is refused, unless `share_login` is set.
+    Credentials of a level below, and options for the broker whose names are secret, are sent only to the
+    hosts and ports they were given for, with its TLS, and only if the broker's certificate is checked as well
+    as there. An activation or a call that says otherwise is refused, unless `share_login` is set.
 
     Args:
         layers: At most one a level; their order doesn't matter.
@@ -128,7 +131,7 @@ def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = N
 
 
 def _merged(chain: list[ReadLayer]) -> tuple[Resolved, dict[str, int]]:
-    """Return what holds after these layers were heard, and which of them says it, by option name.
+    """Return what holds after these layers were heard, and which of them says it, by name.
 
     Args:
         chain: The layers, lowest first.
@@ -149,11 +152,10 @@ def _merged(chain: list[ReadLayer]) -> tuple[Resolved, dict[str, int]]:
                 values[value.option.name] = value
                 said_by[value.option.name] = position
         parameters.update(layer.parameters)
-        broker.update(
-            (key, entry)
-            for key, entry in layer.broker.items()
-            if not (overridden and _goes_with_url(entry[1]))
-        )
+        for key, entry in layer.broker.items():
+            if not (overridden and _goes_with_url(entry[1])):
+                broker[key] = entry
+                said_by[_BROKERS + key] = position
     resolved = Resolved(
         values=MappingProxyType(values),
         url=in_force.url if in_force else None,
@@ -174,14 +176,15 @@ def _credentials_led_away(
     Args:
         chain: All layers, lowest first.
         resolved: What holds.
-        said_by: The position of the layer that says it, by option name.
+        said_by: The position of the layer that says it, by name.
     """
     recipient = _recipient(resolved)
     if recipient is None or recipient.url.scheme in _INSIDE or resolved["share_login"]:
         return
     taken: list[str] = []
     differences: list[tuple[str, str]] = []
-    for name in _CREDENTIALS:
+    secrets = [_BROKERS + key for key in resolved.broker_options if is_secret(key)]
+    for name in (*_CREDENTIALS, *secrets):
         giver = said_by.get(name, len(chain))
         heard = [one for at, one in enumerate(chain) if at <= giver or one.layer.level < Level.ACTIVATION]
         meant = _recipient(_merged(heard)[0]) if len(heard) < len(chain) else None
@@ -194,7 +197,7 @@ def _credentials_led_away(
     causes = [(_cause(resolved, option), why) for option, why in differences]
     yield (
         f"{causes[0][0].source}: {', and '.join(f'its {cause.spelling} {why}' for cause, why in causes)}, "
-        f"where {' and '.join(taken)} of {resolved.origin(taken[-1]).source} would be sent. "
+        f"where {' and '.join(taken)} of {_origin(resolved, taken[-1]).source} would be sent. "
         "Expected that broker's own Airflow connection (connection_url: lookup://CONNECTION_ID), or "
         "share_login: true (in a URL JMSJCA.share_login=true) to send them there all the same"
     )
@@ -211,6 +214,13 @@ def _recipient(resolved: Resolved) -> Recipient | None:
         ca_file=ca_file if isinstance(ca_file, str) else None,
         server_name=server_name if isinstance(server_name, str) else None,
     )
+
+
+def _origin(resolved: Resolved, name: str) -> Origin:
+    """Return where a credential came from."""
+    if name.startswith(_BROKERS):
+        return resolved.broker_options[name.removeprefix(_BROKERS)][1]
+    return resolved.origin(name)
 
 
 def _cause(resolved: Resolved, name: str) -> Origin:

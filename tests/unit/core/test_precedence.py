@@ -379,6 +379,20 @@ def test_credentials_are_not_led_away_by_options(said: dict[str, object]) -> Non
     assert resolve([below, own], connections)["password"] == "hunter3"
 
 
+def test_secret_options_for_the_broker_are_not_led_away_either() -> None:
+    """They are sent as headers of CONNECT, also where the spec has a login of its own."""
+    below = factory(connection_url="stomp+ssl://prod", options="api-token=hunter2\ntenant=a")
+    above = {"connection_url": "stomp+ssl://elsewhere", "username": "me", "password": "hunter3"}
+    with pytest.raises(ConfigurationError) as caught:
+        resolve([below, activation(above)])
+    (fault,) = caught.value.faults
+    assert "where option api-token of connection 'prod' would be sent" in fault
+    assert "hunter2" not in fault
+    assert "api-token" in resolve([below, activation(above, share_login=True)]).broker_options
+    harmless = factory(connection_url="stomp+ssl://prod", options="tenant=a")
+    assert "tenant" in resolve([harmless, activation(above)]).broker_options
+
+
 def test_all_that_leads_credentials_away_is_named_under_its_own_spelling() -> None:
     below = factory(connection_url="stomp+ssl://prod", username="app", password="hunter2")
     above = activation(ConnectionURL="stomp+ssl://elsewhere", options="JMSJCA.verify=false")
