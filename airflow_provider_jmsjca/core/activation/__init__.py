@@ -1,5 +1,7 @@
 """Activation specs: what to consume, how, and what happens when it fails.
 
+May import `core.configuration`, `core.options`, `core.redelivery` and `core.selector`.
+
 Source: J46-J64, W13-W33, P6-P10, C14, I49.
 """
 

@@ -1,4 +1,4 @@
 """The three levels of configuration: layers, administered objects, subscriptions.
 
-May import everything of `core` but `core.activation` and `core.delivery`.
+May import `core.options`, and the modules of `core` itself.
 """

@@ -1,7 +1,7 @@
 """The delivery machine: what an activation does with each message, as pure decisions.
 
 `DeliveryMachine.handle(event, now)` returns decisions; `events` and `decisions` say what a driver sends and
-carries out.
+carries out. May import `core.copies` and `core.redelivery`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Every option of the product: one table, its spellings, and the Options text.
 
+May import `core.redelivery`.
+
 Source: J31-J64, J92-J113, W13-W20, P6-P10, C14, I49.
 """
 

@@ -1,5 +1,7 @@
 """Redelivery handling: what happens to messages that come again.
 
+May import no other folder of `core`.
+
 Source: J128-J148, J169-J171; C1-C14.
 """
 

@@ -1,5 +1,7 @@
 """Message selectors: parsed with positioned errors, evaluated as SQL-92 and JMS say, filled from templates.
 
+May import `core.message`.
+
 Source: JMS 2.0 section 3.8; J178-J182.
 """
 

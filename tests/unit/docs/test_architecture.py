@@ -35,30 +35,39 @@ def test_every_path_is_there() -> None:
     assert missing == []
 
 
-FLOORS = sorted(path for path in (PACKAGE / "engine").rglob("*") if (path / "__init__.py").exists())
+FOLDERS = sorted(
+    path
+    for room in ("core", "engine")
+    for path in (PACKAGE / room).rglob("*")
+    if (path / "__init__.py").exists()
+)
 
 
-@pytest.mark.parametrize("folder", FLOORS, ids=lambda folder: folder.name)
-def test_a_folder_of_the_engine_imports_what_its_docstring_says(folder: Path) -> None:
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_folder_imports_those_of_its_room_that_its_docstring_names(folder: Path) -> None:
     said = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
     if "everything below" in said:
         return
-    may = said[said.find("May import") :].partition(". ")[0] if "May import" in said else ""
-    assert _engine_imports(folder) == set(re.findall(r"`(engine\.[\w.]+)`", may))
+    sentences = re.findall(r"[Mm]ay import [^.]*(?:\.\w[^.]*)*", said)
+    named = {name for sentence in sentences for name in re.findall(r"`((?:core|engine)\.[\w.]+)`", sentence)}
+    assert _imported_folders(folder) == {
+        name for name in named if PACKAGE.joinpath(*name.split(".")).is_dir()
+    }
 
 
-def _engine_imports(folder: Path) -> set[str]:
-    """Return the folders, or modules beside the folders, of the engine that a folder's modules import."""
+def _imported_folders(folder: Path) -> set[str]:
+    """Return the folders of its room, besides itself, from which a folder's modules import."""
+    room = folder.relative_to(PACKAGE).parts[0]
     found = set()
     for file in folder.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             name = getattr(node, "module", None) or ""
-            if not name.startswith(f"{PACKAGE.name}.engine."):
+            if not name.startswith(f"{PACKAGE.name}.{room}."):
                 continue
             parts = name.split(".")[1:]
-            if len(parts) > 2 and not PACKAGE.joinpath(*parts).is_dir():
+            if not PACKAGE.joinpath(*parts).is_dir():
                 parts.pop()
-            if PACKAGE.joinpath(*parts) != folder:
+            if PACKAGE.joinpath(*parts) not in {folder, PACKAGE / room}:
                 found.add(".".join(parts))
     return found
 
