@@ -38,15 +38,9 @@ BANNED = frozenset(
 """Words that are moods, riddles or say nothing; not allowed anywhere in a name."""
 BANNED_WHOLE = frozenset({"common", "ends", "hand_outs", "levels", "misc", "things"})
 """Not allowed as a whole name: within another they say something."""
-ACCEPTED = frozenset(
-    {
-        # Public and internal names that stand since before the check; to be renamed where they are touched.
-    }
-)
 ACCEPTED_PAIRS = frozenset(
     {
         ("destination", "destinations"),  # the value, and modules that are about many of them
-        ("line", "link"),  # messages that wait in line; a connection
         ("pool", "spool"),  # both are the field's words
         ("table", "tables"),  # the table of options; tables that Spark writes
     }
@@ -99,7 +93,7 @@ def name_faults(root: Path) -> list[str]:
         faults += [
             f"{path}: {name!r} is no name for this ({' and '.join(sorted(found))}); see tests/docs/names.py"
             for name in (file.stem, *_defined(source))
-            if (path, name) not in ACCEPTED and (found := banned_in(name))
+            if (found := banned_in(name))
         ]
         faults += [
             f"{path}: {name!r} is no name for this ({' and '.join(sorted(found))}); see tests/docs/names.py"
