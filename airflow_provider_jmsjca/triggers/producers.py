@@ -16,12 +16,13 @@ from typing import Any
 from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome, SharedStreamProducer
 
 from airflow_provider_jmsjca.core.backoff import Backoff, pause
+from airflow_provider_jmsjca.core.delivery.settings import MOST_BYTES
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import size_of
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_task, leave_to_thread
-from airflow_provider_jmsjca.engine.delivering.admission import MOST_BYTES, Once
+from airflow_provider_jmsjca.engine.delivering.admission import Once
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
 from airflow_provider_jmsjca.engine.watching.readiness import QueueWatch
 from airflow_provider_jmsjca.errors import (

@@ -38,6 +38,8 @@ def main() -> None:
         "collector": _collect,
         "listener": _listen,
         "listener of several": functools.partial(_listen, beside=True),
+        "listener with batches": functools.partial(_listen, batch_size=50),
+        "listener with batches of several": functools.partial(_listen, batch_size=50, beside=True),
         "stream": _stream,
         "stream that is late": functools.partial(_stream, late=True),
     }
@@ -86,14 +88,23 @@ def _collect(settings: ConnectionSettings, queue: str, count: int) -> int:
         return collect(opened, batch, spec, stop=threading.Event()).rows
 
 
-def _listen(settings: ConnectionSettings, queue: str, count: int, *, beside: bool = False) -> int:
+def _listen(
+    settings: ConnectionSettings, queue: str, count: int, *, beside: bool = False, batch_size: int = 1
+) -> int:
     from airflow_provider_jmsjca.engine.activations.plain import PlainActivation  # noqa: PLC0415
 
     def handle(delivery: Delivery) -> None:
-        assert delivery.body is not None
+        assert delivery.end_of_batch or delivery.body is not None
 
     queues = [f"queue://{queue}", *([f"queue://{queue}.beside"] if beside else ())]
-    rules = listener_settings(ActivationSpec(destination=queues))
+    rules = listener_settings(
+        ActivationSpec(
+            destination=queues,
+            batch_size=batch_size,
+            concurrency_mode="serial" if batch_size == 1 else "cc",
+            endpoint_pool_max_size=1,
+        )
+    )
     connected = functools.partial(connect, settings)
     return PlainActivation(rules, connected, handle).run(max_messages=count, run_for=_LIMIT).committed
 

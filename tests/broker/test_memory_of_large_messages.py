@@ -70,7 +70,17 @@ def test_properties_of_a_megabyte_in_a_collector(
     assert peak(request.getfixturevalue(product), "collector", queue_name, messages) < MOST_MEBIBYTES
 
 
-@pytest.mark.parametrize("way", ["listener", "listener of several", "stream", "stream that is late"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "listener",
+        "listener of several",
+        "listener with batches",
+        "listener with batches of several",
+        "stream",
+        "stream that is late",
+    ],
+)
 def test_bodies_of_a_megabyte_in_a_listener_and_a_stream(rabbitmq: Broker, queue_name: str, way: str) -> None:
     """The prefetch of RabbitMQ counts messages: all of them are on their way at once."""
     messages = [bodies(number) for number in range(COUNT)]

@@ -88,6 +88,7 @@ class MessageArrived:
         left: It was put there by an earlier run: its outcome is in doubt.
         undecodable: Why it can't be decoded: it is moved and never delivered.
         unsubscribed: Nobody subscribes to it: it is moved and never delivered.
+        size: Bytes of memory that it takes; 0 for a small one, which counts by number alone.
     """
 
     delivery: int
@@ -100,6 +101,7 @@ class MessageArrived:
     left: bool = False
     undecodable: Failure | None = None
     unsubscribed: bool = False
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,7 @@ class InHand:
         in_progress: It stands in the in-progress queue.
         moves_failed: How often it could not be moved, where that is tried again.
         set_aside: It goes to limbo, for its outcome is in doubt.
+        size: Bytes of memory that it takes, if it is large.
     """
 
     delivery: int
@@ -78,6 +79,7 @@ class InHand:
     first_noted: bool = False
     moves_failed: int = 0
     set_aside: bool = False
+    size: int = 0
 
     @property
     def name(self) -> str:
@@ -106,6 +108,7 @@ class Unit:
         full: It takes no more messages.
         waited: The longest delay that it has served: a batch serves each moment of a delay once.
         slices: What is left of the delay being served.
+        size: Bytes of memory that its large members take.
     """
 
     number: int
@@ -121,6 +124,7 @@ class Unit:
     full: bool = False
     waited: timedelta = timedelta(0)
     slices: list[timedelta] = field(default_factory=list)
+    size: int = 0
 
     @property
     def messages(self) -> Iterator[InHand]:
@@ -482,6 +486,19 @@ class Filling:
     room: Share | None
     staging: Staging
     take: Callable[[Unit, InHand], None]
+    end_batch: Callable[[Unit], None]
+
+    def wants_message(self, beside: int) -> bool:
+        """Say whether nothing waits, and a unit could begin or is a batch with room.
+
+        Args:
+            beside: Units that aren't in the table.
+        """
+        if len(self.line):
+            return False
+        if len(self.units) + beside < self.settings.concurrency:
+            return True
+        return any(unit.phase is Phase.COLLECTING for unit in self.units)
 
     def fill(self, settled: int) -> None:
         """Give waiting messages to the units that can take them.
@@ -526,13 +543,25 @@ class Filling:
     def _fill(self) -> None:
         if self.settings.batch_size > 1:
             for unit in self.units:
-                if unit.phase is Phase.COLLECTING and (message := self._next(unit)) is not None:
+                if unit.phase is not Phase.COLLECTING:
+                    continue
+                if (message := self._next(unit)) is not None:
                     self.timers.clear(TimerKind.IDLE, unit.number)
                     self.take(unit, message)
+                elif self._is_full():
+                    self.end_batch(unit)
         while len(self.units) < self.settings.concurrency:
             if (message := self._next(None)) is None:
                 return
             self.take(self.units.open(), message)
+
+    def _is_full(self) -> bool:
+        """Say whether what waits for other units keeps more from being taken in hand."""
+        # A message in progress finds room behind whatever waits.
+        if self.settings.in_progress or not len(self.line):
+            return False
+        messages = chain(self.line, *(unit.messages for unit in self.units if not unit.lost))
+        return sum(message.size for message in messages) >= self.settings.batch_bytes
 
     def _next(self, unit: Unit | None) -> InHand | None:
         """Return the message that is to be taken by a unit, or by a new one; `None` if none may be."""
@@ -609,6 +638,7 @@ class Sightings:
             unsubscribed=event.unsubscribed,
             in_progress=event.in_progress,
             source=event.source,
+            size=event.size,
         )
 
     def knows(self, message_id: str) -> bool:

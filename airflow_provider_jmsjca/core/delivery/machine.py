@@ -194,6 +194,11 @@ class DeliveryMachine:
         """How many messages are received and neither settled nor lost with their connection."""
         return len(self._directs) + self._processing.in_hand
 
+    @property
+    def wants_message(self) -> bool:
+        """Whether nothing waits, and a unit of work could begin with one more message, or take it."""
+        return self._processing.wants_message(len(self._directs))
+
     def handle(self, event: Event, now: float) -> list[Decision]:
         """Take an event and return what to do about it, in order.
 

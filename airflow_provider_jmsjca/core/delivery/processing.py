@@ -89,11 +89,15 @@ class Completion:
             self.end(unit)
         elif size == 1 or unit.phase is Phase.ENDING:
             self.finish(unit)
-        elif unit.rollback or unit.full or not self.gate.open or len(unit.members) >= size:
+        elif unit.rollback or unit.full or not self.gate.open or self._has_all(unit):
             self.end_batch(unit)
         else:
             unit.phase = Phase.COLLECTING
             self.timers.set(TimerKind.IDLE, unit.number, self.settings.batch_idle)
+
+    def _has_all(self, unit: Unit) -> bool:
+        settings = self.settings
+        return len(unit.members) >= settings.batch_size or unit.size >= settings.batch_bytes
 
     def leave(self, unit: Unit) -> None:
         """Go on without the message that the unit has taken and not delivered."""
@@ -302,6 +306,7 @@ class Processing:
             room=room,
             staging=self._staging,
             take=self._take,
+            end_batch=self._completion.end_batch,
         )
         self._taking_out = TakingOut(
             settings=settings,
@@ -380,6 +385,10 @@ class Processing:
     def fill(self) -> None:
         """Give waiting messages to the units that can take them."""
         self._filling.fill(self._settled)
+
+    def wants_message(self, beside: int) -> bool:
+        """Say whether nothing waits, and a unit of work could take a message; `beside` are under way too."""
+        return self._filling.wants_message(beside)
 
     def drop_waiting(self) -> None:
         """Let go of messages that no unit has taken: the broker has them back."""
@@ -512,6 +521,7 @@ class Processing:
                 self._timers.set(TimerKind.FLUSH, unit.number, flush)
         unit.current = None
         unit.members.append(message)
+        unit.size += message.size
         message.calls += 1
         self._sightings.delivered(message)
         self._decide(

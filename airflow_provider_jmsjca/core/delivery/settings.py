@@ -11,6 +11,9 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.redelivery import MoveTarget, RedeliveryHandling
 from airflow_provider_jmsjca.errors import ConfigurationError
 
+MOST_BYTES = 8 * 1024 * 1024
+"""A batch ends when its large messages take so many bytes of memory. While those in hand do, more are taken
+only by units of work that would otherwise have nothing to take."""
 _NONE = timedelta(0)
 
 
@@ -61,6 +64,7 @@ class DeliverySettings:
         batch_size: Messages in one unit of work; above 1 an EndOfBatch message ends each batch.
         batch_idle: A batch ends when no message came for so long.
         batch_flush: A batch ends so long after its first message; `None` for no such limit.
+        batch_bytes: A batch ends when its messages take so much of memory.
         hold_until_ack: A unit ends when its messages were acknowledged, not when the handlers return.
         counts_repeats: What the broker has delivered before counts as seen, whatever became of it. Otherwise
             only what fails in this run counts.
@@ -98,6 +102,7 @@ class DeliverySettings:
     batch_size: int = 1
     batch_idle: timedelta = timedelta(milliseconds=100)
     batch_flush: timedelta | None = None
+    batch_bytes: int = MOST_BYTES
     hold_until_ack: bool = False
     counts_repeats: bool = True
     record_attempts: bool = False
@@ -115,7 +120,7 @@ class DeliverySettings:
             raise ConfigurationError(faults)
 
     def _faults(self) -> Iterator[str]:
-        for name in ("concurrency", "batch_size", "quantity"):
+        for name in ("concurrency", "batch_size", "batch_bytes", "quantity"):
             if getattr(self, name) < 1:
                 yield f"{name} is {getattr(self, name)}; expected at least 1"
         if self.in_progress and self.park:

@@ -17,6 +17,7 @@ from airflow_provider_jmsjca.core.copies.parking import unparked
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.decisions import Decision
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
+from airflow_provider_jmsjca.core.delivery.settings import MOST_BYTES
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure, loggable
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -34,8 +35,6 @@ REMEMBERED = 32_768
 from the disk (its `queue_index_max_journal_entries`). The adapter itself knew one."""
 
 
-MOST_BYTES = 8 * 1024 * 1024
-"""Where messages are in hand that nobody works on yet, no more are taken in once these have so many bytes."""
 _LARGE = 16 * 1024
 
 
@@ -439,12 +438,18 @@ class Intake:
         self.bytes = 0
         self._large: dict[int, int] = {}
 
-    def hold(self, number: int, received: Received, message: JmsMessage | None) -> None:
-        """Hold a message that the machine is told of, and count what it takes of memory."""
+    def hold(self, number: int, received: Received, message: JmsMessage | None) -> int:
+        """Hold a message that the machine is told of, and count what it takes of memory.
+
+        Returns:
+            That, if the message is large; otherwise 0.
+        """
         self.held[number] = received, message
-        if message is not None and (size := size_of(message)) >= _LARGE:
-            self._large[number] = size
-            self.bytes += size
+        if message is None or (size := size_of(message)) < _LARGE:
+            return 0
+        self._large[number] = size
+        self.bytes += size
+        return size
 
     def let_go(self, number: int) -> tuple[Received, JmsMessage | None]:
         """Return a message that is held no longer."""
@@ -625,7 +630,8 @@ class Notified(Protocol):
 class Admission:
     """Between what the connection has received and what the machine is told of.
 
-    Everything here happens under the dispatcher's lock.
+    Everything here happens under the dispatcher's lock. In hand are `MOST_BYTES` of large messages and one
+    message, and more only where it is wanted. What comes beyond waits with the transport.
 
     Args:
         settings: How to consume.
@@ -634,9 +640,9 @@ class Admission:
         workers: Called for what may be taken in now and could not be when it came.
         intake: The first, closed one.
         takes_all: Tell the machine of messages as they come, for one that has a choice to make or keeps the
-            limit itself. Beyond `MOST_BYTES` only `at_least` messages are taken in hand.
+            limit itself.
         limit: No more messages than this are taken in hand; `None`: no limit.
-        at_least: How many messages are taken in hand however large they are.
+        wanted: Says whether another message is taken in hand, however many bytes are.
 
     Attributes:
         intake: What the current consumers have received.
@@ -655,7 +661,7 @@ class Admission:
         *,
         takes_all: bool,
         limit: int | None = None,
-        at_least: float = 0,
+        wanted: Callable[[], bool] = lambda: False,
     ) -> None:
         self._name = settings.name
         self._machine = machine
@@ -665,7 +671,8 @@ class Admission:
         self.intake = intake
         self.takes_all = takes_all
         self._limit = limit
-        self._at_least = at_least
+        self._wanted = wanted
+        self._held_up = False
         self.numbers = itertools.count(1)
         self._sources = settings.delivery.sources
         self.settled = SettledLately(len(self._sources))
@@ -700,12 +707,20 @@ class Admission:
         if intake is not self.intake or not intake.open or not intake.arrivals:
             return False
         if self.takes_all:
-            return intake.ready and self.has_room(intake)
-        return self._limit is None or self._tally.settled + self._machine.in_hand < self._limit
+            if not intake.ready:
+                return False
+        elif self._limit is not None and self._tally.settled + self._machine.in_hand >= self._limit:
+            return False
+        if intake.bytes < MOST_BYTES:
+            return True
+        self._held_up = not self._wanted()
+        return not self._held_up
 
-    def has_room(self, intake: Intake) -> bool:
-        """Say whether memory has room for one message more in hand, whatever its size."""
-        return intake.bytes < MOST_BYTES or len(intake.held) < self._at_least
+    def go_on(self) -> None:
+        """Have taken in what was held up, if memory has room for one message more."""
+        if self._held_up and (self.intake.bytes < MOST_BYTES or self._wanted()):
+            self._held_up = False
+            self._workers.arrived(self.intake)
 
     def take_all(self) -> list[MessageArrived]:
         """Take in what has come, as far as there is room, so that the machine can choose what is next."""
@@ -713,6 +728,9 @@ class Admission:
         while self.may_take(intake):
             if (event := self.take()) is not None:
                 taken.append(event)
+            if intake.bytes >= MOST_BYTES:  # whether another is wanted is known when the machine has this one
+                self._held_up = True
+                break
         return taken
 
     def take(self) -> MessageArrived | None:
@@ -738,10 +756,10 @@ class Admission:
             return None
         if duplicates is not None and duplicates.has_to_wait(intake, event.message_id, received):
             return None
-        intake.hold(event.delivery, received, message)
+        size = intake.hold(event.delivery, received, message)
         if origin is not None:
             intake.origins[event.delivery] = origin
-        return event
+        return replace(event, size=size) if size else event
 
     def out_of_hand(self, intake: Intake, message_id: str | None, *, handled: bool) -> None:
         """Look again at the messages that waited for one of their own id."""
@@ -752,5 +770,5 @@ class Admission:
 
     def admit_more(self) -> None:
         """A message went without being settled: the limit, or memory, has room again."""
-        if (self.takes_all or self._limit is not None) and self.intake.arrivals:
+        if self.intake.arrivals:
             self._workers.arrived(self.intake)

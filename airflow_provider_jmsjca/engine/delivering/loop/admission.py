@@ -23,8 +23,8 @@ _MESSAGES_PER_TURN = 64
 class LoopAdmission(Admission):
     """Admission for an event loop, which takes nothing in that has its outcome already (`Once`).
 
-    Whoever ends deliveries may be given many at once, and be slow. So what is in hand on a connection, until
-    it is settled, is bounded by `MOST_BYTES` and one message. What comes beyond waits with the transport.
+    Whoever ends deliveries may be given many at once, and be slow. So nothing is wanted beyond `MOST_BYTES`
+    before it is settled.
 
     Args:
         settings: How to consume.
@@ -71,10 +71,6 @@ class LoopAdmission(Admission):
                 unsettled.add(self.key(received))
         super().begin_anew(intake)
         self._once.begin(intake, unsettled, self._look_again)
-
-    def may_take(self, intake: Intake) -> bool:
-        """Say whether something has come that may be taken in, and memory has room for it."""
-        return super().may_take(intake) and self.has_room(intake)
 
     def key(self, received: Received) -> Identity | None:
         """Return what tells a message from others."""

@@ -328,8 +328,7 @@ class Dispatcher(Driver):
             # once, any other when a thread has time for it.
             takes_all=share is not None,
             limit=None if share is not None else limit,
-            # What its units of work need at once. A copy in progress comes behind what was sent before it.
-            at_least=math.inf if delivery.in_progress else delivery.concurrency * delivery.batch_size,
+            wanted=self._wants_message,
         )
         self._settled = self.admission.settled
         self._caller = Caller(self, handler, on_stop=on_stop, stop_within=stop_within)
@@ -382,8 +381,15 @@ class Dispatcher(Driver):
                     self.carry_out(decision, todo)
         if answers:
             return [*todo, *self.handle(answers)]
+        admission.go_on()
         self.arm()
         return todo
+
+    def _wants_message(self) -> bool:
+        """Say whether a unit of work would have to wait for a message, however many bytes the others take."""
+        # A copy in progress comes behind what was sent before it, which may not be handled before the copy:
+        # nothing would go on if that was not taken in. The bound holds for a batch of copies alone.
+        return self.settings.delivery.in_progress or self.machine.wants_message
 
     def _counted_ahead(self, decision: RecordAttempt) -> Event | None:
         """Return the answer, if the attempt was stored together with an earlier one."""

@@ -107,6 +107,57 @@ def test_a_batch_of_two_is_flushed_in_time() -> None:
     assert end_of_batch(run.tick()).batch_index == 1
 
 
+def test_a_batch_ends_when_its_messages_take_so_many_bytes() -> None:
+    run = Run(settings=replace(BATCH, batch_bytes=100))
+    for size in (60, 40):
+        call = delivered(run.arrive(size=size)).call
+        assert run.machine.wants_message is False, "the one place is taken, and its handler runs"
+        if size == 60:
+            assert run.send(e.HandlerReturned(call=call)) == []
+            assert run.machine.wants_message, "the batch has room"
+    end = end_of_batch(run.send(e.HandlerReturned(call=call)))
+    assert end.batch_index == 2
+    assert not run.machine.wants_message
+    run.send(e.HandlerReturned(call=end.call))
+    run.send(e.UnitCommitted(unit=end.unit))
+    assert run.machine.wants_message, "the place is free"
+
+
+def test_bytes_of_a_batch_that_is_rolled_back_are_counted_anew() -> None:
+    run = Run(settings=replace(BATCH, batch_bytes=100))
+    call = delivered(run.arrive(size=60)).call
+    end = end_of_batch(run.send(e.HandlerRaised(call=call, failure=FAILURE)))
+    _, again = run.send(e.HandlerReturned(call=end.call))
+    assert isinstance(again, d.Deliver)
+    assert run.send(e.HandlerReturned(call=again.call)) == []
+    last = delivered(run.arrive(size=50))
+    assert (last.unit, last.batch_index) == (again.unit, 1)
+    assert end_of_batch(run.send(e.HandlerReturned(call=last.call))).batch_index == 2
+
+
+def test_a_batch_waits_for_nothing_where_what_others_wait_for_takes_so_many_bytes() -> None:
+    """Nothing more is taken in hand then, and what waits is of a group that another batch has."""
+    run = Run(settings=replace(BATCH, concurrency=2, batch_bytes=100))
+    first, other = delivered(run.arrive(group="g", size=40)), delivered(run.arrive(size=20))
+    assert run.send(e.HandlerReturned(call=other.call)) == []
+    assert run.machine.wants_message
+    assert run.arrive(group="g", size=39) == []
+    assert not run.machine.wants_message, "a message waits"
+    assert end_of_batch(run.arrive(group="g", size=1)).unit == other.unit
+    next_of_group = delivered(run.send(e.HandlerReturned(call=first.call)))
+    assert next_of_group.unit == first.unit
+
+
+def test_a_batch_of_messages_in_progress_waits_whatever_others_take() -> None:
+    """What is not in progress may not be handled before it is, and finds room for that."""
+    run = Run(settings=replace(BATCH, concurrency=2, batch_bytes=100, in_progress=True))
+    first = delivered(run.arrive(group="g", size=40, in_progress=True))
+    other = delivered(run.arrive(size=20, in_progress=True))
+    assert run.send(e.HandlerReturned(call=other.call)) == []
+    assert run.arrive(group="g", size=100, in_progress=True) == []
+    assert delivered(run.send(e.HandlerReturned(call=first.call))).unit == first.unit
+
+
 def test_what_a_handler_says_after_its_end_is_nothing() -> None:
     run = Run(settings=BATCH)
     one = delivered(run.arrive())

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from airflow_provider_jmsjca.core.delivery.settings import MOST_BYTES
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import size_of
-from airflow_provider_jmsjca.engine.delivering.admission import MOST_BYTES
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 from airflow_provider_jmsjca.errors import PoisonMessageError
@@ -188,20 +190,175 @@ def test_a_message_in_progress_has_room_behind_those_that_came_before_it(
     assert counts.committed == AT_ONCE + 4
 
 
-def test_a_batch_is_as_large_as_it_is_to_be(place: listening.Site) -> None:
-    count = AT_ONCE + 4
+def batches(place: listening.Site) -> list[int]:
+    """Return how many messages the batches had, where one was filled after the other."""
+    ends = [at for at, body in enumerate(place.got) if body == "END"]
+    return [end - start - 1 for start, end in pairwise([-1, *ends])]
+
+
+# No batch of these may wait for anything but bytes.
+SLOW: dict[str, Any] = {"batch_size": 50, "batch_idle_timeout": 60, "concurrency_mode": "cc"}
+
+
+@pytest.mark.parametrize("destination", [["queue://A"], BOTH], ids=["one", "several"])
+def test_a_batch_ends_when_it_holds_so_many_bytes(place: listening.Site, destination: list[str]) -> None:
+    count = 3 * AT_ONCE
     place.send(*(large(number) for number in range(count)), to=A)
-    place.activation(
-        lambda _: None,
-        destination=BOTH,
-        batch_size=count,
-        batch_idle_timeout=60,
-        concurrency_mode="cc",
+    connection = Counting(place.broker, place.settings)
+    held: list[int] = []
+    activation = place.activation(
+        lambda _: held.append(connection.decoded - activation.counts.committed),
+        connect_with=lambda: connection,
+        destination=destination,
         endpoint_pool_max_size=1,
+        **SLOW,
+    )
+    assert activation.run(max_messages=count, run_for=timedelta(seconds=20)).committed == count
+    assert batches(place) == [AT_ONCE] * 3
+    assert [int(body[:3]) for body in place.got if body != "END"] == list(range(count))
+    assert max(held) <= AT_ONCE + 1
+
+
+def test_a_batch_of_small_messages_is_as_large_as_it_is_to_be(place: listening.Site) -> None:
+    # These are smaller than what is counted, and together more than the bound.
+    size = 16 * 1024 - 1
+    count = MOST_BYTES // size + 100
+    place.send(*(large(number, size) for number in range(count)), to=A)
+    place.activation(
+        listening.nothing, destination="queue://A", endpoint_pool_max_size=1, **SLOW | {"batch_size": count}
     ).run(max_messages=count, run_for=timedelta(seconds=20))
-    assert place.got[-1] == "END"
-    assert place.got.count("END") == 1
-    assert len(place.got) == count + 1
+    assert batches(place) == [count]
+
+
+def test_a_message_larger_than_the_bound_ends_its_batch(place: listening.Site) -> None:
+    place.send("000", large(1, MOST_BYTES + 1), large(2, MOST_BYTES + 1), to=A)
+    place.activation(listening.nothing, destination="queue://A", endpoint_pool_max_size=1, **SLOW).run(
+        max_messages=3, run_for=timedelta(seconds=20)
+    )
+    assert batches(place) == [2, 1]
+
+
+def test_a_batch_that_was_rolled_back_comes_again_as_it_was(place: listening.Site) -> None:
+    place.send(*(large(number) for number in range(2 * AT_ONCE)), to=A)
+
+    def fail_once(delivery: Delivery) -> None:
+        if str(delivery.body)[:3] == "005" and not delivery.redelivery_count:
+            raise ValueError("no stock")
+
+    counts = place.activation(fail_once, destination="queue://A", endpoint_pool_max_size=1, **SLOW).run(
+        max_messages=2 * AT_ONCE, run_for=timedelta(seconds=20)
+    )
+    assert batches(place) == [6, AT_ONCE, AT_ONCE]
+    assert (counts.rolled_back, counts.committed) == (6, 2 * AT_ONCE)
+
+
+@pytest.mark.parametrize("destination", [["queue://A"], BOTH], ids=["one", "several"])
+@pytest.mark.parametrize("mode", ["cc", "sync"])
+def test_each_batch_under_way_has_bytes_of_its_own(
+    place: listening.Site, mode: str, destination: list[str]
+) -> None:
+    """One that takes long, or is held, keeps no other from being filled and handed over."""
+    place.send(*(large(number) for number in range(4 * AT_ONCE)), to=A)
+    connection = Counting(place.broker, place.settings)
+    held: list[Delivery] = []
+    ends: list[int] = []
+    lock = threading.Lock()
+
+    def hold(delivery: Delivery) -> None:
+        with lock:
+            held.append(delivery)
+            if delivery.end_of_batch:
+                ends.append(delivery.batch_index or 0)
+
+    activation = place.activation(
+        hold,
+        connect_with=lambda: connection,
+        destination=destination,
+        hold_until_ack=True,
+        endpoint_pool_max_size=3,
+        **SLOW | {"concurrency_mode": mode},
+    )
+    activation.start()
+    listening.until(lambda: len(ends) == 3)
+    assert ends == [AT_ONCE] * 3
+    assert connection.decoded == 3 * AT_ONCE
+    assert activation.counts.committed == 0
+    first = held[0].unit
+    for delivery in [each for each in held if each.unit == first]:
+        delivery.acknowledge()
+    listening.until(lambda: len(ends) == 4)
+    assert (activation.counts.committed, connection.decoded) == (AT_ONCE, 4 * AT_ONCE)
+    for delivery in [each for each in held if each.unit != first]:
+        delivery.acknowledge()
+    listening.until(lambda: activation.counts.committed == 4 * AT_ONCE)
+
+
+def test_a_batch_ends_where_what_fills_memory_waits_for_another(place: listening.Site) -> None:
+    """The messages of a group wait for the batch that has the group; nothing comes for the other batch."""
+    place.send(large(0), JMSXGroupID="g")
+    place.send("001")
+    ended, go_on = threading.Event(), threading.Event()
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.end_of_batch and delivery.batch_index == 1:
+            ended.set()
+        elif str(delivery.body)[:3] == "000":
+            assert go_on.wait(20)
+
+    connection = Counting(place.broker, place.settings)
+    activation = place.activation(handle, connect_with=lambda: connection, endpoint_pool_max_size=2, **SLOW)
+    activation.start()
+    listening.until(lambda: len(place.got) == 2)
+    place.send(*(large(number) for number in range(2, 2 * AT_ONCE)), JMSXGroupID="g")
+    assert ended.wait(20)
+    assert connection.decoded <= AT_ONCE + 2
+    go_on.set()
+    listening.until(lambda: activation.counts.committed > AT_ONCE)
+
+
+@pytest.mark.parametrize("destination", [["queue://A"], BOTH], ids=["one", "several"])
+def test_a_batch_of_messages_in_progress_ends_when_it_holds_so_many_bytes(
+    place: listening.Site, destination: list[str]
+) -> None:
+    count = 2 * AT_ONCE
+    place.send(*(large(number) for number in range(count)), to=A)
+    counts = place.activation(
+        listening.nothing,
+        destination=destination,
+        in_progress_destination="queue://progress",
+        endpoint_pool_max_size=1,
+        **SLOW,
+    ).run(max_messages=count, run_for=timedelta(seconds=20))
+    assert counts.committed == count
+    assert batches(place) == [AT_ONCE] * 2
+
+
+def test_what_is_held_until_it_is_acknowledged_leaves_the_others_with_the_broker(
+    place: listening.Site,
+) -> None:
+    """Held messages keep no thread, and whoever is free could take in all the others."""
+    count = 4 * AT_ONCE
+    place.send(*(large(number) for number in range(count)))
+    connection = Counting(place.broker, place.settings)
+    held: list[Delivery] = []
+    activation = place.activation(
+        held.append,
+        connect_with=lambda: connection,
+        hold_until_ack=True,
+        concurrency_mode="cc",
+        endpoint_pool_max_size=2,
+    )
+    activation.start()
+    listening.until(lambda: connection.received == count and connection.decoded >= AT_ONCE)
+
+    def is_held(number: int) -> Callable[[], bool]:
+        return lambda: len(held) > number
+
+    for number in range(count):
+        listening.until(is_held(number))
+        assert connection.decoded <= number + AT_ONCE + 2
+        held[number].acknowledge()
+    listening.until(lambda: activation.counts.committed == count)
 
 
 def test_what_stays_in_a_listener_on_several_destinations_holds_up_nobody(place: listening.Site) -> None:
