@@ -25,7 +25,7 @@ ONE_UNIT = {"concurrency_mode": "sync", "endpoint_pool_max_size": 1}
 
 
 def test_batches_end_with_end_of_batch(site: Site) -> None:
-    """J23, J183, J185, J186, J187, J188, J191: full ones, and the last after 100 ms."""
+    """J23, J183, J185, J186, J187, J188, J191: full ones, and the last when nothing more comes."""
     site.send(*"abcdefg")
     places: list[tuple[Any, int | None, int | None]] = []
 
@@ -34,7 +34,7 @@ def test_batches_end_with_end_of_batch(site: Site) -> None:
         body = "END" if end else delivery.body
         places.append((body, delivery.batch_index, delivery.batch_size))
 
-    counts = site.activation(place, batch_size=3, **ONE_UNIT).run(idle_for=QUICK)
+    counts = site.activation(place, batch_size=3, batch_idle_timeout=1, **ONE_UNIT).run(idle_for=QUICK)
     assert places == [
         ("a", 0, 3), ("b", 1, 3), ("c", 2, 3), ("END", 3, 3),
         ("d", 0, 3), ("e", 1, 3), ("f", 2, 3), ("END", 3, 3),
