@@ -354,7 +354,7 @@ def test_killed_it_leaves_a_long_call_alone_before_airflow_ends_the_process(
     server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """5 seconds after it told it to end, whatever `stop_timeout` says."""
-    monkeypatch.setattr("airflow_provider_jmsjca.operators.listen.WITHIN_IF_KILLED", timedelta(seconds=0.3))
+    monkeypatch.setattr("airflow_provider_jmsjca.operators.listen._WITHIN_IF_KILLED", timedelta(seconds=0.3))
     publish("a")
     called, returns = threading.Event(), threading.Event()
 
