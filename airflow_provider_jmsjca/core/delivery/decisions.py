@@ -7,7 +7,7 @@ The driver answers each of these once, even if the connection is lost meanwhile:
 - `CommitUnit`, `MoveMessage`, `DeleteMessage`, `Park`, `Stage` with `UnitCommitted`, `UnitFailed`,
   `UnitLost` or `UnitInDoubt`, and after the last two also says `ConnectionLost`;
 - `RecordAttempt` with `AttemptRecorded`, `AttemptNotRecorded`, `FoundHandled` or `FoundInDoubt`;
-- `Connect` with `ConnectionUp` or `ConnectFailed`.
+- `Connect` with `ConnectionOpened` or `ConnectFailed`.
 
 The rest needs no answer.
 """

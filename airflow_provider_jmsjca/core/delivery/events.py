@@ -21,7 +21,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionUp:
+class ConnectionOpened:
     """`Connect` succeeded; nothing is subscribed yet, so this alone doesn't make the activation `Up`."""
 
 
@@ -257,7 +257,7 @@ class Tick:
 
 Event: TypeAlias = (
     Start
-    | ConnectionUp
+    | ConnectionOpened
     | ConsumerOpened
     | ConnectFailed
     | ConnectionLost

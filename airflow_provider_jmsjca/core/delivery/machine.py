@@ -23,7 +23,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     AttemptRecorded,
     ConnectFailed,
     ConnectionLost,
-    ConnectionUp,
+    ConnectionOpened,
     ConsumerOpened,
     Event,
     FoundHandled,
@@ -327,7 +327,7 @@ class DeliveryMachine:
                 processing.gone(unit, in_doubt=True)
             case Start():
                 self._start()
-            case ConnectionUp():
+            case ConnectionOpened():
                 self._connection_up()
             case ConsumerOpened():
                 self._consumer_opened()

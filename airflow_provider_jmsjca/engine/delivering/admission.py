@@ -398,7 +398,7 @@ class Bearer(Protocol):
         """The connection, once it is up."""
 
     def start(self) -> None:
-        """Connect; `ConnectionUp` or `ConnectFailed` is reported."""
+        """Connect; `ConnectionOpened` or `ConnectFailed` is reported."""
 
     def consume(self, intake: Intake) -> None:
         """Open the consumers, which fill the intake."""

@@ -47,7 +47,7 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
 from airflow_provider_jmsjca.core.delivery.events import (
     ConnectFailed,
     ConnectionLost,
-    ConnectionUp,
+    ConnectionOpened,
     ConsumerOpened,
     Event,
     UnitCommitted,
@@ -227,8 +227,8 @@ class Driver(ABC):
             # A broker that closes the connection with a refusal may be heard to close it first.
             if link is not self.link or (told and not (isinstance(event, ConnectFailed) and event.permanent)):
                 return
-            self.answered |= self.machine.suspended or not isinstance(event, ConnectionUp)
-            if isinstance(event, ConnectionUp):
+            self.answered |= self.machine.suspended or not isinstance(event, ConnectionOpened)
+            if isinstance(event, ConnectionOpened):
                 self.tally.connections += 1
                 self.refusal, self.outage = None, ""
                 self._link_is_up(link)

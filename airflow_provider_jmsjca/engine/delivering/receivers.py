@@ -324,7 +324,7 @@ class ConsumingLink(Bearer):
 
     @property
     def connection(self) -> Connection:
-        """The connection, from `ConnectionUp` on."""
+        """The connection, from `ConnectionOpened` on."""
         if self._connection is None:
             raise AssertionError("nothing is asked of a link before it is up")
         return self._connection

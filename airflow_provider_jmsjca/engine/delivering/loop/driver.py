@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
 )
 from airflow_provider_jmsjca.core.delivery.events import (
     AttemptNotRecorded,
-    ConnectionUp,
+    ConnectionOpened,
     Event,
     FoundHandled,
     Start,
@@ -163,7 +163,7 @@ class LoopDriver(Driver):
     def report(self, link: Bearer, event: Event) -> None:
         """Something happened to a link; what can't be settled any more is taken back before it is seen."""
         super().report(link, event)
-        if not isinstance(event, ConnectionUp):
+        if not isinstance(event, ConnectionOpened):
             self.handed_out.withdraw()
             self.changed.set()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from airflow_provider_jmsjca.core.delivery.events import ConnectionUp
+from airflow_provider_jmsjca.core.delivery.events import ConnectionOpened
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.threads import Lane
 from airflow_provider_jmsjca.engine.delivering.admission import Intake
@@ -62,7 +62,7 @@ class LoopLink(ConsumingLink):
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     def start(self) -> None:
-        """Connect; `ConnectionUp` or `ConnectFailed` is reported."""
+        """Connect; `ConnectionOpened` or `ConnectFailed` is reported."""
         self._task = self._loop.create_task(self._open())
 
     def consume(self, intake: Intake) -> None:
@@ -121,7 +121,7 @@ class LoopLink(ConsumingLink):
             self._failed(PermanentBrokerError("keeping the connection failed; the log has the traceback"))
             return
         self._connection = connection
-        self._user.report(self, ConnectionUp())
+        self._user.report(self, ConnectionOpened())
         # Logged once, for all who share the connection.
         self._source.on_lost(lambda error: self.post(partial(self._lost, error, logged=True)))
 

@@ -20,7 +20,7 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
     RollBackUnit,
 )
 from airflow_provider_jmsjca.core.delivery.events import (
-    ConnectionUp,
+    ConnectionOpened,
     Event,
     HandlerReturned,
     ReconnectAsked,
@@ -86,7 +86,7 @@ class ThreadLink(ConsumingLink):
         return "" if self._connection is None else self._connection.broker.address
 
     def start(self) -> None:
-        """Connect; `ConnectionUp` or `ConnectFailed` is reported."""
+        """Connect; `ConnectionOpened` or `ConnectFailed` is reported."""
         self._thread.start()
 
     def consume(self, intake: Intake) -> None:
@@ -136,7 +136,7 @@ class ThreadLink(ConsumingLink):
             return
         self._connection = connection
         if not self._unwanted:
-            self._user.report(self, ConnectionUp())
+            self._user.report(self, ConnectionOpened())
             connection.on_lost(self._lost)  # after that: what isn't up can't be lost
 
     def _consume(self, intake: Intake) -> None:

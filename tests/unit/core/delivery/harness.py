@@ -35,7 +35,7 @@ class Run:
         )
         self.delivery = 0
         self.send(e.Start())
-        self.send(e.ConnectionUp())
+        self.send(e.ConnectionOpened())
 
     def send(self, event: e.Event) -> list[d.Decision]:
         """Return what is decided, without the log."""

@@ -130,7 +130,7 @@ def test_not_for_what_was_seen_before() -> None:
     run.send(e.ConnectionLost())
     run.send(e.HandlerReturned(call=delivered.call))
     assert run.tick() == [d.Connect()]
-    run.send(e.ConnectionUp())
+    run.send(e.ConnectionOpened())
     assert refuses(run, "ID:a")
     begin(run, "ID:b")
 
@@ -154,7 +154,7 @@ def test_not_while_it_is_suspended_or_an_old_call_of_the_same_message_runs() -> 
     run.send(e.ResumeAsked())
     run.send(e.ConnectionLost())
     run.tick()
-    run.send(e.ConnectionUp())
+    run.send(e.ConnectionOpened())
     assert refuses(run, "ID:a")
 
 
@@ -164,7 +164,7 @@ def test_one_whose_handler_could_not_be_called_is_new_when_it_comes_again() -> N
     run.send(e.ConnectionLost())
     run.send(e.HandlerNotCalled(call=direct.call))
     run.tick()
-    run.send(e.ConnectionUp())
+    run.send(e.ConnectionOpened())
     assert run.only(d.Deliver, run.message("ID:a", redelivered=True)).seen == 0
 
 

@@ -463,7 +463,7 @@ class Model(RuleBasedStateMachine):
             self.send(e.ConnectFailed(failure=FAILURE, permanent=how == "is refused"))
             assert how != "is refused" or self.machine.state in {"Down", "Disconnecting"}
             return
-        self.send(e.ConnectionUp())
+        self.send(e.ConnectionOpened())
         if self.consuming:
             fails = how == "has no consumer"
             self.send(e.ConnectFailed(failure=FAILURE) if fails else e.ConsumerOpened())

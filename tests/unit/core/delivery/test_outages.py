@@ -35,7 +35,7 @@ def test_j12_j122_connects_in_the_background_with_growing_pauses() -> None:
         now = machine.deadline
         assert machine.handle(e.Tick(), now) == [d.Connect()]
     assert pauses == [1, 2, 5, 5, 10, 10, 10]
-    assert machine.handle(e.ConnectionUp(), now) == [d.OpenConsumer()]
+    assert machine.handle(e.ConnectionOpened(), now) == [d.OpenConsumer()]
     assert machine.state == "Connecting"  # nothing is subscribed yet
     machine.handle(e.ConsumerOpened(), now)
     assert machine.state == "Up"
@@ -70,11 +70,11 @@ def test_j204_w31_standing_by_is_said_once_and_is_no_warning() -> None:
         (d.LogLevel.WARNING, "no more; connecting again in 5.0 s"),
         (d.LogLevel.INFO, standby),
     ]
-    machine.handle(e.ConnectionUp(), now)
+    machine.handle(e.ConnectionOpened(), now)
     refused = machine.handle(e.ConnectFailed(failure=FAILURE, standby=True), now)
     assert refused == [d.CloseConnection()], "it has its connection, and still stands by"
     machine.handle(e.Tick(), now + 60)
-    machine.handle(e.ConnectionUp(), now + 60)
+    machine.handle(e.ConnectionOpened(), now + 60)
     machine.handle(e.ConsumerOpened(), now + 60)
     _, again = machine.handle(e.ConnectFailed(failure=FAILURE, standby=True), now + 60)
     assert isinstance(again, d.Log), "a new wait is said anew"
@@ -106,7 +106,7 @@ def test_j13_what_was_in_hand_is_left_to_the_broker() -> None:
     assert run.send(e.ConnectionLost()) == []
     assert run.machine.in_hand == 0
     assert run.tick() == [d.Connect()]
-    assert run.send(e.ConnectionUp()) == [d.OpenConsumer()]
+    assert run.send(e.ConnectionOpened()) == [d.OpenConsumer()]
     assert run.arrive("a", redelivered=True) == [], "its old call still runs"
     rolled_back, again = run.send(e.HandlerReturned(call=first.call))
     assert rolled_back == d.RollBackUnit(unit=first.unit)
@@ -119,7 +119,7 @@ def test_what_comes_back_waits_for_its_old_call_also_where_there_is_room() -> No
     first = run.only(d.Deliver, run.message("a"))
     run.send(e.ConnectionLost())
     run.tick()
-    run.send(e.ConnectionUp())
+    run.send(e.ConnectionOpened())
     assert run.arrive("a", redelivered=True) == []
     other = run.only(d.Deliver, run.message("b"))
     assert run.send(e.HandlerReturned(call=other.call)) == [d.CommitUnit(unit=other.unit, acknowledge=(3,))]
@@ -140,7 +140,7 @@ def test_what_went_down_with_its_unit_counts_even_where_the_broker_flags_nothing
     assert run.send(outcome(unit=first.unit)) == []
     run.send(e.ConnectionLost())
     run.tick()
-    run.send(e.ConnectionUp())
+    run.send(e.ConnectionOpened())
     again = run.only(d.Deliver, run.message("a"))
     assert (again.seen, again.in_doubt) == (1, outcome is e.UnitInDoubt)
 
@@ -164,7 +164,7 @@ def test_an_unknown_outcome_is_told_when_the_message_comes_back() -> None:
     run.send(e.UnitInDoubt(unit=first.unit))
     run.send(e.ConnectionLost())
     run.tick()
-    run.send(e.ConnectionUp())
+    run.send(e.ConnectionOpened())
     (again,) = run.arrive("a")
     assert isinstance(again, d.Deliver)
     assert again.in_doubt
@@ -229,7 +229,7 @@ def test_w27_suspend_before_the_connection_is_up() -> None:
     machine = new_machine(SETTINGS)
     machine.handle(e.Start(), 0.0)
     machine.handle(e.SuspendAsked(), 0.0)
-    assert machine.handle(e.ConnectionUp(), 0.0) == []
+    assert machine.handle(e.ConnectionOpened(), 0.0) == []
     assert machine.handle(e.ResumeAsked(), 0.0) == [d.OpenConsumer()]
 
 
@@ -246,7 +246,7 @@ def test_stop_interrupts_connecting() -> None:
         d.CloseConnection(),
         d.Stopped(reason="enough"),
     ]
-    assert machine.handle(e.ConnectionUp(), 1.0) == [d.CloseConnection()]
+    assert machine.handle(e.ConnectionOpened(), 1.0) == [d.CloseConnection()]
 
 
 def test_stop_ends_an_open_batch_in_good_order() -> None:
@@ -309,14 +309,14 @@ def test_pauses_grow_while_connections_open_and_consumers_are_refused() -> None:
     machine.handle(e.Start(), 0.0)
     now, pauses = 0.0, []
     for _ in range(4):
-        assert machine.handle(e.ConnectionUp(), now) == [d.OpenConsumer()]
+        assert machine.handle(e.ConnectionOpened(), now) == [d.OpenConsumer()]
         machine.handle(e.ConnectFailed(failure=FAILURE), now)
         assert machine.deadline is not None
         pauses.append(machine.deadline - now)
         now = machine.deadline
         machine.handle(e.Tick(), now)
     assert pauses == [1, 2, 5, 5]
-    machine.handle(e.ConnectionUp(), now)
+    machine.handle(e.ConnectionOpened(), now)
     machine.handle(e.ConsumerOpened(), now)
     machine.handle(e.ConnectionLost(failure=FAILURE), now)
     assert machine.deadline == now + 1
@@ -328,7 +328,7 @@ def test_a_refused_consumer_is_said_once_as_an_error_j108() -> None:
     machine.handle(e.Start(), 0.0)
     now, levels = 0.0, list[d.LogLevel]()
     for _ in range(3):
-        machine.handle(e.ConnectionUp(), now)
+        machine.handle(e.ConnectionOpened(), now)
         failed = machine.handle(e.ConnectFailed(failure=FAILURE), now)
         levels += [one.level for one in failed if isinstance(one, d.Log)]
         assert machine.deadline is not None
@@ -379,7 +379,7 @@ def test_a_connection_that_is_of_no_use_any_more_is_replaced_like_a_lost_one() -
     machine = new_machine(replace(SETTINGS, outage=OUTAGE))
     machine.handle(e.Start(), 0.0)
     assert machine.handle(e.ReconnectAsked(reason="not yet"), 0.0) == [], "it isn't up"
-    machine.handle(e.ConnectionUp(), 0.0)
+    machine.handle(e.ConnectionOpened(), 0.0)
     machine.handle(e.ConsumerOpened(), 0.0)
     closes, log = machine.handle(e.ReconnectAsked(reason="a message stays"), 1.0)
     assert closes == d.CloseConnection()
@@ -392,7 +392,7 @@ def test_a_connection_that_is_of_no_use_any_more_is_replaced_like_a_lost_one() -
 def test_a_stop_is_not_held_up_by_a_connection_that_is_replaced() -> None:
     machine = new_machine(replace(SETTINGS, outage=OUTAGE))
     machine.handle(e.Start(), 0.0)
-    machine.handle(e.ConnectionUp(), 0.0)
+    machine.handle(e.ConnectionOpened(), 0.0)
     machine.handle(e.ReconnectAsked(reason="a message stays"), 1.0)
     decided = machine.handle(e.StopAsked(reason="enough"), 1.0)
     assert decided[-2:] == [d.CloseConnection(), d.Stopped(reason="enough")]
@@ -403,7 +403,7 @@ def test_it_is_opening_from_the_connection_until_the_subscriptions_are_confirmed
     machine = new_machine(SETTINGS)
     machine.handle(e.Start(), 0.0)
     assert machine.opening is False, "there is no connection yet"
-    machine.handle(e.ConnectionUp(), 0.0)
+    machine.handle(e.ConnectionOpened(), 0.0)
     assert machine.opening is True
     machine.handle(e.ConsumerOpened(), 0.0)
     assert machine.opening is False
@@ -438,7 +438,7 @@ def test_what_an_event_means_that_says_no_more_than_it_must() -> None:
     assert isinstance(failed, d.Log)
     assert failed.level is d.LogLevel.WARNING
     run.tick()
-    run.send(e.ConnectionUp())
+    run.send(e.ConnectionOpened())
     run.arrive()
     first = run.only(d.Deliver, e.AttemptRecorded(delivery=1, attempt=1))
     assert not first.in_doubt
@@ -451,11 +451,11 @@ def test_what_an_event_means_that_says_no_more_than_it_must() -> None:
 def test_a_connection_that_nobody_wants_is_closed_and_its_failure_is_nothing() -> None:
     """Before the start, and while the last handler runs."""
     machine = new_machine(SETTINGS)
-    assert machine.handle(e.ConnectionUp(), 0.0) == [d.CloseConnection()]
+    assert machine.handle(e.ConnectionOpened(), 0.0) == [d.CloseConnection()]
     assert machine.handle(e.ConnectFailed(failure=FAILURE), 0.0) == []
     run = Run()
     run.arrive()
     run.send(e.StopAsked(reason="enough"))
-    assert run.send(e.ConnectionUp()) == [d.CloseConnection()]
+    assert run.send(e.ConnectionOpened()) == [d.CloseConnection()]
     assert run.send(e.ConnectFailed(failure=FAILURE)) == []
     assert run.machine.state == "Disconnecting"

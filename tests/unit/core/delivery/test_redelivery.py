@@ -90,7 +90,7 @@ def test_j129_j130_counts_what_the_broker_flags() -> None:
     run.send(e.ConnectionLost())
     run.send(e.HandlerReturned(call=delivered.call))
     run.tick()
-    run.send(e.ConnectionUp())
+    run.send(e.ConnectionOpened())
     assert run.arrive("m", redelivered=True) == [d.DeleteMessage(unit=4, delivery=2, seen=2)]
     assert run.send(e.UnitCommitted(unit=4)) == []
     assert "m" not in run.tracker
@@ -118,7 +118,7 @@ def test_a_message_lost_in_the_handler_counts_even_where_the_broker_flags_nothin
     run.send(e.ConnectionLost())
     assert run.send(e.HandlerReturned(call=delivered.call)) == [d.RollBackUnit(unit=delivered.unit)]
     run.tick()
-    run.send(e.ConnectionUp())
+    run.send(e.ConnectionOpened())
     (again,) = run.arrive("m")
     assert isinstance(again, d.Deliver)
     assert again.seen == 1
@@ -386,7 +386,7 @@ def test_p16_however_often_a_move_costs_the_connection_something_is_left_to_send
 
 def reconnect(run: Run) -> None:
     run.send(e.ConnectionLost(failure=FAILURE))
-    run.send(e.ConnectionUp())
+    run.send(e.ConnectionOpened())
 
 
 def test_j94_redirect_at_once_where_asked() -> None:
@@ -636,7 +636,7 @@ def test_a_message_that_could_not_be_parked_any_more_was_not_attempted(left_alon
         run.send(e.StopAsked(reason="enough"))
         assert d.Stopped(reason="enough") in run.tick()
         run.send(e.Start())
-        run.send(e.ConnectionUp())
+        run.send(e.ConnectionOpened())
     else:
         run.send(e.UnitLost(unit=park.unit))
         reconnect(run)
@@ -691,7 +691,7 @@ def test_what_comes_while_it_stops_is_no_attempt_for_the_next_run() -> None:
         run.send(e.HandlerReturned(call=delivered.call))
         run.send(e.UnitCommitted(unit=delivered.unit))
         run.send(e.Start())
-        run.send(e.ConnectionUp())
+        run.send(e.ConnectionOpened())
         run.send(e.ConsumerOpened())
     (delivered,) = run.arrive("m", redelivered=True)
     assert isinstance(delivered, d.Deliver)
@@ -732,7 +732,7 @@ def test_the_end_of_a_batch_fails_for_those_only_that_were_handed_over() -> None
     assert isinstance(end, d.DeliverEndOfBatch)
     run.send(e.HandlerRaised(call=end.call, failure=FAILURE))
     run.tick()
-    run.send(e.ConnectionUp())
+    run.send(e.ConnectionOpened())
     (again,) = run.arrive("b", redelivered=True)
     assert isinstance(again, d.Deliver)
     assert (again.seen, again.state.failure) == (0, None)

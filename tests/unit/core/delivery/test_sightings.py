@@ -21,7 +21,7 @@ def test_what_is_known_of_an_id_says_nothing_of_the_same_id_in_another_queue() -
     run.send(e.ConnectionLost())
     run.send(e.HandlerReturned(call=first.call))
     run.tick()
-    run.send(e.ConnectionUp())
+    run.send(e.ConnectionOpened())
     other = run.only(d.Deliver, run.message("X", source=1))
     assert other.seen == 0
     run.send(e.HandlerReturned(call=other.call))
@@ -36,7 +36,7 @@ def test_one_that_still_runs_holds_up_nothing_but_itself() -> None:
     first = run.only(d.Deliver, run.message("X", source=0))
     run.send(e.ConnectionLost())
     run.tick()
-    run.send(e.ConnectionUp())
+    run.send(e.ConnectionOpened())
     assert run.arrive("X", source=0) == []
     other = run.only(d.Deliver, run.message("X", source=1))
     assert (other.delivery, other.seen) == (3, 0)
@@ -50,7 +50,7 @@ def test_an_outcome_in_doubt_is_that_of_one_of_them() -> None:
     run.send(e.UnitInDoubt(unit=first.unit))
     run.send(e.ConnectionLost())
     run.tick()
-    run.send(e.ConnectionUp())
+    run.send(e.ConnectionOpened())
     other = run.only(d.Deliver, run.message("X", source=1))
     assert not other.in_doubt
     run.send(e.HandlerReturned(call=other.call))

@@ -300,7 +300,7 @@ def test_a_batch_left_alone_at_a_stop_counts_for_those_whose_handler_was_called(
     run.send(e.StopAsked(reason="told to stop", within=SECOND))
     assert d.RollBackUnit(unit=called.unit) in run.tick()
     run.send(e.Start())
-    run.send(e.ConnectionUp())
+    run.send(e.ConnectionOpened())
     run.send(e.ConsumerOpened())
     again = delivered(run.arrive("ID:a", redelivered=True))
     assert again.seen == 1
@@ -367,7 +367,7 @@ def test_a_message_whose_time_ran_out_before_its_handler_was_called_has_no_attem
     run.tick()
     run.send(e.ConnectionLost())
     run.send(e.HandlerNotCalled(call=one.call))
-    run.send(e.ConnectionUp())
+    run.send(e.ConnectionOpened())
     assert delivered(run.arrive("ID:a")).seen == before == int(called_before)
 
 
