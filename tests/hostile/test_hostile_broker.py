@@ -148,25 +148,35 @@ def bounded(peer: ScriptedBroker) -> Iterator[Callable[[], object]]:
         time.sleep(0.01)
 
 
+def one_is_handled(
+    peer: ScriptedBroker, look: Callable[[], object], first: Callable[[Connection], object] | None = None
+) -> None:
+    """Connect until a message is handled; do something else over the first connection, if that is given."""
+    handled: set[str] = set()
+    done = False
+    while not done:
+        connection: Connection | None = None
+        try:
+            connection = connect(settings(peer.port))
+            if first is not None and peer.connections == 1:
+                first(connection)
+            else:
+                done = handle_one(connection, handled)
+        except JmsError:
+            done = False
+        finally:
+            look()
+            if connection is not None:
+                connection.close()
+    assert set(peer.acknowledged) <= handled
+    assert peer.sent >= 1
+
+
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_a_connection_ends_with_an_error_of_ours_or_recovers(step: str, fault: Fault) -> None:
-    handled: set[str] = set()
-    done = False
     with scripted_broker(fault, step=step) as peer, bounded(peer) as look:
-        while not done:
-            connection: Connection | None = None
-            try:
-                connection = connect(settings(peer.port))
-                done = handle_one(connection, handled)
-            except JmsError:
-                done = False
-            finally:
-                look()
-                if connection is not None:
-                    connection.close()
-        assert set(peer.acknowledged) <= handled
-        assert peer.sent >= 1
+        one_is_handled(peer, look)
 
 
 def by_session(to: ConnectionSettings, folder: Path) -> bool:
@@ -274,25 +284,8 @@ def hand_back(connection: Connection) -> None:
 def test_what_is_unreadable_of_what_a_dialect_reads_costs_a_connection_at_most(
     server: str, step: str, header: bytes, value: bytes | None
 ) -> None:
-    handled: set[str] = set()
-    done = False
     with scripted_broker(misstating(header, value), step=step, server=server) as peer, bounded(peer) as look:
-        while not done:
-            connection: Connection | None = None
-            try:
-                connection = connect(settings(peer.port))
-                if peer.connections == 1:
-                    hand_back(connection)
-                else:
-                    done = handle_one(connection, handled)
-            except JmsError:
-                done = False
-            finally:
-                look()
-                if connection is not None:
-                    connection.close()
-        assert set(peer.acknowledged) <= handled
-        assert peer.sent >= 1
+        one_is_handled(peer, look, first=hand_back)
 
 
 @pytest.mark.parametrize("server", SERVERS)
