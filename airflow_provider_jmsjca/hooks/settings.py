@@ -117,7 +117,7 @@ def settings_for(conn_id: str, resolved: Resolved) -> ConnectionSettings:
             f"{title}: host is empty; expected a host name or a URL such as stomp://broker:61613"
         )
     try:
-        return to_connection_settings(resolved)
+        return replace(to_connection_settings(resolved), name=conn_id)
     except ConfigurationError as error:
         raise ConfigurationError(f"{title}: {fault}" for fault in error.faults) from None
 

@@ -215,7 +215,6 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         options = hook.options()
         settings = with_client_id(settings_for(self.jms_conn_id, options), self.subscription_name)
         policy = RetryPolicy(minimal_logging=options["minimal_reconnect_logging"] is True)
-        usual = options["prefetch"]
         spec = BatchSpec(
             subscription=Subscription(
                 destination=destination,
@@ -223,7 +222,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
                     options, destination, self.message_selector or None, self.subscription_name or None
                 ),
                 durable_name=self.subscription_name or None,
-                prefetch=prefetch_of(destination) or (usual if isinstance(usual, int) else None),
+                prefetch=prefetch_of(destination, options["prefetch"]),
             ),
             max_messages=self.max_messages,
             max_time=timedelta(seconds=self.max_time),

@@ -79,6 +79,7 @@ class ConnectionSettings:
         max_frame_size: The most bytes a frame of the broker may have, headers and body together; a larger one
             ends the connection.
         options: Whatever else belongs to the broker or transport, unchanged.
+        name: What the log calls it, as an Airflow connection's id; it tells no connection from another.
 
     Raises:
         ConfigurationError: The hosts are no pairs of a name and a port.
@@ -96,6 +97,7 @@ class ConnectionSettings:
     reply_timeout: timedelta = timedelta(seconds=30)
     max_frame_size: int = 128 * 1024 * 1024
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         hosts: object = self.hosts  # whatever a caller without types gives; it may hold a password

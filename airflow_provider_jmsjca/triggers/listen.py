@@ -123,7 +123,7 @@ class JmsListenTrigger(JmsReadyTrigger):
                 return ready_event(self.jms_conn_id, queue) | seen
             if refused[name] != reported:
                 reported = refused[name] or ""
-                _log.warning(CANNOT_WATCH, name, self.jms_conn_id, reported)
+                _log.warning(CANNOT_WATCH, self.subject(name), reported)
             faults = [fault for fault in refused.values() if fault is not None]
             if len(faults) == len(refused) and not self.retry_permanent:
                 return {"event": "error", "error": "; ".join(dict.fromkeys(faults))}

@@ -115,7 +115,10 @@ class _Producer(SharedStreamProducer):
         in_force.check()
         quiet = in_force.spec.minimal_reconnect_logging
         find = options.settings_as_edited(in_force)
-        return options, in_force, AsyncConnection(find, minimal_logging=quiet)
+        connection = AsyncConnection(
+            find, subject=lambda: f"{self._who()}{self._where}", minimal_logging=quiet
+        )
+        return options, in_force, connection
 
     def _events(
         self, options: ActivationOptions, in_force: InForce, connection: AsyncConnection

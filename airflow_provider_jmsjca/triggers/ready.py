@@ -29,7 +29,7 @@ from airflow_provider_jmsjca.triggers.releasing import releasing
 
 _log = logging.getLogger(__name__)
 _ASK_AGAIN_SECONDS = 5.0
-CANNOT_WATCH = "%s on connection %r can't be watched, it is tried again: %s"
+CANNOT_WATCH = "%s can't be watched, it is tried again: %s"
 
 
 class JmsReadyTrigger(BaseTrigger):
@@ -93,6 +93,12 @@ class JmsReadyTrigger(BaseTrigger):
         _log.info("%s holds messages; the first is %s", queue, ready.message and ready.message.message_id)
         yield TriggerEvent(ready_event(self.jms_conn_id, queue))
 
+    def subject(self, queue: str) -> str:
+        """Return what the log calls the watch of a queue: with its connection, and the task that waits."""
+        watched = f"{queue} over connection {self.jms_conn_id!r}"
+        task = self.task_instance
+        return watched if task is None else f"{watched} for task {task.dag_id}.{task.task_id}"
+
     @property
     def _left(self) -> float | None:
         return None if self.deadline is None else max(0.0, self.deadline - time.time())
@@ -103,7 +109,7 @@ class JmsReadyTrigger(BaseTrigger):
             try:
                 return await hook.aoptions()
             except TransientBrokerError as error:
-                _log.warning(CANNOT_WATCH, self.destination, self.jms_conn_id, error)
+                _log.warning(CANNOT_WATCH, self.subject(self.destination), error)
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
 
     async def _until_ready(
@@ -133,7 +139,8 @@ class JmsReadyTrigger(BaseTrigger):
 
         quiet = options["minimal_reconnect_logging"] is True
         poll = timedelta(seconds=self.poll_interval)
-        connection = AsyncConnection(find, minimal_logging=quiet)
+        name = str(queue) if member is None else f"{queue} on {member}"
+        connection = AsyncConnection(find, subject=lambda: self.subject(name), minimal_logging=quiet)
         watch = QueueWatch(connection, queue, selector, poll=poll)
         looks = asyncio.create_task(
             look_for_what_stays(

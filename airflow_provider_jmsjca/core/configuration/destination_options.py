@@ -47,8 +47,12 @@ def check_options(options: Mapping[str, str], place: str) -> list[str]:
     return faults
 
 
-def prefetch_of(destination: Destination) -> int | None:
-    """Return the prefetch that a destination says; `None` if it says none.
+def prefetch_of(destination: Destination, usual: object = None) -> int | None:
+    """Return the prefetch asked for: the destination's beats what is usual where it says none.
+
+    Args:
+        destination: Where from.
+        usual: What the activation, session or connection says; what is no number is nothing.
 
     Source: J91.
     """
@@ -56,8 +60,8 @@ def prefetch_of(destination: Destination) -> int | None:
         option = option_by_key(key)
         if option is not None and option.name == _PREFETCH:
             value = read_value(option, given, key)
-            return value if isinstance(value, int) else None
-    return None
+            usual = value if isinstance(value, int) else usual
+    return usual if isinstance(usual, int) else None
 
 
 def broker_options(destination: Destination) -> dict[str, str]:

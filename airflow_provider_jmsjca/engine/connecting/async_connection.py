@@ -8,7 +8,7 @@ import logging
 import random
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
@@ -57,6 +57,7 @@ class AsyncConnection:
         settings: Which broker, as whom; or what returns that, asked at every attempt and once a minute: when
             it has changed, what is held counts as lost, so that its holder moves to the new one.
         pool: Whose connections.
+        subject: Says who uses it, for the log: an asset or a task, with its destination and connection.
         minimal_logging: The first failure is an error in the log, those that follow are for debugging.
             Source: J108.
         backoff: The waits between attempts.
@@ -67,9 +68,11 @@ class AsyncConnection:
         settings: ConnectionSettings | FindSettings,
         *,
         pool: ConnectionPool = _POOL,
+        subject: Callable[[], str] = lambda: "",
         minimal_logging: bool = False,
         backoff: Backoff = RECONNECT,
     ) -> None:
+        self.subject = subject
         self._find: FindSettings = _always(settings) if isinstance(settings, ConnectionSettings) else settings
         self._settings = settings if isinstance(settings, ConnectionSettings) else None
         self._is_fixed = isinstance(settings, ConnectionSettings)
@@ -113,7 +116,12 @@ class AsyncConnection:
             JmsError: As the transport says.
         """
         settings = self._settings = await self._find()
-        shared = self._shared = _shared_by_all(self._pool, settings)
+        before, shared = self._shared, _shared_by_all(self._pool, settings)
+        if before is not shared:
+            if before is not None:
+                before.users.discard(self)
+            shared.users.add(self)
+            self._shared = shared
         now = time.monotonic()
         waited = _FIRST_WAIT_SECONDS if self._without_since is None else now - self._without_since
         try:
@@ -166,7 +174,8 @@ class AsyncConnection:
         self._failures += 1
         lost = self._lease is not None and self._lease.connection.state is not ConnectionState.UP
         # That a connection is lost has been said, once for all.
-        log.log(logging.DEBUG if lost else self._level(), "Tried again in a while: %s", error)
+        level = logging.DEBUG if lost else self._level()
+        log.log(level, "Tried again in a while%s: %s", _for([self.subject()]), error)
         self._give_back()
 
     def release(self) -> None:
@@ -257,6 +266,7 @@ class _Shared:
 
     Attributes:
         crew: Threads for what may block.
+        users: Who asked for the connection, and lives.
     """
 
     def __init__(self, pool: ConnectionPool, settings: ConnectionSettings) -> None:
@@ -269,6 +279,7 @@ class _Shared:
         self._failures = 0
         self._said: set[str] = set()
         self.crew = Crew(_THREADS)
+        self.users: weakref.WeakSet[AsyncConnection] = weakref.WeakSet()
 
     async def lease(self, known_within: float, *, minimal_logging: bool) -> Lease:
         """Return the right to the connection, opened if need be; those who ask meanwhile wait for it too.
@@ -314,12 +325,19 @@ class _Shared:
             if isinstance(error, TransientBrokerError):
                 first = logging.ERROR if self._failures == 1 else logging.DEBUG
                 level = first if minimal_logging else logging.WARNING
-                log.log(level, "Attempt %d to connect failed, another follows: %s", self._failures, error)
+                log.log(
+                    level,
+                    "Attempt %d to connect failed%s, another follows: %s",
+                    self._failures,
+                    _for(each.subject() for each in self.users),
+                    error,
+                )
             return error
         else:
             self._failure, self._failures = None, 0
             self._spare = lease
-            log.info("Connected to %s", lease.connection.broker)
+            subjects = _for(each.subject() for each in self.users)
+            log.info("Connected to %s%s", lease.connection.broker, subjects)
             # Whoever waited for it may be gone.
             asyncio.get_running_loop().call_later(_KEPT_SPARE_SECONDS, self._drop_spare, lease)
             return None
@@ -333,6 +351,9 @@ class _Shared:
 
 
 _KEPT_SPARE_SECONDS = 0.1
+
+# So many users of a connection are named in a line of the log.
+_NAMED = 3
 
 _everything: weakref.WeakKeyDictionary[
     asyncio.AbstractEventLoop, weakref.WeakValueDictionary[Hashable, _Shared]
@@ -357,3 +378,10 @@ def _always(settings: ConnectionSettings) -> FindSettings:
 
 def _nothing() -> None:
     """There is nothing to give back."""
+
+
+def _for(subjects: Iterable[str]) -> str:
+    """Name the users of a connection, the first few of many."""
+    known = sorted({*subjects} - {""})
+    more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+    return f" for {', '.join(known[:_NAMED])}{more}" if known else ""

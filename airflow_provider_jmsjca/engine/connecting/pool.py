@@ -392,8 +392,8 @@ class ConnectionPool:
 
 
 def settings_key(settings: ConnectionSettings) -> Hashable:
-    """Return what tells connections apart: all their settings."""
-    values = {item.name: getattr(settings, item.name) for item in fields(settings)}
+    """Return what tells connections apart: all their settings but the name."""
+    values = {item.name: getattr(settings, item.name) for item in fields(settings) if item.compare}
     values["options"] = frozenset(settings.options.items())
     return tuple(values.values())
 

@@ -284,7 +284,7 @@ def listener_settings(spec: ActivationSpec, surroundings: Surroundings = BARE) -
             selector=routing.broker_selector,
             durable_name=spec.durable_name,
             prefetch=prefetch.for_activation(
-                prefetch_of(each) or spec.prefetch,
+                prefetch_of(each, spec.prefetch),
                 is_topic=each.kind is DestinationKind.TOPIC,
                 concurrency=concurrency,
                 batch_size=spec.batch_size,
@@ -296,7 +296,7 @@ def listener_settings(spec: ActivationSpec, surroundings: Surroundings = BARE) -
                 receivers > 1
                 and spec.batch_size == 1
                 and each.kind is DestinationKind.QUEUE
-                and (prefetch_of(each) or spec.prefetch) is None
+                and prefetch_of(each, spec.prefetch) is None
             ),
             alone=not further and receivers == 1 and spec.in_progress_destination is None,
         )

@@ -18,6 +18,7 @@ from airflow_provider_jmsjca.core.configuration.destination_options import prefe
 from airflow_provider_jmsjca.core.copies.delivery_date import chosen_delay
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.message import Identity, identity_of
 from airflow_provider_jmsjca.core.prefetch import for_session
 from airflow_provider_jmsjca.core.selector import Selector, parameters_for, substitute
 from airflow_provider_jmsjca.engine.connecting.pool import Usage
@@ -59,6 +60,8 @@ class AcknowledgeMode(enum.StrEnum):
 
 # One acknowledgement at the end for more than that would stall ActiveMQ: it hands out 200 and waits for one.
 MOST_IN_ORDER = 200
+# How many of the messages that it handed back a session knows; the broker may have given them to others.
+_REMEMBERED = 32_768
 AT_ONCE = frozenset({AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK})
 """Modes in which a message is settled when it is received."""
 
@@ -80,7 +83,7 @@ def session_subscription(
         prefetch: The session's; `None` leaves it to the mode.
     """
     found = for_session(
-        prefetch_of(destination) or prefetch,
+        prefetch_of(destination, prefetch),
         is_topic=destination.kind is DestinationKind.TOPIC,
         one_by_one=mode is AcknowledgeMode.AUTO,
     )
@@ -138,7 +141,7 @@ class JmsSession:
         self._inboxes: dict[Hashable, Inbox] = {}
         self._latest: tuple[Destination | str, str | None, str | None, Inbox] | None = None
         self._unsettled: list[tuple[Inbox, Received]] = []
-        self._handed_back: set[tuple[Inbox, str | None]] = set()
+        self._handed_back: dict[tuple[Inbox, Identity], None] = {}  # the oldest first
         self._unit: UnitOfWork | None = None
         self._loss: JmsError | None = None
         self._closed = False
@@ -447,16 +450,19 @@ class JmsSession:
 
     def _flagged(self, inbox: Inbox, message: JmsMessage) -> JmsMessage:
         """Return a message as redelivered if this session handed it back: not every broker says so."""
-        if not self._handed_back or (inbox, message.message_id) not in self._handed_back:
+        if not self._handed_back or (known := identity_of(message, None)) is None:
             return message
-        self._handed_back.discard((inbox, message.message_id))
+        if (inbox, known) not in self._handed_back:
+            return message
+        del self._handed_back[inbox, known]
         return message if message.redelivered else replace(message, redelivered=True)
 
     def _hand_back(self) -> None:
         for inbox, received in self._unsettled:
-            message = received.readable
-            if message is not None and message.message_id is not None:
-                self._handed_back.add((inbox, message.message_id))
+            if (known := identity_of(received.readable, None)) is not None:
+                self._handed_back[inbox, known] = None
+        while len(self._handed_back) > _REMEMBERED:  # another consumer may have got what doesn't come back
+            del self._handed_back[next(iter(self._handed_back))]
         self._unsettled.clear()
         for inbox in self._inboxes.values():
             inbox.recover()

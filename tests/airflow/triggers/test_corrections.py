@@ -9,6 +9,7 @@ import socket
 import threading
 import uuid
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,10 +64,11 @@ def test_a_corrected_port_is_picked_up_by_what_runs(
         if kind in {"message", "ready"}:
             producer = activation(kind)
             events: Any = producer.open_stream()
-        elif kind == "sensor":
-            events = JmsReadyTrigger("jms_moved", "orders").run()
         else:
-            events = JmsListenTrigger(jms_conn_id="jms_moved", destination="orders").run()
+            kinds = {"sensor": JmsReadyTrigger, "listener": JmsListenTrigger}
+            trigger = kinds[kind](jms_conn_id="jms_moved", destination="orders")
+            trigger.task_instance = SimpleNamespace(dag_id="d", task_id="t")
+            events = trigger.run()
         first = asyncio.ensure_future(anext(events))
         await until(lambda: "Attempt 1 to connect failed" in caplog.text)
         assert not first.done()
@@ -77,6 +79,9 @@ def test_a_corrected_port_is_picked_up_by_what_runs(
             await producer.aclose()
 
     run(work())
+    attempt = next(line for line in caplog.messages if line.startswith("Attempt 1"))
+    assert "queue://orders over connection 'jms_moved'" in attempt
+    assert ("for task d.t" in attempt) is (kind in {"sensor", "listener"})
 
 
 @pytest.mark.parametrize("kind", ["message", "ready", "unbrowsable"])
@@ -186,8 +191,10 @@ def test_a_hundred_activations_ask_for_a_connection_once_and_say_an_outage_once(
     before = threading.active_count()
     run(work())
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [line.partition(":")[0] for line in lines] == [
-        f"Attempt {number} to connect failed, another follows" for number in (1, 2)
+    assert [line.partition(" for ")[0] for line in lines] == [
+        f"Attempt {number} to connect failed" for number in (1, 2)
     ]
+    assert "from queue://q0 over connection 'jms_moved'" in lines[0]
+    assert "and 47 more, another follows" in lines[0]
     assert len(asked) <= 3
     assert most - before <= 10

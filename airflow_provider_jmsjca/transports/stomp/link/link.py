@@ -425,7 +425,8 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         self.replies.lost(reason if isinstance(reason, ConnectionLostError) else closed)
         if self._state is not ConnectionState.LOST or self._connected is None or reason is None:
             return
-        _log.warning("The connection to %s is lost: %s", self._broker, reason)
+        name = f" {self._settings.name!r}" if self._settings.name else ""
+        _log.warning("The connection%s to %s is lost: %s", name, self._broker, reason)
         for callback in callbacks:
             try:
                 callback(reason)

@@ -1,16 +1,25 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
+import logging
 import threading
 import time
 from datetime import timedelta
+
+import pytest
 
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.errors import TransientBrokerError
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
+from airflow_provider_jmsjca.transports.memory import broker
+from tests.unit.engine.brokers import settings
+from tests.unit.engine.streaming import until
+
+SOON = Backoff(steps=(timedelta(seconds=0.02),), jitter=0)
 
 
 def test_a_connection_that_keeps_breaking_is_not_tried_in_a_hot_loop() -> None:
@@ -36,3 +45,32 @@ def test_a_connection_that_keeps_breaking_is_not_tried_in_a_hot_loop() -> None:
     asyncio.run(asyncio.wait_for(work(), 20))
     gaps = [later - earlier for earlier, later in itertools.pairwise(attempts)]
     assert [gap >= expected for gap, expected in zip(gaps, (0.05, 0.1, 0.2), strict=False)] == [True] * 3
+
+
+def test_an_attempt_says_who_waits_for_it_and_a_connection_whose_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    server = broker("named")
+    server.kill()
+    users = [
+        AsyncConnection(settings("named"), subject=functools.partial(str, f"asset {name!r}"), backoff=SOON)
+        for name in "edcba"
+    ]
+
+    async def work() -> str:
+        waiting = [asyncio.create_task(user.get()) for user in users]
+        await until(lambda: any("Attempt 1" in line for line in caplog.messages))
+        server.restart()
+        await asyncio.gather(*waiting)
+        info = (await users[0].get()).broker
+        users[0].failed(TransientBrokerError("it says no"))
+        for user in users:
+            user.release()
+        return str(info)
+
+    info = asyncio.run(asyncio.wait_for(work(), 20))
+    all_of_them = "asset 'a', asset 'b', asset 'c' and 2 more"
+    assert f"Attempt 1 to connect failed for {all_of_them}, another follows: " in caplog.text
+    assert caplog.messages[-2] == f"Connected to {info} for {all_of_them}"
+    assert caplog.messages[-1] == "Tried again in a while for asset 'e': it says no"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -21,7 +22,14 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     PoisonMessageError,
 )
-from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Received
+from airflow_provider_jmsjca.transports.base import (
+    Capabilities,
+    Consumer,
+    OnReceived,
+    Outgoing,
+    Received,
+    Subscription,
+)
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.pace import at_most
 from tests.unit.engine.brokers import LesserConnection
@@ -134,6 +142,44 @@ def test_recover_delivers_again_in_order_as_redelivered(connection: JmsConnectio
         assert message is not None
         assert (message.body, message.redelivered, message.delivery_count) == ("0", True, 2)
         assert drain(session, 2) == ["1", "2"]
+
+
+class OneIdConnection(LesserConnection):
+    """A connection whose broker gives all messages one id, and doesn't say that one comes again."""
+
+    def consume(self, subscription: Subscription, on_received: OnReceived) -> Consumer:
+        def changed(received: Received) -> None:
+            message = replace(received.message, message_id="1", redelivered=False)
+            on_received(Received(received.consumer, received.token, received.generation, lambda: message))
+
+        return super().consume(subscription, changed)
+
+
+def test_what_was_handed_back_is_known_by_more_than_its_id(server: Broker) -> None:
+    with JmsConnection(OneIdConnection(server)) as connection:
+        fill(connection, 3)
+        with connection.session(acknowledge_mode=AcknowledgeMode.CLIENT) as session:
+            drain(session, 2)
+            session.recover()
+            again = [session.receive(QUEUE, timeout=5) for _ in range(3)]
+    assert [(each.body, each.redelivered) for each in again if each is not None] == [
+        ("0", True),
+        ("1", True),
+        ("2", False),
+    ]
+
+
+def test_how_many_handed_back_messages_are_known_is_bounded(
+    server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_provider_jmsjca.engine.session.session._REMEMBERED", 1)
+    with JmsConnection(OneIdConnection(server)) as connection:
+        fill(connection, 2)
+        with connection.session(acknowledge_mode=AcknowledgeMode.CLIENT) as session:
+            drain(session, 2)
+            session.recover()
+            again = [session.receive(QUEUE, timeout=5) for _ in range(2)]
+    assert [each.redelivered for each in again if each is not None] == [False, True]
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 100])

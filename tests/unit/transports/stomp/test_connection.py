@@ -908,3 +908,18 @@ def test_a_look_that_loses_the_connection_fails_for_all(pair: Pair) -> None:
     assert found[0] is None
     assert [type(each) for each in found[1:]] == [ConnectionLostError] * 2
     assert [type(each) for each in connection.first_messages(queues)] == [ConnectionLostError] * 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"name": "orders"}, "The connection 'orders' to Tested"), ({}, "The connection to Tested")],
+)
+def test_the_log_names_the_connection_that_is_lost(
+    pair: Pair, caplog: pytest.LogCaptureFixture, settings: dict[str, str], said: str
+) -> None:
+    connection = pair.up(**settings)
+    lost = threading.Event()
+    connection.on_lost(lambda _: lost.set())
+    pair.peer.close()
+    assert lost.wait(5)
+    assert next(line for line in caplog.messages if "is lost" in line).startswith(said)
