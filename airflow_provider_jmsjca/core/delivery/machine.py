@@ -45,7 +45,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     UnitInDoubt,
     UnitLost,
 )
-from airflow_provider_jmsjca.core.delivery.in_hand import InHand, Phase, TimerKind, Timers, Unit
+from airflow_provider_jmsjca.core.delivery.in_hand import Gate, InHand, Phase, TimerKind, Timers, Unit
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState, Outage
 from airflow_provider_jmsjca.core.delivery.processing import Processing
 from airflow_provider_jmsjca.core.delivery.room import Share
@@ -147,8 +147,16 @@ class DeliveryMachine:
         self._outage = Outage(settings.outage)
         timeout = settings.transaction_timeout
         self._timeout = None if timeout is None else timeout.total_seconds()
+        self._gate = Gate()
         self._processing = Processing(
-            settings, tracker, self._timers, chance, self._decide, room=room, take_back=take_back
+            settings,
+            tracker,
+            self._timers,
+            chance,
+            self._decide,
+            gate=self._gate,
+            room=room,
+            take_back=take_back,
         )
         self._calls = self._processing.calls
         self._remembered = self._processing.remembered
@@ -367,7 +375,7 @@ class DeliveryMachine:
             self._running = True
             self._left_alone = False
             self._stop = None
-            self._processing.gate.stopping = False
+            self._gate.stopping = False
             self._outage.over()
             self.state = ActivationState.CONNECTING
             self._decide(Connect())
@@ -395,7 +403,7 @@ class DeliveryMachine:
                 self.state = ActivationState.CONNECTING
                 self._decide(OpenConsumer())
             self._consuming = True
-            self._processing.gate.open = True
+            self._gate.open = True
 
     def _connect_failed(self, event: ConnectFailed) -> None:
         if not self._running or self._stop is not None:
@@ -423,7 +431,7 @@ class DeliveryMachine:
         self._connection_lost(why)
 
     def _disconnected(self) -> None:
-        self._connected = self._consuming = self._processing.gate.open = False
+        self._connected = self._consuming = self._gate.open = False
         self._processing.connection_lost()
 
     def _connect_later(self, why: str, *, logged: bool, standby: bool = False) -> None:
@@ -440,7 +448,7 @@ class DeliveryMachine:
 
     def _suspend(self) -> None:
         self.suspended = True
-        self._processing.gate.open = False
+        self._gate.open = False
         self._processing.interrupt()
 
     def _resume(self) -> None:
@@ -458,8 +466,8 @@ class DeliveryMachine:
         self.state = ActivationState.DISCONNECTING
         self._timers.clear(TimerKind.CONNECT, 0)
         self._timers.set(TimerKind.STOP, 0, event.within)
-        self._processing.gate.open = False
-        self._processing.gate.stopping = True
+        self._gate.open = False
+        self._gate.stopping = True
         self._processing.interrupt()
 
     def _close_when_idle(self) -> None:

@@ -257,8 +257,17 @@ class Processing:
     it moved, deleted or parked by a unit of its own. What is rolled back goes to the front of the line and is
     taken again.
 
+    Args:
+        settings: What the activation spec says.
+        tracker: Counts deliveries.
+        timers: Where delays and deadlines are set.
+        chance: Returns a number from 0 to 1.
+        decide: Takes each decision.
+        gate: What the activation allows; whoever changes that shares it.
+        room: This activation's part of the work, where several share it.
+        take_back: Takes a sighting back that led to nothing, by key and source.
+
     Attributes:
-        gate: What the activation allows.
         calls: What handlers do, by their calls.
         next_number: Returns a number for a unit or a call.
         remembered: Views of the ids of messages about which something is known.
@@ -272,10 +281,11 @@ class Processing:
         chance: Callable[[], float],
         decide: Callable[[Decision], None],
         *,
+        gate: Gate,
         room: Share | None = None,
         take_back: Callable[[str, int], object] = lambda *_: None,
     ) -> None:
-        self.gate = Gate()
+        self._gate = gate
         self._settled = 0
         self._settings = settings
         self._sightings = Sightings(tracker, take_back, counts_repeats=settings.counts_repeats)
@@ -288,7 +298,7 @@ class Processing:
         self.remembered = self._sightings.remembered
         self._completion = Completion(
             settings=settings,
-            gate=self.gate,
+            gate=gate,
             line=self._line,
             units=self._units,
             sightings=self._sightings,
@@ -299,7 +309,7 @@ class Processing:
         self._staging = Staging()
         self._filling = Filling(
             settings=settings,
-            gate=self.gate,
+            gate=gate,
             line=self._line,
             units=self._units,
             timers=timers,
@@ -335,7 +345,7 @@ class Processing:
     @property
     def is_clear(self) -> bool:
         """Whether messages may be taken, and none waits or may have to wait for another."""
-        return self.gate.open and not (len(self._line) or self._line.has_claims)
+        return self._gate.open and not (len(self._line) or self._line.has_claims)
 
     @property
     def in_hand(self) -> int:
@@ -473,7 +483,7 @@ class Processing:
 
     def _carry_out(self, unit: Unit, message: InHand, step: Step) -> None:
         match step:
-            case _ if unit.rollback or not self.gate.open:
+            case _ if unit.rollback or not self._gate.open:
                 self._completion.put_back(unit)
             case HandOver():
                 self._hand_over(unit, message)
@@ -656,7 +666,7 @@ class Processing:
         """
         for unit in self._units:
             self._completion.hurry(unit)
-            if unit.phase is Phase.HOLDING and self.gate.stopping:
+            if unit.phase is Phase.HOLDING and self._gate.stopping:
                 self._completion.finish(unit)
 
     def connection_lost(self) -> None:

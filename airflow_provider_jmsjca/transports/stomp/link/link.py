@@ -277,6 +277,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         self.wire = Wire(
             channel,
             host,
+            vhost=settings.virtual_host or "/",
             send_timeout=self.reply_timeout,
             on_message=self._message,
             on_receipt=self.replies.arrived,
@@ -303,7 +304,6 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         headers = dict(settings.options) | {"heart-beat": f"{beats[0]},{beats[1]}"}
         if self.client_id is not None:
             headers["client-id"] = self.client_id
-        self.wire.vhost = settings.virtual_host or "/"
         try:
             self.wire.start()
             # The reader knows why, if the connection ends before this is sent.
@@ -330,11 +330,11 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         self.dialect, product, version = recognise(headers.get("server", ""))
         self._broker = replace(self._broker, product=product, version=version)
         self._process = self.dialect.process(headers.get("session", ""))
-        self.wire.parser.end = self.dialect.frame_end
-        self.wire.gathering.allowed = self.dialect.writes_singly
+        self.wire.read_as(
+            self.dialect.frame_end, self._settings.max_frame_size, gathers=self.dialect.writes_singly
+        )
         if (proof := self.dialect.proof(headers.get("session", ""))) is not None:
-            self.wire.parser.believe_only(self._token.encode(), proof.encode())
-        self.wire.parser.limit = self._settings.max_frame_size
+            self.wire.believe_only(self._token.encode(), proof.encode())
         send, receive = calculate_heartbeats(_beats(headers.get("heart-beat", "0,0")), beats)
         self.wire.heart_beats(send / 1000, receive / 1000)
 
@@ -443,7 +443,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         """
         if self._connected is not None:
             raise ProtocolError("the broker said CONNECTED twice")
-        self.wire.parser.believe_only(self._token.encode())
+        self.wire.believe_only(self._token.encode())
         self._connected = frame
         self._answered.set()
 
@@ -494,7 +494,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         self.dialect.check(subscription, self._broker, self.client_id)
         self._no_local |= any(name in self.dialect.no_local for name, _ in subscription.destination.options)
         if subscription.prefetch is not None and subscription.prefetch < LEAST_PREFETCH:
-            self.wire.gathering.allowed = False
+            self.wire.gather_no_more()
 
     def wait(self, receipts: ReceiptGroup, at_most: int = 0) -> None:
         """Send what is buffered and wait until no more than `at_most` receipts are missing.

@@ -386,7 +386,8 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
 
     Args:
         channel: The open connection.
-        host: Where it leads, for stomp.py's `host` header and for messages.
+        host: Where it leads, for messages.
+        vhost: What stomp.py says as `host` header.
         send_timeout: Seconds without progress until a blocked write means that the connection is lost.
         on_message: Called in the reader with every MESSAGE frame.
         on_receipt: Called in the reader with every receipt id.
@@ -400,6 +401,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         channel: Channel,
         host: tuple[str, int],
         *,
+        vhost: str,
         send_timeout: float,
         on_message: Callable[[Frame], None],
         on_receipt: Callable[[str], None],
@@ -408,9 +410,9 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
     ) -> None:
         super().__init__(auto_decode=False)
         self.current_host_and_port = host
-        self.vhost = host[0]
-        self.parser = FrameParser()
-        self.parser.limit = MAX_GREETING
+        self.vhost = vhost
+        self._parser = FrameParser()
+        self._parser.limit = MAX_GREETING
         self._channel = channel
         self._send_timeout = send_timeout
         self._on_message = on_message
@@ -452,6 +454,30 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         except RuntimeError as error:
             self._free()
             raise TransientBrokerError(f"the connection gets no thread: {error}") from error
+
+    def read_as(self, end: bytes, limit: int, *, gathers: bool) -> None:
+        """Read frames as the broker that has answered writes them.
+
+        Args:
+            end: What ends a body without content-length.
+            limit: The most bytes of a frame, headers and body together.
+            gathers: Whether fast messages may gather before they are read.
+        """
+        self._parser.end = end
+        self._parser.limit = limit
+        self.gathering.allowed = gathers
+
+    def gather_no_more(self) -> None:
+        """Read each message when it comes: somebody waits for it."""
+        self.gathering.allowed = False
+
+    def believe_only(self, *proofs: bytes) -> None:
+        """Take for the broker's only what bears one of these, which no producer can know.
+
+        Args:
+            proofs: The first is how ids of ours begin.
+        """
+        self._parser.believe_only(*proofs)
 
     def heart_beats(self, send: float, receive: float) -> None:
         """Set how often (seconds) we promised a sign of life, and how often the broker did; 0 for never."""
@@ -639,12 +665,12 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         """Read why the broker closed the connection, if a write noticed that first."""
         try:
             while data := self._channel.receive():
-                self._dispatch(frame for frame in self.parser.feed(data) if frame.command == b"ERROR")
+                self._dispatch(frame for frame in self._parser.feed(data) if frame.command == b"ERROR")
         except Exception as error:  # noqa: BLE001 - the connection is over, and only its last words are at stake
             _log.debug("Nothing more can be read: %s", error)
 
     def _loop(self) -> None:
-        parser = self.parser
+        parser = self._parser
         poll = select.poll()
         descriptor = self._channel.fileno()
         poll.register(self._wake_out.fileno(), select.POLLIN)
@@ -684,7 +710,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             self._flush_now()
         if self._silence_limit and now - self._last_received > self._silence_limit:
             raise ConnectionLostError(f"no sign of life from the broker for {self._silence_limit:.1f} s")
-        if self.parser.is_unfinished:
+        if self._parser.is_unfinished:
             self._wait_for_the_rest(now)
         self._beat(now)
         poll.register(descriptor, select.POLLIN | select.POLLOUT if self._unsent else select.POLLIN)
@@ -711,14 +737,14 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         silence = now - self._last_received
         if silence > self._asking_after() + self._send_timeout:
             raise ConnectionLostError(f"the broker broke off in a frame, {silence:.1f} s ago")
-        if not self._has_asked and self.parser.proofs and silence >= self._asking_after():
+        if not self._has_asked and self._parser.proofs and silence >= self._asking_after():
             self._has_asked = True
             self._on_broken_off()
             self._flush_now()
 
     def _asking_after(self) -> float:
         """Return after how many seconds of silence in a frame the broker is asked; none if it is doubtful."""
-        return 0.0 if self.parser.is_doubtful else _BROKEN_OFF_SECONDS
+        return 0.0 if self._parser.is_doubtful else _BROKEN_OFF_SECONDS
 
     def _longest_pause(self, now: float) -> float | None:
         """Return for how many milliseconds there is nothing to do unless something comes."""
@@ -729,8 +755,8 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             times.append(self._last_sent + self._beat_every - now)
         if self._linger_until:
             times.append(self._linger_until - now)
-        if self.parser.is_unfinished:
-            may_ask = self.parser.proofs and not self._has_asked
+        if self._parser.is_unfinished:
+            may_ask = self._parser.proofs and not self._has_asked
             silence = self._asking_after() + (0.0 if may_ask else self._send_timeout)
             times.append(self._last_received + silence - now)
         return min(max(0.0, min(times)), _LONGEST_PAUSE) * 1000 + 1 if times else None
