@@ -83,7 +83,7 @@ class AuthenticationError(PermanentBrokerError):
 
 
 class PoisonMessageError(JmsError):
-    """This message can't be processed, now or later; it belongs in the dead-letter destination."""
+    """The message can't be processed, now or later; it belongs in the dead-letter destination."""
 
 
 class TransientStoreError(JmsError):

@@ -41,7 +41,7 @@ class ConnectionUrl:
         path: What stands between host and query, decoded, with its slash; for `lookup://` the name.
         query: Options by key, decoded. A key given twice has its last value.
         username: From `user:password@host`.
-        password: As above.
+        password: From `user:password@host`.
         text: The URL as it was written; `str()` returns it, secrets included.
 
     Source: J65, J73, J74, J78.

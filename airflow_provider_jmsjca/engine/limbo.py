@@ -176,7 +176,7 @@ class LimboSender:
         return (until is None or until <= self._clock()) and witnesses.are_possible(self._hold(name))
 
     def _take_witnesses(self, name: str, *, least: int) -> None:
-        """Take this sender's own witnesses if there are so many; one that can't is told later."""
+        """Take this sender's own witnesses, if there are `least` or more; a connection that fails rests."""
         if self._witnesses[name] < least:
             return
         try:

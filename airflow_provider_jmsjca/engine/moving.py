@@ -29,7 +29,7 @@ def in_some_way(
 
     Args:
         connection: Where.
-        ways: Their numbers, as of `core.copies.dead_letter.letters`. Beginning above 0 means that the
+        ways: Numbers of the ways, as of `core.copies.dead_letter.letters`. Beginning above 0 means that the
             connection was lost in those before.
         fill: Adds to a unit what it sends and settles, in the way of this number.
 

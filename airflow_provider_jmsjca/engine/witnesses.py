@@ -68,7 +68,7 @@ def take(connection: JmsConnection, owner: str, note: Callable[[list[int]], obje
 
     Raises:
         TransientBrokerError: The broker doesn't hand them out in time; they are still there.
-        PermanentBrokerError: It lets nobody write or read there.
+        PermanentBrokerError: The broker lets nobody write or read there.
     """
     numbers: list[int] = []
     end = uuid.uuid4().hex

@@ -185,7 +185,7 @@ class SparkApplication:
         """Return the application that `as_dict` wrote down.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: `given` is something else.
         """
         try:
             return cls(**{**given, "cluster": Cluster(given["cluster"])})
@@ -265,7 +265,7 @@ def note_application(folder: Place, fence: int, application: SparkApplication) -
     """Write down which application an attempt at a batch has submitted.
 
     Raises:
-        SpoolError: It can't be written.
+        SpoolError: The note can't be written.
     """
     seal(_path(folder, fence), json.dumps(application.as_dict()).encode() + b"\n")
 

@@ -106,7 +106,7 @@ def _store_options(store: str, conn_id: str, connection: Connection) -> dict[str
     """Return what a connection says, by the names of the environment's variables in lower case.
 
     Raises:
-        ConfigurationError: It says something that isn't supported, or lacks what is needed.
+        ConfigurationError: The connection says something that isn't supported, or lacks what is needed.
     """
     extra = dict(connection.extra_dejson)
     known = _EXTRA[store]
@@ -166,7 +166,7 @@ def reference_retention() -> timedelta:
     """Return how long messages are kept that events refer to: `[jmsjca] reference_retention_days`, or 30.
 
     Raises:
-        ConfigurationError: It is no number of days above 0.
+        ConfigurationError: The setting is no number of days above 0.
     """
     text = conf.get("jmsjca", "reference_retention_days", fallback="") or _DEFAULT_RETENTION_DAYS
     try:

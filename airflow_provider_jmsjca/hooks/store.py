@@ -53,7 +53,7 @@ def store_for(spec: ActivationSpec) -> Iterator[SqlStore | None]:
 
     Raises:
         ConfigurationError: As of `installed_store`.
-        TransientStoreError: It can't be used now.
+        TransientStoreError: The store can't be used now.
     """
     store = installed_store() if spec.use_store else None
     try:
@@ -70,8 +70,8 @@ def installed_store() -> SqlStore:
 
     Raises:
         ConfigurationError: `[jmsjca] store_url` or `[core] fernet_key` can't be used.
-        StoreSchemaError: Its tables are missing, older or newer; the text says what to do.
-        TransientStoreError: It can't be used now.
+        StoreSchemaError: The store's tables are missing, older or newer; the text says what to do.
+        TransientStoreError: The store can't be used now.
     """
     return open_store(store_url(), cipher=_cipher())
 

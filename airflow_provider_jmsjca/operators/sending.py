@@ -140,7 +140,7 @@ def argument_text(name: str, given: object) -> str | None:
     """Return the text that an argument is, `None` for an empty one; a template may have made a number of it.
 
     Raises:
-        ConfigurationError: It is something else.
+        ConfigurationError: The argument is something else.
     """
     if type(given) is int:
         return str(given)
@@ -188,7 +188,7 @@ def send(
             `None`: such messages are refused.
 
     Returns:
-        Their numbers in limbo, if they are there; otherwise nothing.
+        Numbers of the messages in limbo, if they are there; otherwise nothing.
 
     Raises:
         CapabilityError: The broker can't do what is asked; nothing was sent.

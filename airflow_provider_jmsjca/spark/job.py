@@ -79,7 +79,7 @@ class Batch:
 
         Raises:
             SpoolError: A file is missing, damaged or foreign; the text names it.
-            FencedError: This is not the newest attempt.
+            FencedError: The attempt is not the newest.
         """
         check_fence(manifest.folder, fence)
         if parts(manifest.folder):

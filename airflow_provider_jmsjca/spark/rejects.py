@@ -68,7 +68,7 @@ class Reject:
 
     Attributes:
         segment: Number of the segment it is in.
-        position: Its row in the segment.
+        position: The message's row in the segment.
         exception_class: Qualified name, for the property of J162.
         exception_message: For the property of J163.
     """
@@ -84,7 +84,7 @@ class RejectedMessage:
     """A message turned away, as it was received, and why.
 
     Attributes:
-        number: Its place among all that the batch turned away, from 0.
+        number: The message's place among all that the batch turned away, from 0.
     """
 
     number: int
@@ -110,7 +110,7 @@ def write_rejects(
     Raises:
         ConfigurationError: A column is missing, or a row names no message of the batch.
         FencedError: A newer attempt has begun.
-        SpoolError: They can't be written, or another job runs as this attempt.
+        SpoolError: The files can't be written, or another job runs as this attempt.
     """
     missing = [name for name in REJECT_COLUMNS if name not in df.columns]
     if missing:

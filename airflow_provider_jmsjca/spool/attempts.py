@@ -119,7 +119,7 @@ class RejectsFile:
     """A file of rejects that counts: those of attempts that didn't finish don't.
 
     Attributes:
-        file: Its name in the batch's folder.
+        file: The file's name in the batch's folder.
         sha256: The digest of the whole file.
     """
 
@@ -132,7 +132,8 @@ class RejectsFile:
         """Return what stands in a report.
 
         Raises:
-            ValueError: It is of another form, or names a file that no job writes, such as `../../file`.
+            ValueError: What stands there is of another form, or names a file that no job writes, such as
+                `../../file`.
         """
         if not isinstance(found, dict) or set(found) != {"file", "rows", "sha256"}:
             raise ValueError(f"rejects: expected file, rows and sha256, found {found!r:.200}")

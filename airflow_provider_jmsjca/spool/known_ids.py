@@ -42,7 +42,7 @@ def read_ids(segment: Place) -> list[str]:
     """Return the keys (see `message_key`) of the messages in a segment; messages without id have none.
 
     Raises:
-        SpoolError: It can't be read.
+        SpoolError: The segment can't be read.
     """
     try:
         with _reading(segment) as file:
@@ -55,7 +55,7 @@ def count_rows(segment: Place) -> int:
     """Return how many messages a segment holds.
 
     Raises:
-        SpoolError: It can't be read.
+        SpoolError: The segment can't be read.
     """
     try:
         with _reading(segment) as file:
@@ -81,7 +81,7 @@ def read_identities(segment: Place) -> Iterator[Identity]:
     Every segment ever sealed has the columns that this takes.
 
     Raises:
-        SpoolError: It can't be read.
+        SpoolError: The segment can't be read.
     """
     try:
         with _reading(segment) as file:

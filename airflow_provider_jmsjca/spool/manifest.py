@@ -40,9 +40,9 @@ class Segment:
     """One sealed file.
 
     Attributes:
-        file: Its name in the batch's folder.
+        file: The file's name in the batch's folder.
         rows: How many messages it holds.
-        bytes: Its size.
+        bytes: The file's size.
         sha256: The digest of the whole file, 64 hexadecimal digits.
     """
 
@@ -107,7 +107,7 @@ class Manifest:
         """Read a manifest by its path or URI; a store's credentials are those of the environment.
 
         Raises:
-            SpoolError: It is missing or isn't one this version reads; every fault is named.
+            SpoolError: The manifest is missing or isn't one this version reads; every fault is named.
         """
         path = uri_to_path(location) if isinstance(location, str) else location
         try:
@@ -270,7 +270,7 @@ def uri_to_path(location: str) -> Place:
     """Return the path that a URI or a plain absolute path names.
 
     Raises:
-        SpoolError: It is neither.
+        SpoolError: The location is neither a URI nor an absolute path.
     """
     if location.startswith("/"):
         return _file(location)

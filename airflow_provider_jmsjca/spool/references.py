@@ -89,7 +89,7 @@ def read_message(reference: Mapping[str, Any]) -> JmsMessage:
         reference: What it returned.
 
     Raises:
-        ConfigurationError: It is no reference.
+        ConfigurationError: `reference` is no reference.
         SpoolError: The file isn't there, can't be read, or isn't what was sealed.
     """
     uri, digest, size = (reference.get(name) for name in ("uri", "sha256", "bytes"))

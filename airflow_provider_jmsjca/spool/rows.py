@@ -107,7 +107,7 @@ class StoredMessage:
     Attributes:
         message: As it was received; of an undecodable one the bytes that came and what could be read.
         segment: Number of its segment, from 0.
-        position: Its row in the segment, from 0.
+        position: The message's row in the segment, from 0.
         undecodable: Why it could not be decoded; `None` for a sound one.
     """
 

@@ -71,7 +71,7 @@ class BatchSequence:
     Raises:
         SpoolError: From every method: the spool isn't there, can't be read or written, or a manifest is
             damaged.
-        ConfigurationError: It is a store of objects that can't create one exclusively.
+        ConfigurationError: The spool is in a store that can't create an object exclusively.
     """
 
     def __init__(self, spool: Place) -> None:

@@ -121,8 +121,8 @@ class SpoolBatch:
             clock: Seconds since the epoch.
 
         Raises:
-            BatchInUseError: Another writer holds it.
-            SpoolError: It is damaged, belongs to another source or activation, or can't be written.
+            BatchInUseError: Another writer holds the batch.
+            SpoolError: The batch is damaged, belongs to another source or activation, or can't be written.
             ConfigurationError: The batch id can't name a folder.
         """
         self.batch_id = check_batch_id(batch_id)
@@ -423,7 +423,7 @@ class SpoolBatch:
         taken aside by one rename first, and looked into there.
 
         Raises:
-            SpoolError: It can't be removed.
+            SpoolError: The folder can't be removed.
         """
         try:
             if not self._is_empty(self.folder):
@@ -482,7 +482,7 @@ def read_segment(path: Place, batch_id: str, number: int) -> ReadSegment:
     """Read all of a sealed file; that finds damage.
 
     Raises:
-        SpoolError: It is missing, damaged or another batch's.
+        SpoolError: The file is missing, damaged or another batch's.
     """
     keys: list[str] = []
     try:
@@ -605,7 +605,7 @@ class Unfinished:
     """An earlier batch that holds acknowledged messages, has no manifest, and nobody works on.
 
     Attributes:
-        batch_id: Its name.
+        batch_id: The batch's name.
         rows: How many messages that is; `None` if a file of it is damaged.
     """
 

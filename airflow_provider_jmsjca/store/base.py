@@ -53,7 +53,7 @@ class AttemptEntry:
     """The circumstances of one attempt at a message.
 
     Attributes:
-        attempt: Its number, from 1.
+        attempt: The attempt's number, from 1.
         at: When it began.
         where: Host and process.
         exception_class: Class of the exception it ended with; empty if none is known, as after a crash.
@@ -73,7 +73,7 @@ class MessageAttempts:
 
     Attributes:
         activation: Whose it is, as stored (`stored_name`).
-        message: Its id, as stored.
+        message: The message's id, as stored.
         attempts: How often it was handed over.
         first_at: When it was first.
         last_at: When it was last.
@@ -95,10 +95,10 @@ class AttemptSelection:
     """Messages whose attempts are counted; what is left out leaves none out.
 
     Attributes:
-        activation: Of this one, as stored.
-        message: This one, as stored.
-        at_least: Those with so many attempts.
-        open_at: Those whose last attempt has no known end, and was made at one of these (`where`).
+        activation: Messages of this activation, as stored.
+        message: The message of this id, as stored.
+        at_least: Messages with this many attempts or more.
+        open_at: Messages whose last attempt has no known end, and was made at one of these (`where`).
     """
 
     activation: str | None = None
@@ -218,9 +218,9 @@ class LimboState(StrEnum):
     """What becomes of a message in limbo."""
 
     WAITING = "waiting"
-    """It is sent when it is due."""
+    """The message is sent when it is due."""
     FAILED = "failed"
-    """It could not be sent so often as it was to be tried, and stays until somebody revives or purges it."""
+    """The message could not be sent in all its tries, and stays until somebody revives or purges it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +286,7 @@ class LimboSelection:
     """Which messages in limbo; what is `None` leaves none out.
 
     Attributes:
-        numbers: These.
+        numbers: With one of these numbers.
         state: In this state.
         activation: Of this activation.
         jms_conn_id: To be sent over this connection.
@@ -318,7 +318,7 @@ class Limbo(Protocol):
         """Keep these messages, all or none.
 
         Returns:
-            Their numbers, in the same order; none of an entry that is to be sent once, and has been.
+            Numbers of the entries, in the same order; none of an entry that is to be sent once, and has been.
         """
 
     def settled(self, activation: str, keys: Collection[str]) -> None:

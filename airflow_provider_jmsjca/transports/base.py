@@ -50,7 +50,7 @@ class TlsSettings:
     Attributes:
         ca_file: PEM file of trusted certificates; `None` means the system's.
         certificate_file: Our own certificate (PEM), for brokers that ask for one.
-        key_file: Its key, if not in the same file.
+        key_file: The certificate's key, if not in the same file.
         key_password: The password of the key.
         verify: `False` accepts any certificate; the connection is then open to a man in the middle.
         server_name: Name to expect in the certificate; `None` means the host connected to.
@@ -176,8 +176,8 @@ class Outgoing:
     Attributes:
         delay: Not delivered before it has passed; needs `Capabilities.delayed_delivery`.
         deduplication_id: A second message with this id is dropped where `Capabilities.deduplicating_send`.
-        message_id: Its id, for a broker that gives none; no character needs an escape but a colon. `None`: a
-            new one.
+        message_id: The message's id, for a broker that gives none; no character needs an escape but a colon.
+            `None`: a new one.
 
     Raises:
         ConfigurationError: The message is none, but a string for example.
@@ -237,8 +237,8 @@ class Received:
         """The message.
 
         Raises:
-            PoisonMessageError: It can't be decoded (for example text that is not Unicode). Nothing else is
-                raised, whatever the message holds.
+            PoisonMessageError: The message can't be decoded (for example text that is not Unicode). Nothing
+                else is raised, whatever the message holds.
         """
         if self._message is None:
             try:
@@ -345,7 +345,7 @@ class UnitOfWork(Protocol):
         """Add a received message to settle; a stale one is ignored.
 
         Raises:
-            ConfigurationError: It is part of a unit of work already, of this or another one.
+            ConfigurationError: The message is part of a unit of work already, of this or another one.
         """
 
     def commit(self, meanwhile: Callable[[], object] | None = None) -> None:
@@ -356,7 +356,8 @@ class UnitOfWork(Protocol):
 
         Raises:
             InDoubtError: The connection was lost before the outcome was known.
-            ConnectionLostError: It was lost before the commit began; nothing of the unit happened.
+            ConnectionLostError: The connection was lost before the commit began; nothing of the unit
+                happened.
             PermanentBrokerError: The broker refused a part; nothing was acknowledged.
         """
 
@@ -451,7 +452,7 @@ class Connection(Protocol):
 
         Raises:
             CapabilityError: The broker can't tell (`Capabilities.backlog`).
-            PermanentBrokerError: It refuses to.
+            PermanentBrokerError: The broker refuses to.
         """
 
     def synchronize(self) -> None:
@@ -487,7 +488,7 @@ def check_sendable(connection: Connection, outgoing: Outgoing) -> None:
     """Refuse a delay, a deduplication id or a kind of body that the broker doesn't have.
 
     Raises:
-        CapabilityError: It is such a message.
+        CapabilityError: The message has one of these.
     """
     capabilities = connection.capabilities
     if outgoing.delay:

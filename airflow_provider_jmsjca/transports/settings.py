@@ -69,7 +69,7 @@ def connection_settings(url: str) -> ConnectionSettings:
             it, or in the query.
 
     Raises:
-        ConfigurationError: It is no URL of a broker, no transport knows its scheme, or an option is wrong.
+        ConfigurationError: `url` is no URL of a broker, no transport knows its scheme, or an option is wrong.
     """
     layer = Layer(level=Level.CONNECTION_FACTORY, source="connection", fields={"connection_url": url})
     return to_connection_settings(resolve([layer]))

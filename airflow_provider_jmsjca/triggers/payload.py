@@ -48,8 +48,8 @@ class Fit(enum.Enum):
 
     Attributes:
         WHOLE: As the payload says.
-        SEALED: Its body has to go into the spool.
-        NOT: Its properties alone are too large.
+        SEALED: The message's body has to go into the spool.
+        NOT: The message's properties alone are too large.
     """
 
     WHOLE = enum.auto()

@@ -108,7 +108,7 @@ class Descriptor:
         """Return the fields of one activation; arguments and errors are those of `choose`.
 
         Raises:
-            ConfigurationError: It has configuration properties too that no option is named by.
+            ConfigurationError: The activation has configuration properties too that no option is named by.
         """
         chosen = self.choose(name)
         if unknown := self.unknown.get(chosen):

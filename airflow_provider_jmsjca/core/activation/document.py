@@ -64,7 +64,7 @@ def parse_document(text: str) -> dict[str, object]:
     """Return the mapping in a YAML or JSON text.
 
     Raises:
-        ConfigurationError: It is neither, or no mapping; with line and column.
+        ConfigurationError: The text is neither YAML nor JSON, or no mapping; with line and column.
     """
     if len(text) > LONGEST_TEXT:
         raise ConfigurationError(f"activation spec: too long, expected at most {LONGEST_TEXT} characters")

@@ -121,7 +121,7 @@ def parse(text: str | bytes, title: str) -> Element:
         title: What errors call it.
 
     Raises:
-        ConfigurationError: It is no XML, too long or too deep, or declares entities.
+        ConfigurationError: The text is no XML, too long or too deep, or declares entities.
     """
     if not text.strip():
         raise ConfigurationError(f"{title}: empty, expected XML")

@@ -28,7 +28,7 @@ class ModuleDestination:
 
     Attributes:
         kind: `queue` or `topic`.
-        name: Its name in the module.
+        name: The destination's name in the module.
         jndi_names: The names that beans look it up by.
         limit: Redeliveries before WebLogic takes the message away; `None`: it never does.
         delay: Milliseconds before each; `None`: what the connection factory says.

@@ -98,7 +98,7 @@ def refuse_secrets(where: str, given: Mapping[str, object]) -> None:
 
     Args:
         where: Name of the operator or decorator, for the error.
-        given: Its fields, under any spelling.
+        given: Fields of the operator or decorator, under any spelling.
 
     Raises:
         ConfigurationError: Names every field that holds a secret, never its value.

@@ -64,8 +64,8 @@ class DestinationReference:
             default: What a bare name names without `kind`; `None` refuses it.
 
         Raises:
-            ConfigurationError: It is no text; there is no name or kind, the kinds differ, or an option is
-                unknown.
+            ConfigurationError: The destination is no text; there is no name or kind, the kinds differ, or an
+                option is unknown.
         """
         given: object = (
             text  # a message's missing `reply_to`, what a task returned, a template rendered natively
@@ -132,7 +132,7 @@ def destination_named(text: str) -> Destination:
     """Return the destination that a text names, with its options; a bare name is that of a queue.
 
     Raises:
-        ConfigurationError: It can't be read, or would have to be looked up.
+        ConfigurationError: The text can't be read, or would have to be looked up.
     """
     return DestinationReference.parse(text, default=DestinationKind.QUEUE).resolve({})
 

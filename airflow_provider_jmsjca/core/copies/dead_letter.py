@@ -139,7 +139,7 @@ class DeadLetter:
     Attributes:
         message: As it was received before the move: destination, id, timestamp and JMSX properties too.
         origin: Where it was received.
-        state: Its count, last exception and user rollback data at the time.
+        state: The message's count, last exception and user rollback data at the time.
     """
 
     message: JmsMessage
@@ -165,7 +165,7 @@ def copy_of(
     Args:
         message: As received.
         origin: Where it was received.
-        state: Its count, last exception and user rollback data.
+        state: The message's count, last exception and user rollback data.
         prefix: How the added properties are spelled.
         max_property_characters: The longest value the broker passes (`Capabilities`). An exception's text
             that is longer, or longer than 10,000, loses its middle; a marker says how much. `None`: no limit.
@@ -415,8 +415,8 @@ class _Room:
     """How much may be kept.
 
     Args:
-        most: So many properties.
-        characters: So many characters; `None` for any number.
+        most: How many properties may be kept.
+        characters: How many characters may be kept; `None` for any number.
     """
 
     def __init__(self, most: int, characters: int | None) -> None:

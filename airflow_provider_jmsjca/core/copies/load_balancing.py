@@ -40,7 +40,7 @@ def with_origin(copy: JmsMessage, message: JmsMessage, otherwise: Destination) -
     Args:
         copy: What is to be sent.
         message: As received.
-        otherwise: Its destination, if it doesn't say.
+        otherwise: The destination of `message`, if the message doesn't say.
     """
     origin: dict[str, PropertyValue] = {
         TOPIC: str(message.destination or otherwise),

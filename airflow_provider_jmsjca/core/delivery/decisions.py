@@ -188,7 +188,7 @@ class DeleteMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """This delivery stays unsettled at the broker, and those after it are settled all the same."""
+    """Leave the delivery unsettled at the broker; those after it are settled all the same."""
 
     delivery: int
 

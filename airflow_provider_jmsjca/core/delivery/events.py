@@ -80,12 +80,12 @@ class MessageArrived:
         message_id: Stable over redelivery and unique in this activation; `None` if the message has none: its
             count then lasts only as long as it stays in our hands.
         source: Which of the destinations it came from, by its place in `DeliverySettings.sources`.
-        group: Its JMSXGroupID: messages of a group are delivered one by one, in order.
+        group: The message's JMSXGroupID: messages of a group are delivered one by one, in order.
         redelivered: The broker's flag. It may be about a failure. A broker's count says no more: it holds
             deliveries to processes that ended while the message only waited in them.
         parked: The count with which it was parked (`Park`) before it came back; `None` if it wasn't.
-        in_progress: It came from the in-progress queue.
-        left: It was put there by an earlier run: its outcome is in doubt.
+        in_progress: The message came from the in-progress queue.
+        left: An earlier run put the message into the in-progress queue: its outcome is in doubt.
         undecodable: Why it can't be decoded: it is moved and never delivered.
         unsubscribed: Nobody subscribes to it: it is moved and never delivered.
         size: Bytes of memory that it takes; 0 for a small one, which counts by number alone.

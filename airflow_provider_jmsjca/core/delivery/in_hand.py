@@ -36,24 +36,24 @@ class InHand:
     """A message received and not settled.
 
     Attributes:
-        key: Its message id, or something that stands for it.
+        key: The message's id, or something that stands for it.
         source: Which of the destinations it came from.
         arrival: What the broker says of its deliveries; `None` once that is taken into account.
-        flagged: It was delivered before, so the sighting counts (J129).
+        flagged: The message was delivered before, so the sighting counts (J129).
         counted: This sighting has been counted already.
         raised: Counting it has raised the tracker's count.
         stored: Counting it has raised the stored number of attempts.
-        first: Its first sighting on this delivery counted as a redelivery.
+        first: The message's first sighting on this delivery counted as a redelivery.
         calls: How often it was handed over on this delivery by the broker.
-        uncalled: It was handed over, and its handler could not be called.
+        uncalled: The message was handed over, and its handler could not be called.
         first_noted: Nothing was known of it before its unit took too long.
-        served: Its delay has been served already.
-        poison: It goes to the dead-letter destination.
-        undecodable: It can't be delivered.
-        unsubscribed: It is not to be delivered.
-        in_progress: It stands in the in-progress queue.
+        served: The message's delay has been served already.
+        poison: The message goes to the dead-letter destination.
+        undecodable: The message can't be delivered.
+        unsubscribed: The message is not to be delivered.
+        in_progress: The message stands in the in-progress queue.
         moves_failed: How often it could not be moved, where that is tried again.
-        set_aside: It goes to limbo, for its outcome is in doubt.
+        set_aside: The message goes to limbo, for its outcome is in doubt.
         size: Bytes of memory that it takes, if it is large.
     """
 
@@ -102,10 +102,10 @@ class Unit:
         call: The handler call that is running.
         calls: All its calls so far.
         unacknowledged: Calls that hold-until-ack waits for.
-        rollback: It ends in a rollback.
-        lost: Its connection is gone: it can't be settled any more.
-        expired: It lasted too long: nobody's acknowledgement is waited for.
-        full: It takes no more messages.
+        rollback: The unit ends in a rollback.
+        lost: The unit's connection is gone: the unit can't be settled any more.
+        expired: The unit lasted too long: nobody's acknowledgement is waited for.
+        full: The unit takes no more messages.
         waited: The longest delay that it has served: a batch serves each moment of a delay once.
         slices: What is left of the delay being served.
         size: Bytes of memory that its large members take.

@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.core.message.value_types import (
 HIGHEST_PRIORITY = 9
 """Of JMS."""
 HIGHEST_RECEIVED_PRIORITY = 255
-"""Of messages that other clients of RabbitMQ sent, whose queues know so many."""
+"""Of messages that other clients of RabbitMQ sent, whose queues know priorities up to this one."""
 
 _NO_PROPERTIES: Mapping[str, Any] = MappingProxyType({})
 _PROPERTY_TYPES = frozenset(map(str, PropertyType))

@@ -108,7 +108,7 @@ def arguments_from_json(data: object) -> dict[str, Any]:
     """Return the arguments of the `JmsMessage` whose JSON form is given. Missing headers have their defaults.
 
     Raises:
-        ConfigurationError: It isn't the JSON form of a message; every fault with its place.
+        ConfigurationError: `data` isn't the JSON form of a message; every fault with its place.
     """
     if not isinstance(data, dict):
         raise ConfigurationError(f"message: expected a JSON object, not {type(data).__name__}")
@@ -456,7 +456,7 @@ class JmsMessage(PropertyReader):
         """Return the message that `to_json` was called on, exactly.
 
         Raises:
-            ConfigurationError: It isn't the JSON form of a message; every fault with its place.
+            ConfigurationError: `data` isn't the JSON form of a message; every fault with its place.
         """
         return cls(**arguments_from_json(data))
 
@@ -472,7 +472,7 @@ class JmsMessage(PropertyReader):
                 of a batch.
 
         Raises:
-            ConfigurationError: It is no such event, carries no body, or is a batch (`all_from_event`).
+            ConfigurationError: `event` is no such event, carries no body, or is a batch (`all_from_event`).
             SpoolError: The message isn't in the spool (any more), or not what was sealed there.
         """
         payload = _payload(event)

@@ -37,7 +37,8 @@ def decode(data: bytes) -> str:
     """Return the text that modified or plain UTF-8 says.
 
     Raises:
-        PoisonMessageError: It is neither: the byte offset (from 0) and what stands there.
+        PoisonMessageError: The data is neither modified nor plain UTF-8: the byte offset (from 0) and
+            what stands there.
     """
     try:
         # No other character of either encoding has the byte C0.

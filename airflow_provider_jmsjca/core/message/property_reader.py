@@ -94,7 +94,7 @@ def convert(value: ItemValue, stored: str | None, wanted: ItemType) -> ItemValue
 
     Args:
         value: The value; `None` reads as `None` for string and bytes and as `False` for boolean.
-        stored: Its declared type; `None` infers it.
+        stored: The value's declared type; `None` infers it.
         wanted: The type to read it as.
 
     Raises:

@@ -53,7 +53,7 @@ def read_value(option: Option, given: object, spelling: str) -> OptionValue:
         spelling: The name it was given under: it tells the unit of a bare number, and is named in errors.
 
     Raises:
-        ConfigurationError: It doesn't fit: names the spelling, the value (masked if secret), the form.
+        ConfigurationError: The value doesn't fit: names the spelling, the value (masked if secret), the form.
     """
     if (
         isinstance(given, str)

@@ -65,7 +65,7 @@ class Selector:
 
     @property
     def portable(self) -> str:
-        """The same selector for brokers, spelled so that they read it as JMS says; empty if it is blank.
+        """The selector for brokers, spelled so that they read it as JMS says; empty if it is blank.
 
         `NOT a = 'x'` becomes `NOT (a = 'x')`, which ActiveMQ would read as `(NOT a) = 'x'` and then stop
         delivering without an error; `a = NULL` becomes `a IS NULL`, and `a > 2` becomes `a > 2.0`, which also
@@ -74,14 +74,14 @@ class Selector:
         return "" if self._tree is None else write(for_text(self._tree))
 
     def portable_with(self, others: Mapping[str, str]) -> str:
-        """The same as `portable`, where a property may travel under another name.
+        """Return what `portable` says, where a property may travel under another name.
 
         Args:
             others: Name -> the other name. A property is looked for under that first: a broker may call a
                 header of its own by the name.
 
         Raises:
-            CapabilityError: It has so many of these names that it would grow beyond all bounds.
+            CapabilityError: The selector has so many of these names that it would grow beyond all bounds.
         """
         if self._tree is None:
             return ""

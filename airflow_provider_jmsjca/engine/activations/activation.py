@@ -155,7 +155,7 @@ class Activation(ActivationGroup):
         Raises:
             PermanentBrokerError: The broker refuses.
             ConfigurationError: The settings can't work on this broker.
-            TransientBrokerError: It doesn't consume after `start_within`; it is stopped.
+            TransientBrokerError: The activation doesn't consume after `start_within`; it is stopped.
         """
         self.start()
         deadline = time.monotonic() + self._start_within

@@ -42,7 +42,7 @@ def duration(name: str, value: Seconds) -> timedelta:
         value: Seconds, or a `timedelta`.
 
     Raises:
-        ConfigurationError: It is neither.
+        ConfigurationError: The value is neither seconds nor a `timedelta`.
     """
     if isinstance(value, timedelta):
         return value
@@ -376,7 +376,7 @@ class ActivationBase(ABC):
             stop_within: How long running handlers may take when one of them asks for a stop.
 
         Raises:
-            ConfigurationError: It runs already, and a limit is given.
+            ConfigurationError: The activation runs already, and a limit is given.
         """
 
     @abstractmethod

@@ -45,7 +45,7 @@ class Member:
     """One broker of several.
 
     Attributes:
-        name: Its host and port, `broker-a:61613`.
+        name: The broker's host and port, `broker-a:61613`.
         settings: How its listener consumes.
         connect: Opens a connection to it.
     """

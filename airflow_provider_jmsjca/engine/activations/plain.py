@@ -196,7 +196,7 @@ class PlainActivation(ActivationBase):
             room: Bounds it together with others, in place of the limit; whoever made it serialises its calls.
 
         Raises:
-            ConfigurationError: It runs already, and a limit is given.
+            ConfigurationError: The activation runs already, and a limit is given.
         """
         with self._lock:
             if self.running:

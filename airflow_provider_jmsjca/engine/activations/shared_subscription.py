@@ -265,7 +265,7 @@ class LoadBalancedActivation(ActivationGroup):
             stop_within: How long running handlers may take when one of them asks for a stop.
 
         Raises:
-            ConfigurationError: It runs already, and a limit is given.
+            ConfigurationError: The activation runs already, and a limit is given.
         """
         with self._lock:
             self.queue_side.begin(limit, stop_within=stop_within)

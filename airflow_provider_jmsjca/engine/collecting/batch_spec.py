@@ -76,7 +76,7 @@ class EndReason(enum.StrEnum):
     IDLE = "idle"
     STOPPED = "stopped"
     FAILURES = "failures"
-    """The same messages failed again and again (of listeners)."""
+    """Messages failed again and again, always the same ones (of listeners)."""
     COMPLETE = "complete"
     """The batch had been finished by an earlier attempt; nothing was received."""
 

@@ -43,7 +43,7 @@ _TICK_SECONDS = 0.1
 # What may stand before a message that is wanted: messages that stay, because nobody takes them.
 _SPARE = 10
 LOOKED_PAST = 1_000
-"""So many messages that nobody asks for are looked past at most; a broker's page size may be less."""
+"""How many messages that nobody asks for are looked past at most; a broker's page size may be less."""
 
 
 class Choice(enum.Enum):
@@ -117,7 +117,7 @@ def claim(connection: Connection, open_batch: Callable[[], SpoolBatch], spec: Cl
 
     Raises:
         ConnectionLostError: The connection is gone. Look into the batch: it may have the messages.
-        InDoubtError: It went during the acknowledgement: the batch has the messages.
+        InDoubtError: The connection went during the acknowledgement: the batch has the messages.
         PermanentBrokerError: The broker refuses the subscription or an acknowledgement.
         CapabilityError: The selector can't work on this broker.
         BatchInUseError: Another attempt has the batch; nothing was acknowledged.

@@ -236,7 +236,8 @@ class ConnectionPool:
 
         Args:
             settings: Which broker, as whom.
-            listening: It will be listened on: until its release it doesn't become invalid by quiet hours.
+            listening: The connection will be listened on: until its release it doesn't become invalid by
+                quiet hours.
 
         Raises:
             TransientBrokerError: As `Transport.connect`; so are `AuthenticationError` and

@@ -96,10 +96,10 @@ class Verdict(enum.Enum):
     """What to do with a message that has come.
 
     Attributes:
-        TAKE: It is to be delivered.
+        TAKE: The message is to be delivered.
         WAIT: An attempt at it is still under way, or one of its group in front of it waits.
-        SETTLE: It has its outcome, and is only to be settled.
-        STAY: It can neither be delivered nor moved, and is left alone.
+        SETTLE: The message has its outcome, and is only to be settled.
+        STAY: The message can neither be delivered nor moved, and is left alone.
     """
 
     TAKE = enum.auto()
@@ -187,7 +187,7 @@ class Once:
             received: The delivery.
             message: What can be read of it.
             key: What tells it from others.
-            stable: Its id is the broker's, and no other message has the same.
+            stable: The message's id is the broker's, and no other message has the same.
         """
         released = received in self._released
         self._released.discard(received)
@@ -442,7 +442,7 @@ class Intake:
         """Hold a message that the machine is told of, and count what it takes of memory.
 
         Returns:
-            That, if the message is large; otherwise 0.
+            What a large message takes of memory; 0 for any other.
         """
         self.held[number] = received, message
         if message is None or (size := size_of(message)) < _LARGE:

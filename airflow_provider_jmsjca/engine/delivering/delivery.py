@@ -167,7 +167,7 @@ class DeliveredMessage(PropertyReader):
         batch_size: Size of batches as configured; `None` outside batches.
         end_of_batch: Whether this is the message that ends a batch.
         exception_class: Class of the exception that ended the last delivery, if any.
-        exception_message: Its text.
+        exception_message: Text of the exception that ended the last delivery, if any.
         rollback_only: Whether the handler wants the delivery rolled back.
         stop_reason: Why the handler wants the activation stopped; `None` if it doesn't.
         user_rollback_data: What it wants to find again on the next delivery, by key.
@@ -480,7 +480,7 @@ class Delivery(DeliveredMessage):
     """One attempt at one message (or at the end of a batch), in the handler's hands.
 
     Attributes:
-        call: Its number.
+        call: The attempt's number.
         unit: The number of the unit of work it is in.
         in_doubt: An earlier attempt may have been committed.
         received_from: The destination, as the activation names it; for the end of a batch the first one.

@@ -67,9 +67,10 @@ class Ledger:
 
     Args:
         store: Where.
-        activation: Its name there; see `activation_name`.
-        title: Its name in the log.
-        several: It consumes several destinations: copies of a message in two of them are counted apart.
+        activation: The activation's name in the store; see `activation_name`.
+        title: The activation's name in the log.
+        several: The activation consumes several destinations: copies of a message in two of them are
+            counted apart.
         keeps_ids: The ids of handled messages are stored too.
         by_id: A handled message is known by its id alone.
         clock: The time.
@@ -144,7 +145,7 @@ class Ledger:
         """Store an attempt at each of these messages, and return which it is.
 
         Args:
-            messages: Their names; each is counted once.
+            messages: Names of these messages; each is counted once.
             ahead: Returns the names of messages that come next, and were not delivered before.
             handled_names: What they are called once they are handled, by name, where that is another.
 
@@ -235,11 +236,11 @@ class Ledger:
         While the store can't be used this waits, and tries each second.
 
         Args:
-            messages: Their names, as `handled_name` returns them.
+            messages: Names of these messages, as `handled_name` returns them.
             wanted: Asked before it waits: whether they could still be acknowledged.
 
         Raises:
-            TransientStoreError: They are not stored, and nobody waits for it any more.
+            TransientStoreError: The names are not stored, and nobody waits for that any more.
         """
         if self.keeps_ids and messages:
             self.insist(lambda: self._store.handled.add(self._activation, messages, self._clock()), wanted)
@@ -252,7 +253,7 @@ class Ledger:
             wanted: Asked before it waits: whether it is still of use.
 
         Raises:
-            TransientStoreError: It is not written, and nobody waits for it any more.
+            TransientStoreError: Nothing is written, and nobody waits for it any more.
         """
         pause = threading.Event()
         while True:
@@ -451,7 +452,7 @@ def activation_name(title: str, url: str, durable_name: str | None, client_id: s
     same ids, and each handles its own.
 
     Args:
-        title: Its name, or its destinations.
+        title: The activation's name, or its destinations.
         url: Where the broker is, without secrets; a query is left out.
         durable_name: Of its durable subscription, if it has one.
         client_id: JMS client id of that subscription.

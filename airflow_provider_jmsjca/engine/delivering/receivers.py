@@ -209,7 +209,7 @@ def _check_in_doubt(in_progress: InProgress, connection: Connection, name: str) 
 
     Raises:
         LeftInDoubtError: Something is there, and the activation is to fail then.
-        CapabilityError: It is to be left there, and the broker can't leave it out.
+        CapabilityError: What was left is to stay there, and the broker can't leave it out.
     """
     match in_progress.events:
         case InDoubtEvents.REPROCESS:

@@ -76,7 +76,7 @@ def refuse_unrun(what: str, result: object) -> None:
     """Refuse what a function returned, if that is its work still to be done.
 
     Raises:
-        ConfigurationError: It is a coroutine or a generator.
+        ConfigurationError: The result is a coroutine or a generator.
     """
     if not (inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)):
         return
@@ -155,8 +155,9 @@ class ListenerSettings:
             nothing is put there.
         in_doubt: What becomes of messages that another process was handling when it died, as the store says.
         limbo_tries: How often it is tried to send such a message before it stays as failed (P16).
-        balanced: Its queue holds copies of what was published elsewhere, which load balancing made: they
-            are seen as they were published. What a copy says of its origin is believed nowhere else.
+        balanced: The activation's queue holds copies of what was published elsewhere, which load balancing
+            made: they are seen as they were published. What a copy says of its origin is believed nowhere
+            else.
         in_progress: The queue in which messages stand while they are handled; `None`: they stay in their own.
         find: Returns the destination that a text names, where a handler sends by name.
         url: Where the broker is, without secrets; for `management.properties`.
@@ -363,7 +364,8 @@ def _store_for(spec: ActivationSpec, destination: Destination, store: Store | No
     """Return the store, if a spec uses it.
 
     Raises:
-        ConfigurationError: It uses one, and there is none; or nothing of the subscription outlives the run.
+        ConfigurationError: The spec uses a store, and there is none; or nothing of the subscription outlives
+            the run.
     """
     if not spec.use_store:
         return None
@@ -433,7 +435,7 @@ def _in_doubt(spec: ActivationSpec, *, has_limbo: bool) -> InDoubtEvents:
     """Return what becomes of messages that the store knows to be in doubt.
 
     Raises:
-        ConfigurationError: They are to be set aside, and there is no limbo.
+        ConfigurationError: Messages in doubt are to be set aside, and there is no limbo.
     """
     events = spec.in_doubt_events
     if spec.in_progress_destination is not None or events is InDoubtEvents.REPROCESS:
@@ -450,7 +452,7 @@ def _in_progress(spec: ActivationSpec, usual: int | None) -> InProgress | None:
     """Return what a spec says about messages in progress; `None` if they stay in their own queue.
 
     Raises:
-        ConfigurationError: It says how to treat messages in doubt, and there can be none.
+        ConfigurationError: The spec says how to treat messages in doubt, and there can be none.
     """
     if spec.in_progress_destination is None:
         if spec.in_doubt_events is not InDoubtEvents.REPROCESS and not spec.use_store:

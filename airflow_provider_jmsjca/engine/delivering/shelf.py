@@ -46,7 +46,7 @@ class Shelf:
 
     Attributes:
         limbo: Where.
-        activation: Its name in the store.
+        activation: The activation's name in the store.
         jms_conn_id: The Airflow connection over which its messages are sent on.
         most_tries: How often it is tried to send one before it stays as failed.
         says_doubt: Messages in doubt are errors in the log.
@@ -72,7 +72,7 @@ class Shelf:
             origin: Where it was received, as the activation names it.
             seen: How often it was seen; it comes back with this count.
             pause: How long it stays.
-            again: It was delivered before, and may be here already.
+            again: The message was delivered before, and may be here already.
 
         Raises:
             TransientStoreError: The store can't be used; it isn't here.

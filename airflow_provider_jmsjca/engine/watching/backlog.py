@@ -56,7 +56,7 @@ class BacklogWatch:
         clock: Seconds, monotonic.
 
     Attributes:
-        queue: As above.
+        queue: What the listener consumes.
         looking: Whether a look is under way.
     """
 

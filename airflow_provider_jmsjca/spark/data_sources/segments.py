@@ -46,7 +46,7 @@ def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a segment, after its size and digest have been checked.
 
     Raises:
-        SpoolError: It is missing or damaged.
+        SpoolError: The segment is missing or damaged.
     """
     if not isinstance(partition, SegmentPartition) or partition.segment is None:
         return
@@ -67,7 +67,7 @@ def check_schema(source: str, schema: StructType) -> None:
     """Refuse other columns than those of the message schema.
 
     Raises:
-        ConfigurationError: It has others.
+        ConfigurationError: The schema has other columns.
     """
     if schema.names != MESSAGE_SCHEMA.names:
         raise ConfigurationError(

@@ -160,7 +160,7 @@ class _Bisection:
 
         Raises:
             Exception: What the script raised for another reason.
-            SystemExit: It left so.
+            SystemExit: The script left that way.
         """
         if part.folder != self._manifest.folder:
             with committing(part.folder):

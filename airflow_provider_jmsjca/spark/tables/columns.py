@@ -19,7 +19,7 @@ def widened(table: str, found: StructType | None, rows: StructType) -> StructTyp
     """Return the columns of a table once it has rows with these columns; all are nullable.
 
     Args:
-        table: Its name, for the error.
+        table: The table's name, for the error.
         found: The table's columns; `None` for a table that has no rows yet.
         rows: The columns of what is to be written.
 
@@ -40,7 +40,7 @@ def check_partitions(table: str, found: Sequence[str] | None, asked: Sequence[st
     """Refuse to partition a table in two ways: readers couldn't tell its columns.
 
     Raises:
-        ConfigurationError: They differ, or are in another order.
+        ConfigurationError: The columns of the two ways differ, or are in another order.
     """
     if found is not None and list(found) != list(asked):
         raise ConfigurationError(

@@ -42,14 +42,14 @@ def seal(place: Place, content: Sequence[Buffer] | Buffer) -> bool:
     Guarantee: when it returns, the file and its name survive a crash of the machine.
 
     Args:
-        place: Its final name; the folder must exist.
+        place: The file's final name; the folder must exist.
         content: All of it, in one piece or several.
 
     Returns:
         `False` if the name was taken: nothing was changed.
 
     Raises:
-        SpoolError: It can't be written, for example because the disk is full.
+        SpoolError: The file can't be written, for example because the disk is full.
     """
     with stage(place) as staged:
         for piece in [content] if isinstance(content, bytes | memoryview) else content:
@@ -61,7 +61,7 @@ def stage(place: Place) -> Staged:
     """Return a file that is written piece by piece, and is there for others once it is sealed.
 
     Raises:
-        SpoolError: It can't be written; so does every method.
+        SpoolError: The file can't be written; every method raises this too.
     """
     return objects.ObjectStaged(place) if isinstance(place, ObjectPath) else posix.PosixStaged(place)
 
@@ -70,7 +70,7 @@ def open_file(place: Place) -> BufferedIOBase:
     """Open an ordinary file, for reading anywhere in it.
 
     Raises:
-        OSError: It can't be read, or is a symbolic link, a pipe, a folder or the like.
+        OSError: The file can't be read, or is a symbolic link, a pipe, a folder or the like.
     """
     if isinstance(place, ObjectPath):
         return objects.open_file(place)
@@ -92,7 +92,7 @@ def read_document(place: Place) -> Any:
 
     Raises:
         OSError: As `open_file`.
-        ValueError: It is larger than `LARGEST_DOCUMENT`, or not JSON.
+        ValueError: The file is larger than `LARGEST_DOCUMENT`, or not JSON.
     """
     with open_file(place) as file:
         content = file.read(LARGEST_DOCUMENT + 1)
@@ -125,7 +125,7 @@ def entry_of(place: Place) -> Entry:
     """Return size and age of a file.
 
     Raises:
-        OSError: It isn't there.
+        OSError: The file isn't there.
     """
     return objects.entry_of(place) if isinstance(place, ObjectPath) else posix.entry_of(place)
 
@@ -134,7 +134,7 @@ def entries(folder: Place) -> Sequence[Entry]:
     """Return what is in a folder, by name.
 
     Raises:
-        OSError: It isn't there, or can't be read.
+        OSError: The folder isn't there, or can't be read.
     """
     return objects.entries(folder) if isinstance(folder, ObjectPath) else posix.entries(folder)
 
@@ -148,7 +148,7 @@ def names_in(folder: Place) -> list[str]:
     """Return the names in a folder.
 
     Raises:
-        OSError: It isn't there, or can't be read.
+        OSError: The folder isn't there, or can't be read.
     """
     if isinstance(folder, ObjectPath):
         return [entry.place.name for entry in objects.entries(folder)]
@@ -184,7 +184,7 @@ def make_folder(folder: Place) -> None:
     """Create a folder that is its owner's alone, and what is missing above it; make an older one so.
 
     Raises:
-        OSError: It can't be made or isn't ours, or there is something else, such as a symbolic link.
+        OSError: The folder can't be made or isn't ours, or there is something else, such as a symbolic link.
     """
     if isinstance(folder, ObjectPath):
         objects.make_folder(folder)
@@ -224,7 +224,7 @@ def locked(place: Place, timeout: float) -> Iterator[None]:
         timeout: How long to wait for whoever holds it, in seconds.
 
     Raises:
-        SpoolError: It was held all that time.
+        SpoolError: The lock was held all that time.
         OSError: The file can't be created.
     """
     if isinstance(place, ObjectPath):
@@ -307,7 +307,7 @@ def take_away(folder: Place, *, may_go: Callable[[Place], bool], taken: str) -> 
         Whether it was done; `False` if it may not go, or is gone.
 
     Raises:
-        OSError: It can't be removed.
+        OSError: The folder can't be removed.
     """
     if isinstance(folder, ObjectPath):
         return objects.take_away(folder, may_go=may_go, taken=taken)
@@ -327,7 +327,7 @@ def put_back(aside: Place, folder: Place) -> bool:
     """Give a folder that was taken aside its name; `False` if that is taken, and it stays where it is.
 
     Raises:
-        OSError: It can't be done.
+        OSError: The name can't be given.
     """
     if not isinstance(aside, Path) or not isinstance(folder, Path):
         raise TypeError(f"{aside}: only folders of a file system are taken aside")
@@ -351,12 +351,12 @@ def build_folder(
     In a store of objects the last file tells whether it is there; `fill` may find others, of one who died.
 
     Args:
-        folder: Its name; the folder above may be missing.
+        folder: The folder's name; the folder above may be missing.
         fill: Writes the files; what the folder doesn't count without is the last one.
         guard: Entered while the folder gets its name; raises an exception if it must not.
 
     Raises:
-        OSError: It can't be made.
+        OSError: The folder can't be made.
     """
     if isinstance(folder, ObjectPath):
         with guard():
@@ -383,7 +383,7 @@ def give_name(source: Place, place: Place) -> bool:
         `False` if the name was taken: nothing was changed.
 
     Raises:
-        OSError: It can't be done.
+        OSError: The name can't be given.
     """
     if isinstance(source, ObjectPath) and isinstance(place, ObjectPath):
         return objects.give_name(source, place)

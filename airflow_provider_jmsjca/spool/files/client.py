@@ -27,7 +27,7 @@ class FoundFile(NamedTuple):
     """A file, or a folder.
 
     Attributes:
-        key: Its name from the root, without a slash at either end.
+        key: The file's or folder's name from the root, without a slash at either end.
         modified: When it was written, in nanoseconds since the epoch.
     """
 

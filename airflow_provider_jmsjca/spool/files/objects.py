@@ -58,7 +58,7 @@ class Bucket:
         """What asks the store.
 
         Raises:
-            ConfigurationError: Its library isn't installed, or the options don't fit.
+            ConfigurationError: The store's library isn't installed, or the options don't fit.
         """
         if not self.root.startswith("hdfs:"):
             return Cloud(self.root, self.options)
@@ -76,7 +76,7 @@ class Bucket:
 
         Raises:
             ConfigurationError: The store can't.
-            StoreError: It can't be reached.
+            StoreError: The store can't be reached.
         """
         if self._is_fit:
             return
@@ -113,7 +113,7 @@ class ObjectPath:
         """Return what a URI names, such as `s3://bucket/jms-spool`; nothing in it is an escape.
 
         Raises:
-            SpoolError: It has no bucket, or a part that is empty, `.` or `..`.
+            SpoolError: The URI has no bucket, or a part that is empty, `.` or `..`.
         """
         scheme, netloc, path, query, fragment = urlsplit(uri)
         key = path.strip("/")

@@ -124,7 +124,7 @@ def make_folder(folder: Path) -> None:
     """Create a folder that is its owner's alone, and what is missing above it; make an older one so.
 
     Raises:
-        OSError: It can't be made or isn't ours, or there is something else, such as a symbolic link.
+        OSError: The folder can't be made or isn't ours, or there is something else, such as a symbolic link.
     """
     if not folder.parent.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -150,8 +150,8 @@ def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
         flags: As for `os.open`; with `O_CREAT` a file that is missing is created.
 
     Raises:
-        OSError: It can't be opened, or is a symbolic link, a pipe, a folder or the like; or it is to be
-            created, and is there under a second name.
+        OSError: The file can't be opened, or is a symbolic link, a pipe, a folder or the like; or it is to
+            be created, and is there under a second name.
     """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, FILE_MODE)
     try:
@@ -283,12 +283,12 @@ def locked(descriptor: int, path: Path, timeout: float) -> Iterator[None]:
 
     Args:
         descriptor: The file.
-        path: Its name, for the error.
+        path: The file's name, for the error.
         timeout: How long to wait for whoever holds it, in seconds.
 
     Raises:
-        SpoolError: It was held all that time.
-        OSError: Its file system has no locks.
+        SpoolError: The lock was held all that time.
+        OSError: The file system has no locks.
     """
     deadline = time.monotonic() + timeout
     try:

@@ -139,7 +139,7 @@ def _unread(path: Place) -> str | None:
     """Return why a file is lost, as far as reading it tells.
 
     Raises:
-        SpoolError: It can't be read, which may pass.
+        SpoolError: The file can't be read, which may pass.
     """
     try:
         with open_file(path) as file:

@@ -93,7 +93,7 @@ class Database:
         """Run a transaction that writes; it is committed at the end of the block, unless that raises.
 
         Args:
-            durable: It also outlives a loss of power. PostgreSQL always does that.
+            durable: The transaction also outlives a loss of power. PostgreSQL always does that.
 
         Raises:
             TransientStoreError: The database is gone (on SQLite its file), locked, full, read-only, damaged;
@@ -211,7 +211,7 @@ class Database:
         """Do nothing, if the schema is the one that this version of the package works with.
 
         Raises:
-            StoreSchemaError: It is older, newer, or there is none; the text says what to do.
+            StoreSchemaError: The schema is older, newer, or there is none; the text says what to do.
             TransientStoreError: The database can't be read.
         """
         found = self.revision()

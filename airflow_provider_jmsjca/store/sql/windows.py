@@ -17,7 +17,7 @@ _AT_ONCE = 500
 
 
 def chunks(values: Collection[_T], size: int = _AT_ONCE) -> Iterator[list[_T]]:
-    """Yield the values in lists of so many, as a statement can hold them."""
+    """Yield the values in lists of `size` at most, which a statement can hold."""
     left = iter(values)
     while some := list(itertools.islice(left, size)):
         yield some

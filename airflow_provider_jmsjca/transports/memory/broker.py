@@ -195,8 +195,8 @@ class Broker:
         """Refuse a destination.
 
         Raises:
-            ConfigurationError: It has options for a broker; this one knows none. Source: J91.
-            PermanentBrokerError: It is forbidden.
+            ConfigurationError: The destination has options for a broker; this one knows none. Source: J91.
+            PermanentBrokerError: The destination is forbidden.
         """
         if unknown := destination.options and broker_options(destination):
             raise ConfigurationError(
@@ -255,7 +255,7 @@ class Broker:
         Source: JMS 2.0 section 8.3.3.
 
         Raises:
-            PermanentBrokerError: It has a subscriber.
+            PermanentBrokerError: The subscription has a subscriber.
         """
         found = self._durable.get(key)
         if found is not None and found.messages.taken:
@@ -268,7 +268,7 @@ class Broker:
         """Delete a durable subscription; an unknown one is no fault.
 
         Raises:
-            PermanentBrokerError: It has a subscriber.
+            PermanentBrokerError: The subscription has a subscriber.
         """
         with self.lock:
             found = self._durable.get(key)

@@ -363,7 +363,7 @@ class MemoryConnection:
 
     @property
     def broker(self) -> BrokerInfo:
-        """This broker in memory."""
+        """The broker in memory."""
         return BrokerInfo(product="memory", version="", address=self.server.name)
 
     @property

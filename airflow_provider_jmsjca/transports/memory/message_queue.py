@@ -18,8 +18,8 @@ class Entry:
     """One message in one queue.
 
     Attributes:
-        position: Its place in the queue: priority first, then the order of arrival. It never changes, so
-            that a message handed back is in front of all that came after it.
+        position: The message's place in the queue: priority first, then the order of arrival. It never
+            changes, so that a message handed back is in front of all that came after it.
         ready: `False` while a consumer has it.
         gone: Settled or expired; swept up later.
         deliveries: How often it was handed over before.

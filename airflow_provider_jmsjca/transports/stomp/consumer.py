@@ -59,7 +59,7 @@ class Unsettled:
         """Say whether a message is unsettled still, and not acknowledged early.
 
         Raises:
-            ConfigurationError: It came to another consumer.
+            ConfigurationError: The message came to another consumer.
         """
         if received.consumer is not self._consumer:
             raise ConfigurationError("a message can be settled only through the consumer it came to")

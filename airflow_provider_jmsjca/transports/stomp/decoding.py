@@ -153,10 +153,11 @@ class Decoder:
 
         Args:
             frame: What came.
-            again: It was handed out before, which the broker doesn't know: the message counts as redelivered.
+            again: The message was handed out before, which the broker doesn't know: it counts as redelivered.
 
         Raises:
-            PoisonMessageError: It can't be decoded. Nothing else is raised, whatever the frame holds.
+            PoisonMessageError: The message can't be decoded. Nothing else is raised, whatever the frame
+                holds.
         """
         if frame.fault is not None:
             raise PoisonMessageError(f"the message isn't as it was sent: {frame.fault}")
@@ -218,8 +219,8 @@ class ReceivedFrame(Received):
         """The message.
 
         Raises:
-            PoisonMessageError: It can't be decoded.
-            ConnectionLostError: It was large, was kept on disk, and can't be read back.
+            PoisonMessageError: The message can't be decoded.
+            ConnectionLostError: The message was large, was kept on disk, and can't be read back.
         """
         message = self._message
         if message is None:

@@ -47,7 +47,7 @@ class _File:
         """Return a piece.
 
         Raises:
-            OSError: It can't be read.
+            OSError: The piece can't be read.
         """
         pieces = []
         while size:
@@ -93,7 +93,7 @@ class SpilledFrame(Frame):
         """Return the frame as it came.
 
         Raises:
-            ConnectionLostError: It can't be read back.
+            ConnectionLostError: The frame can't be read back.
         """
         frame = _FrameInMemory(self.command, self.head, self.body, self.key)
         frame.fault = self.fault

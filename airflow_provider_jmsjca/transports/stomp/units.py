@@ -319,7 +319,7 @@ def consumer_of(received: Received) -> StompConsumer:
     """Return the consumer that a message came to.
 
     Raises:
-        ConfigurationError: It is one of another transport.
+        ConfigurationError: The message is one of another transport.
     """
     if not isinstance(received.consumer, StompConsumer):
         raise ConfigurationError("a unit of work can settle only messages of its own connection")

@@ -206,7 +206,8 @@ class ActiveMqDialect(Dialect):
         """Believe our own marker; else take what has a content-length for bytes unless it says text.
 
         Raises:
-            PoisonMessageError: It isn't Unicode, or there is neither a body nor our mark that there is none.
+            PoisonMessageError: The text isn't Unicode, or there is neither a body nor our mark that there is
+                none.
         """
         if frame.body and "content-length" not in headers and BODY_KIND not in headers:
             return TEXT, _text(frame.body)  # most messages are

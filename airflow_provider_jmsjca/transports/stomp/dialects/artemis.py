@@ -239,7 +239,7 @@ def _selector(portable: str) -> str:
     """Return the selector in the broker's words; numbers compare only with the prefix.
 
     Raises:
-        CapabilityError: It asks for what matches nothing there.
+        CapabilityError: The selector asks for what matches nothing there.
     """
     faults: list[str] = []
 

@@ -95,7 +95,7 @@ def number(headers: Mapping[str, str], name: str, default: int | None) -> int | 
     """Return a numeric header.
 
     Raises:
-        PoisonMessageError: It is there and no number.
+        PoisonMessageError: The header is there and no number.
     """
     text = headers.get(name)
     return default if text is None else whole(name, text)
@@ -105,7 +105,7 @@ def whole(name: str, text: str) -> int:
     """Return the number that a header is: one that a Java `long` holds and that isn't negative.
 
     Raises:
-        PoisonMessageError: It is none.
+        PoisonMessageError: The header is no such number.
     """
     try:
         found = int(text)
@@ -120,7 +120,7 @@ def decode_text(data: bytes) -> str:
     """Return text in plain UTF-8.
 
     Raises:
-        PoisonMessageError: It isn't.
+        PoisonMessageError: The data isn't plain UTF-8.
     """
     try:
         return data.decode()
@@ -132,7 +132,8 @@ def no_body(headers: Mapping[str, str], product: str) -> tuple[BodyKind, str | N
     """Return what a message without a body is, if its sender was this package.
 
     Raises:
-        PoisonMessageError: It was not. The broker may have left out the body; nothing says whether it did.
+        PoisonMessageError: The sender was another. The broker may have left out the body; nothing says
+            whether it did.
     """
     kind = marked_kind(headers)
     if kind is TEXT:
@@ -326,7 +327,7 @@ class Dialect(ABC):
         """Return the value of `id` in the NACK of a message whose subscription has ended.
 
         Args:
-            token: Its acknowledgement, as it stands on the wire: whatever the broker made of it.
+            token: The message's acknowledgement, as it stands on the wire: whatever the broker made of it.
             keeper: The subscription it goes back through; empty where none is needed.
 
         Returns:
@@ -344,7 +345,8 @@ class Dialect(ABC):
             since: How many were swallowed since then.
 
         Raises:
-            ConnectionLostError: It says so, and not which; the end of the connection hands the message back.
+            ConnectionLostError: `error` says so, and not which message; the end of the connection hands the
+                message back.
         """
         del error, last, since
         return None
@@ -444,7 +446,7 @@ class Dialect(ABC):
         """Return the destination that a `reply-to` header names, in the broker's form or another client's.
 
         Raises:
-            PoisonMessageError: It names none.
+            PoisonMessageError: The header names no destination.
         """
         try:
             return self.destination_from(text) or Destination.from_header(text)
@@ -489,8 +491,8 @@ class Dialect(ABC):
         gives it. Then comes its own name, which programs use that don't send by STOMP.
 
         Raises:
-            ConfigurationError: It is no selector.
-            CapabilityError: It has too many such names.
+            ConfigurationError: The text is no selector.
+            CapabilityError: The selector has too many such names.
         """
         return Selector.parse(selector).portable_with({name: f"{RENAMED}{name}" for name in self.taken})
 
@@ -509,11 +511,11 @@ class Dialect(ABC):
 
         Args:
             frame: What came.
-            headers: Its headers, decoded.
+            headers: The frame's headers, decoded.
             subscription: What it came for.
 
         Raises:
-            PoisonMessageError: It can't be decoded.
+            PoisonMessageError: The message can't be decoded.
         """
         body_kind, body = self.decode_body(frame, headers)
         get = headers.get
@@ -544,7 +546,7 @@ class Dialect(ABC):
             found: Where it differs.
 
         Raises:
-            PoisonMessageError: It can't be decoded.
+            PoisonMessageError: The message can't be decoded.
         """
         identifier, timestamp, redelivered = found.group(
             template.identifier, template.timestamp, template.redelivered
@@ -681,7 +683,7 @@ def check_name(destination: Destination) -> None:
     """Refuse a name in the provider's own JNDI, which a client in Java only can look up.
 
     Raises:
-        ConfigurationError: It is such a name. The broker would make a queue of that very name.
+        ConfigurationError: The destination has such a name. The broker would make a queue of that very name.
 
     Source: J86, J90.
     """

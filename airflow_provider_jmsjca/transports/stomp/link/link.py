@@ -295,7 +295,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
 
         Raises:
             TransientBrokerError: There is none, or the broker doesn't want us now.
-            AuthenticationError: It refuses the credentials.
+            AuthenticationError: The broker refuses the credentials.
         """
         settings = self._settings
         beat = round(settings.heart_beat.total_seconds() * 1000)
@@ -521,8 +521,8 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         """Open a second connection of the same user to the same broker.
 
         Returns:
-            It, or None: with a client id, where nothing tells whether the same broker answers, and beside a
-            consumer that wants no messages of its own connection.
+            The connection, or None: with a client id, where nothing tells whether the same broker answers,
+            and beside a consumer that wants no messages of its own connection.
 
         Raises:
             JmsError: The broker doesn't take it (see `Transport.connect`), or another one answers there.
@@ -637,7 +637,7 @@ def _beats(value: str) -> tuple[str, str]:
     """Return the two numbers of a `heart-beat` header of CONNECTED.
 
     Raises:
-        ProtocolError: It isn't two numbers of milliseconds.
+        ProtocolError: The header isn't two numbers of milliseconds.
     """
     first, _, second = (part.strip() for part in value.partition(","))
     for each in (first, second):

@@ -121,7 +121,8 @@ class Frame:
         """Return the decoded headers; the first of equal ones counts.
 
         Raises:
-            PoisonMessageError: They are not UTF-8, escaped in a way STOMP 1.2 forbids, too many or too long.
+            PoisonMessageError: The headers are not UTF-8, escaped in a way STOMP 1.2 forbids, too many or
+                too long.
         """
         if len(self.head) > MAX_HEADERS:  # each line has a byte at least
             _check_size(self.head)
@@ -343,7 +344,7 @@ class FrameParser:
         """Keep the beginning of a frame until one of `awaited` comes, or it is of `need` bytes.
 
         Raises:
-            FrameTooLargeError: It is or will be larger than may be.
+            FrameTooLargeError: The frame is or will be larger than may be.
         """
         if max(need, len(unfinished)) > self.limit:
             raise _too_large(max(need, len(unfinished)), self.limit)
@@ -439,7 +440,7 @@ class FrameParser:
             Where to go on; -1 if more must come first.
 
         Raises:
-            ForgedFrameError: It was, or there is no message before.
+            ForgedFrameError: The message was handed out, or there is no message before.
         """
         if before >= 0 and frames[-1].command is _MESSAGE:
             message = frames.pop()

@@ -152,7 +152,7 @@ class TlsChannel:
 
         Raises:
             TimeoutError: The peer didn't answer until `deadline`; plain ports do that.
-            ssl.SSLError: It isn't trusted, or doesn't speak TLS.
+            ssl.SSLError: The peer isn't trusted, or doesn't speak TLS.
         """
         while True:
             try:
@@ -212,7 +212,7 @@ def wait_for(fileno: int, events: int, deadline: float) -> None:
     """Wait until the descriptor is ready.
 
     Raises:
-        TimeoutError: It isn't until `deadline` (of the monotonic clock).
+        TimeoutError: The descriptor isn't ready until `deadline` (of the monotonic clock).
     """
     poll = select.poll()
     poll.register(fileno, events)
