@@ -57,7 +57,8 @@ class AsyncConnection:
         settings: Which broker, as whom; or what returns that, asked at every attempt and once a minute: when
             it has changed, what is held counts as lost, so that its holder moves to the new one.
         pool: Whose connections.
-        subject: Says who uses it, for the log: an asset or a task, with its destination and connection.
+        subject: Says who uses it, for the log: an asset or a task, with its destination and connection;
+            `None`: the name of the connection says enough.
         minimal_logging: The first failure is an error in the log, those that follow are for debugging.
             Source: J108.
         backoff: The waits between attempts.
@@ -68,11 +69,11 @@ class AsyncConnection:
         settings: ConnectionSettings | FindSettings,
         *,
         pool: ConnectionPool = _POOL,
-        subject: Callable[[], str] = lambda: "",
+        subject: Callable[[], str] | None = None,
         minimal_logging: bool = False,
         backoff: Backoff = RECONNECT,
     ) -> None:
-        self.subject = subject
+        self.subject = subject or self._name
         self._find: FindSettings = _always(settings) if isinstance(settings, ConnectionSettings) else settings
         self._settings = settings if isinstance(settings, ConnectionSettings) else None
         self._is_fixed = isinstance(settings, ConnectionSettings)
@@ -245,6 +246,10 @@ class AsyncConnection:
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(ConnectionLostError("its settings have changed"))
+
+    def _name(self) -> str:
+        name = self._settings.name if self._settings is not None else ""
+        return f"connection {name!r}" if name else ""
 
     @property
     def _crew(self) -> Crew:

@@ -6,6 +6,7 @@ import itertools
 import logging
 import threading
 import time
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -74,3 +75,17 @@ def test_an_attempt_says_who_waits_for_it_and_a_connection_whose_it_is(
     assert f"Attempt 1 to connect failed for {all_of_them}, another follows: " in caplog.text
     assert caplog.messages[-2] == f"Connected to {info} for {all_of_them}"
     assert caplog.messages[-1] == "Tried again in a while for asset 'e': it says no"
+
+
+def test_who_says_nothing_of_himself_is_known_by_the_name_of_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    connection = AsyncConnection(replace(settings("by-name"), name="jms_orders"))
+
+    async def work() -> None:
+        await connection.get()
+        connection.release()
+
+    asyncio.run(asyncio.wait_for(work(), 20))
+    assert caplog.messages[-1].endswith(" for connection 'jms_orders'")
