@@ -344,6 +344,12 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         return self._broker
 
     @property
+    def _named(self) -> str:
+        """The broker, with the name of the connection if it has one, for the log."""
+        name = self._settings.name
+        return f"{self._broker} (connection {name!r})" if name else str(self._broker)
+
+    @property
     def state(self) -> ConnectionState:
         """Where in its life the connection is."""
         return self._state
@@ -404,7 +410,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
             _log.log(
                 logging.WARNING if self._has_acknowledged else logging.DEBUG,
                 "No good-bye from %s, so what was acknowledged last may come again: %s",
-                self._broker,
+                self._named,
                 error,
             )
         finally:  # also if the wait is interrupted
@@ -425,8 +431,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         self.replies.lost(reason if isinstance(reason, ConnectionLostError) else closed)
         if self._state is not ConnectionState.LOST or self._connected is None or reason is None:
             return
-        name = f" {self._settings.name!r}" if self._settings.name else ""
-        _log.warning("The connection%s to %s is lost: %s", name, self._broker, reason)
+        _log.warning("The connection to %s is lost: %s", self._named, reason)
         for callback in callbacks:
             try:
                 callback(reason)
@@ -467,7 +472,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         for unit in units:  # whoever else takes it for theirs: one of these may have lost a message
             unit.blame(error)
         if not (units or expected):
-            _log.warning("%s reports an error that belongs to nothing we wait for: %s", self._broker, text)
+            _log.warning("%s reports an error that belongs to nothing we wait for: %s", self._named, text)
 
     def _message(self, frame: Frame) -> None:
         self.orphans.last = frame
