@@ -696,6 +696,10 @@ def with_id_of(message: JmsMessage, missing_message_id: str) -> JmsMessage:
     return message if value is None or value == "" else replace(message, message_id=f"{name}={value}")
 
 
+# What a property takes besides its characters: two texts, and a place in a dictionary.
+_OF_A_PROPERTY = 120
+
+
 def size_of(message: JmsMessage) -> int:
     """Return about how many bytes of memory a message takes: body, properties, headers that senders write."""
     # For every message received: the ordinary ones are asked for without a further call.
@@ -708,7 +712,7 @@ def size_of(message: JmsMessage) -> int:
     if reply_to is not None:
         size += len(reply_to.name)
     for name, value in message.properties.items():
-        size += len(name) + (len(value) if isinstance(value, str) else _size(value))
+        size += _OF_A_PROPERTY + len(name) + (len(value) if isinstance(value, str) else _size(value))
     return size
 
 

@@ -15,7 +15,7 @@ from airflow_provider_jmsjca.core.copies.in_progress import unstaged
 from airflow_provider_jmsjca.core.copies.load_balancing import published
 from airflow_provider_jmsjca.core.copies.parking import unparked
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine
-from airflow_provider_jmsjca.core.delivery.decisions import Decision
+from airflow_provider_jmsjca.core.delivery.decisions import Decision, Leave
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
 from airflow_provider_jmsjca.core.delivery.settings import MOST_BYTES
 from airflow_provider_jmsjca.core.destination import Destination
@@ -425,7 +425,18 @@ class Intake:
         bytes: How much of memory the large ones of those take; the number of messages bounds the others.
     """
 
-    __slots__ = ("_large", "arrivals", "bytes", "held", "link", "noticed", "open", "origins", "ready")
+    __slots__ = (
+        "__weakref__",
+        "_large",
+        "arrivals",
+        "bytes",
+        "held",
+        "link",
+        "noticed",
+        "open",
+        "origins",
+        "ready",
+    )
 
     def __init__(self, link: Bearer) -> None:
         self.link = link
@@ -643,6 +654,7 @@ class Admission:
             limit itself.
         limit: No more messages than this are taken in hand; `None`: no limit.
         wanted: Says whether another message is taken in hand, however many bytes are.
+        post: Has work done: a message that can't be read is left. `None`: nobody has to be told of that.
 
     Attributes:
         intake: What the current consumers have received.
@@ -662,6 +674,7 @@ class Admission:
         takes_all: bool,
         limit: int | None = None,
         wanted: Callable[[], bool] = lambda: False,
+        post: Callable[[Work], None] | None = None,
     ) -> None:
         self._name = settings.name
         self._machine = machine
@@ -672,6 +685,7 @@ class Admission:
         self.takes_all = takes_all
         self._limit = limit
         self._wanted = wanted
+        self._post = post
         self._held_up = False
         self.numbers = itertools.count(1)
         self._sources = settings.delivery.sources
@@ -685,7 +699,11 @@ class Admission:
         settled = self.settled
         back = {settled.key(old.origin(number), message) for number, (_, message) in old.held.items()}
         for received in tuple(old.arrivals):
-            back |= self._went_back(received)
+            try:
+                back |= self._went_back(received)
+            except Exception as error:  # noqa: BLE001 - an edge: what it was is of no use if it can't be read
+                _log.warning("%s: a message that went back can't be read: %s", self._name, loggable(error))
+        old.arrivals.clear()  # a thread that was told of the intake, and is busy, would keep all of it
         settled.forget(back)
         self._settled_before = settled.settled_before
 
@@ -734,14 +752,37 @@ class Admission:
         return taken
 
     def take(self) -> MessageArrived | None:
-        """Take in what came first; `None` if it isn't for the machine."""
+        """Take in what came first; `None` if it isn't for the machine.
+
+        A message that can't be read now, as for want of memory, stays unsettled. It comes again over the next
+        connection, and those behind it go on.
+        """
+        received = self.intake.arrivals.popleft()
+        number = next(self.numbers)
+        try:
+            return self._take(received, number)
+        except Exception as error:  # noqa: BLE001 - an edge: nobody else's trouble
+            self._cannot_read(received, number, error)
+            return None
+
+    def _cannot_read(self, received: Received, number: int, error: Exception) -> None:
+        _log.error(
+            "%s: a message can't be read now, and stays unsettled: %s: %s",
+            self._name,
+            type(error).__name__,
+            loggable(error),
+        )
+        if self._post is not None and not received.is_stale:
+            self.intake.hold(number, received, None)
+            self._post((self.intake, Leave(delivery=number)))
+
+    def _take(self, received: Received, number: int) -> MessageArrived | None:
         intake = self.intake
-        received = intake.arrivals.popleft()
         if received.is_stale:
             self.settled.forget(self._went_back(received))
             self._settled_before = self.settled.settled_before
             return None
-        event, message, origin = self._reader.read(received, next(self.numbers))
+        event, message, origin = self._reader.read(received, number)
         if event.left and not self._reader.takes_left:
             _log.error("%s: message %s was left in progress: it stays", self._name, event.message_id)
             return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import itertools
+import sys
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, MutableMapping
@@ -26,6 +27,11 @@ from airflow_provider_jmsjca.transports.stomp.untransformed import set_apart, sp
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, encode, nack
 
 _MOST_UNSENT: Final = 100
+# A broker that sends so much more than it may keeps to nothing: it would fill the memory.
+_TIMES: Final = 4
+_BEYOND: Final = 1000
+_LEAST_WINDOW: Final = 1024 * 1024
+_BYTES_BEYOND: Final = 16 * 1024 * 1024
 _OUT_OF_ORDER: Final = (
     "a unit of work settles a message while one before it is unsettled; the subscription promised to settle "
     "in order"
@@ -54,6 +60,11 @@ class Unsettled:
         self.frames: MutableMapping[bytes, Frame] = OrderedDict()
         self._reserved: dict[bytes, bytes | None] = {}
         self._early: set[bytes] = set()
+
+    @property
+    def count(self) -> int:
+        """How many messages are unsettled, and not part of a unit of work."""
+        return len(self.frames) - len(self._reserved)
 
     def holds(self, received: Received) -> bool:
         """Say whether a message is unsettled still, and not acknowledged early.
@@ -274,6 +285,14 @@ class StompConsumer:
         self._late = 0
         self._waiting: deque[tuple[Frame, bool]] = deque()
         self._limit = None if link.dialect.counts_messages else subscription.prefetch
+        self._most_repeated = _TIMES * link.dialect.prefetch(subscription) + _BEYOND
+        self._most = self._most_repeated if link.dialect.counts_messages else sys.maxsize
+        self._repeated = 0
+        self._waiting_bytes = 0
+        # One message may be larger than the window, and is sent all the same: it counts as one window.
+        window = link.dialect.window(subscription)
+        self._heaviest = sys.maxsize if window is None else max(window, _LEAST_WINDOW)
+        self._most_bytes = sys.maxsize if window is None else _TIMES * self._heaviest + _BYTES_BEYOND
 
     @property
     def subscription(self) -> Subscription:
@@ -348,14 +367,34 @@ class StompConsumer:
                 return
             ending = self._closed or self._handing_back
             if not ending and (self._waiting or self._is_full()):
-                self._waiting.append((frame, False))
+                self._wait(frame)
                 return
             unsettled = self._unsettled
+            if len(unsettled.frames) >= self._most or token in unsettled.frames:
+                self._check_flood(token)
             unsettled.frames[token] = frame
             if ending:
                 return
             generation = unsettled.generation
         self._on_received(ReceivedFrame(self, token, generation, self._decoder, frame, False))
+
+    def _check_flood(self, token: bytes) -> None:
+        count = self._unsettled.count
+        if count >= self._most:
+            raise _too_much(f"{count} messages", self._subscription)
+        if token in self._unsettled.frames:  # after a rollback a broker may be quicker than we are
+            self._repeated += 1
+            if self._repeated >= self._most_repeated:
+                raise _too_much(f"{self._repeated} repetitions", self._subscription)
+
+    def _wait(self, frame: Frame) -> None:
+        self._waiting.append((frame, False))
+        self._waiting_bytes += self._weight(frame)
+        if self._waiting_bytes > self._most_bytes:
+            raise _too_much(f"{self._waiting_bytes} bytes", self._subscription)
+
+    def _weight(self, frame: Frame) -> int:
+        return min(frame.size, self._heaviest)
 
     def _is_full(self) -> bool:
         return self._limit is not None and len(self._unsettled.frames) >= self._limit
@@ -367,6 +406,7 @@ class StompConsumer:
                 if self._closed or not self._waiting or self._is_full():
                     return
                 frame, again = self._waiting.popleft()
+                self._waiting_bytes -= self._weight(frame)
                 token = self._acknowledgement(frame) or b""
                 self._unsettled.frames[token] = frame
                 generation = self._unsettled.generation
@@ -520,7 +560,7 @@ class StompConsumer:
     def _forget(self) -> list[Frame]:
         """Begin a new generation; return the frames of the old one that were not settled, oldest first."""
         frames = [*self._unsettled.forget(), *(frame for frame, _ in self._waiting)]
-        self._unsent = 0
+        self._unsent = self._waiting_bytes = self._repeated = 0
         self._waiting.clear()
         return frames
 
@@ -547,7 +587,9 @@ class StompConsumer:
                     self._subscribe_again()
             case Recovery.LOCAL:
                 with self._lock:
-                    self._waiting.extend([(frame, True) for frame in self._forget()])
+                    held = self._forget()
+                    self._waiting.extend([(frame, True) for frame in held])
+                    self._waiting_bytes = sum(map(self._weight, held))
                 self._wire.call_soon(self._hand_out)
             case Recovery.DISCONNECT:
                 self._disconnect()
@@ -646,6 +688,13 @@ def _may_accumulate(link: Link, subscription: Subscription) -> bool:
             )
         case _ as other:
             assert_never(other)
+
+
+def _too_much(what: str, subscription: Subscription) -> ConnectionLostError:
+    return ConnectionLostError(
+        f"the broker sent {what} of {subscription.destination} that wait to be settled, far more than was "
+        "asked for"
+    )
 
 
 def ack(token: object, headers: bytes = b"") -> bytes:

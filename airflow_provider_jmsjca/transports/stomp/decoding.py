@@ -185,7 +185,7 @@ class Decoder:
         return with_map(message) if self._maps else message
 
     def salvage(self, frame: Frame) -> JmsMessage:
-        """Return what can be kept of a message that can't be decoded; raises nothing, whatever it holds."""
+        """Return what can be kept of a message that can't be decoded; raises nothing but `MemoryError`."""
         return self._dialect.salvage(frame, self._subscription)
 
 

@@ -89,6 +89,11 @@ class SpilledFrame(Frame):
         """The body."""
         return self._read(self._at + self._head_size, self._body_size)
 
+    @property
+    def size(self) -> int:
+        """How many bytes head and body have."""
+        return self._head_size + self._body_size
+
     def loaded(self) -> Frame:
         """Return the frame as it came.
 

@@ -317,7 +317,7 @@ class Dispatcher(Driver):
         self.alarm = _FAR
         self.rollbacks = Rollbacks(settings.name)
         self.link = self._new_link()
-        self.workers = Workers(settings, self._take, self._do)
+        self.workers = Workers(settings, self._take, self._do, self._begin_another)
         self.admission = Admission(
             settings,
             self.machine,
@@ -329,6 +329,7 @@ class Dispatcher(Driver):
             takes_all=share is not None,
             limit=None if share is not None else limit,
             wanted=self._wants_message,
+            post=self.workers.post,
         )
         self._settled = self.admission.settled
         self._caller = Caller(self, handler, on_stop=on_stop, stop_within=stop_within)
@@ -503,12 +504,23 @@ class Dispatcher(Driver):
                     for each in self._receives.subscriptions
                 )
                 self._receives = replace(self._receives, subscription=first, further=tuple(further))
-                if link is self.link and not link.is_lost:
-                    link.lose()  # what it has to tell yet is of no interest
-                    todo = self.handle((ReconnectAsked(reason="a message stays unsettled"),))
+                todo = self._reconnect(link, "a message stays unsettled")
             self.admission.admit_more()
         self.speak()
         return todo
+
+    def _begin_another(self) -> None:
+        with self.lock:
+            todo = self._reconnect(self.link, "a fault of ours")
+        self.speak()
+        self.post(todo)
+
+    def _reconnect(self, link: Bearer, reason: str) -> list[Work]:
+        """Begin another connection, if this is the one in use; under the lock."""
+        if link is not self.link or link.is_lost:
+            return []
+        link.lose()  # what it has to tell yet is of no interest
+        return self.handle((ReconnectAsked(reason=reason),))
 
     def _link_is_up(self, link: Bearer) -> None:
         self._settled.connected(stable=link.connection.capabilities.stable_message_id)

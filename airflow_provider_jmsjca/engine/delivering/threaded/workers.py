@@ -8,6 +8,7 @@ import itertools
 import logging
 import queue
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -78,6 +79,7 @@ class Workers:
         settings: Sizes and names.
         admit: Takes one message of an intake in; returns what is to be done then, `None` if it took none.
         perform: Does a piece of work; returns what is to be done next.
+        begin_another: Called after a fault of ours: goes on over another connection.
 
     Attributes:
         posted: Work that no thread does yet; a thread doesn't take more in before it has looked here.
@@ -88,6 +90,7 @@ class Workers:
         settings: ListenerSettings,
         admit: Callable[[Intake], list[Work] | None],
         perform: Callable[[Work], list[Work]],
+        begin_another: Callable[[], None] = lambda: None,
     ) -> None:
         self._name = settings.name
         self._maximum = settings.threads
@@ -97,9 +100,11 @@ class Workers:
         self._batches = settings.delivery.batch_size > 1
         self._admit = admit
         self._perform = perform
+        self._begin_another = begin_another
         self._context = contextvars.copy_context()
         self._context.run(context_name.set, settings.context_name)
-        self._queue: queue.SimpleQueue[Intake | Posted | None] = queue.SimpleQueue()
+        # An intake that is over may wait here for as long as a handler takes: it isn't kept for that.
+        self._queue: queue.SimpleQueue[weakref.ref[Intake] | Posted | None] = queue.SimpleQueue()
         self.posted: deque[Work] = deque()
         self._mailboxes: dict[int, queue.SimpleQueue[Work | None]] = {}
         self._lock = threading.Lock()
@@ -137,7 +142,7 @@ class Workers:
         self._tell(_POSTED)
 
     def _tell(self, what: Intake | Posted) -> None:
-        self._queue.put(what)
+        self._queue.put(what if isinstance(what, Posted) else weakref.ref(what))
         if self.size < self._maximum:
             self._grow()
 
@@ -183,11 +188,20 @@ class Workers:
         own = threading.get_ident()
         self._own.add(own)
         try:
-            while self._serve_next():
+            while self._serves():
                 pass
         finally:
             with self._lock:
                 self._uncount(own)
+
+    def _serves(self) -> bool:
+        """Do what is next; say whether the thread goes on."""
+        try:
+            return self._serve_next()
+        except Exception:  # noqa: BLE001 - a thread that ended would leave what is in hand to nobody
+            _log.exception("%s: a fault of ours; it goes on over another connection", self._name)
+            self._begin_another()
+            return True
 
     def _uncount(self, own: int) -> None:
         if own in self._own:
@@ -227,14 +241,15 @@ class Workers:
                 self._busy -= 1
         return True
 
-    def _serve(self, item: Intake | Posted) -> None:
-        if not isinstance(item, Intake):
+    def _serve(self, item: weakref.ref[Intake] | Posted) -> None:
+        intake = item() if isinstance(item, weakref.ref) else None
+        if intake is None:
             self._do_posted()
             return
-        item.noticed = False  # before it looks: what comes after that is noticed anew
-        while (todo := self._admit(item)) is not None:
-            if item.arrivals:
-                self.tell_next(item)
+        intake.noticed = False  # before it looks: what comes after that is noticed anew
+        while (todo := self._admit(intake)) is not None:
+            if intake.arrivals:
+                self.tell_next(intake)
             self._work_off(todo)
             self._do_posted()
 

@@ -106,13 +106,17 @@ class ArtemisDialect(Dialect):
         headers = {
             "destination": subscription.destination.name,
             "subscription-type": _ROUTING[subscription.destination.kind],
-            "consumer-window-size": str(max(_window(subscription.prefetch), subscription.prefetch_bytes)),
+            "consumer-window-size": str(self.window(subscription)),
         }
         if subscription.selector:
             headers["selector"] = _selector(self.portable(subscription.selector))
         if subscription.durable_name is not None:
             headers["durable-subscription-name"] = subscription.durable_name
         return headers
+
+    def window(self, subscription: Subscription) -> int:
+        """Return how many bytes the broker may have outstanding."""
+        return max(_window(subscription.prefetch), subscription.prefetch_bytes)
 
     def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
         """Return the UNSUBSCRIBE that names the durable subscription; the connection's client id counts."""

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar, overload
 
@@ -26,7 +26,6 @@ from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
     ConfigurationError,
-    JmsError,
     PoisonMessageError,
 )
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
@@ -303,6 +302,11 @@ class Dialect(ABC):
         """Return how many unsettled messages the broker may have outstanding."""
         return self.usual_prefetch if subscription.prefetch is None else subscription.prefetch
 
+    def window(self, subscription: Subscription) -> int | None:
+        """Return how many bytes the broker may have outstanding, if it bounds them by their size."""
+        del subscription
+        return None
+
     @abstractmethod
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE, without `ack`, `receipt` and (unless fixed by a name) `id`."""
@@ -578,7 +582,7 @@ class Dialect(ABC):
     def salvage(self, frame: Frame, subscription: Subscription) -> JmsMessage:
         """Return what can be kept of a message that can't be decoded: its body as it came, its headers.
 
-        A header that can't be read is kept as a property of its name. Raises nothing, whatever it holds.
+        A header that can't be read is kept as a property of its name. Raises nothing but `MemoryError`.
         """
         headers = _readable_headers(frame)
         unread: dict[str, str] = {}
@@ -586,7 +590,9 @@ class Dialect(ABC):
         def kept(read: Callable[[], _T], otherwise: _T, name: str) -> _T:
             try:
                 return read()
-            except (JmsError, ValueError):
+            except MemoryError:
+                raise
+            except Exception:  # noqa: BLE001 - whatever a dialect does; the header is kept as it came
                 if name in headers:
                     unread[name] = headers[name]
                 return otherwise
@@ -611,7 +617,9 @@ class Dialect(ABC):
             redelivered=headers.get("redelivered") == "true",
         )
         shown = {
-            self.property_name(name): value for name, value in headers.items() if name not in self.hidden
+            kept(partial(self.property_name, name), name, ""): value
+            for name, value in headers.items()
+            if name not in self.hidden
         }
         return replace(message, properties=MappingProxyType(unread | shown))
 

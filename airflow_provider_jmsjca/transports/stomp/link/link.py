@@ -60,6 +60,8 @@ _UP: Final = ConnectionState.UP
 _WITHOUT_HEART_BEAT: Final = 20_000
 _MOST_DIGITS: Final = 10
 _MOST_LATE: Final = 100
+# A broker that sends so many errors for nothing would fill the log.
+_MOST_STRANGE_ERRORS: Final = 100
 """A broker that pages in 200 messages at a time stalls if all are unacknowledged."""
 
 Route: TypeAlias = Callable[[Frame, bytes], None]
@@ -270,6 +272,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         self._units: weakref.WeakSet[Blamable] = weakref.WeakSet()
         self._begun: deque[str] = deque()
         self._late = 0
+        self._strange_errors = 0
         self._has_acknowledged = False
         self._is_greeted = False
         self._broker = BrokerInfo(product="unknown", version="", address=f"{host[0]}:{host[1]}")
@@ -473,6 +476,9 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
             unit.blame(error)
         if not (units or expected):
             _log.warning("%s reports an error that belongs to nothing we wait for: %s", self._named, text)
+            self._strange_errors += 1
+            if self._strange_errors >= _MOST_STRANGE_ERRORS:
+                raise ConnectionLostError(f"the broker sent {self._strange_errors} errors without a cause")
 
     def _message(self, frame: Frame) -> None:
         self.orphans.last = frame

@@ -94,6 +94,11 @@ class Frame:
         self.body = body
         self.key = key
 
+    @property
+    def size(self) -> int:
+        """How many bytes head and body have."""
+        return len(self.head) + len(self.body)
+
     def first(self, mark: bytes) -> bytes | None:
         r"""Return the first value of a header as it stands on the wire, or `None`.
 
@@ -322,7 +327,8 @@ class FrameParser:
         if stop < 0:
             self._keep(chunk[at:], (self.end,))
         else:
-            self._keep(chunk[at:], self.proofs, need=stop + 1 - at)
+            # Only of a message may a producer have told the length.
+            self._keep(chunk[at:], self.proofs if command is _MESSAGE else (), need=stop + 1 - at)
         return -1, -1
 
     def _joined(self, chunk: bytes) -> bytes:

@@ -57,7 +57,7 @@ def test_what_a_message_takes() -> None:
         type="t" * 20,
         reply_to=Destination.queue("r" * 30),
     )
-    assert size_of(message) == (4 + 3 + 5 + 8 + 4 + 4) + (6 + 2 + 6 + 8) + 60
+    assert size_of(message) == (4 + 3 + 5 + 8 + 4 + 4) + (6 + 2 + 6 + 8) + 2 * 120 + 60
     assert size_of(JmsMessage.empty()) == 0
     assert size_of(JmsMessage.stream(["ab", None, 1.5])) == 10
 
@@ -373,3 +373,15 @@ def test_what_stays_in_a_listener_on_several_destinations_holds_up_nobody(place:
     listening.until(lambda: len(set(place.got)) == AT_ONCE + 1)
     place.send("999", to=B)
     listening.until(lambda: "999" in place.got)
+
+
+def test_many_small_headers_count_for_what_they_take(place: listening.Site) -> None:
+    """A message of 900 short headers takes 100 kB of memory, and 7 kB on the wire."""
+    headers = {f"h{number}": "x" for number in range(900)}
+    for number in range(200):
+        place.send(str(number), to=A, **headers)
+    activation = place.activation(
+        listening.nothing, destination="queue://A", endpoint_pool_max_size=1, **SLOW | {"batch_size": 200}
+    )
+    assert activation.run(max_messages=200, run_for=timedelta(seconds=20)).committed == 200
+    assert max(batches(place)) < 100

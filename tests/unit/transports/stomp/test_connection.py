@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
@@ -923,3 +924,51 @@ def test_the_log_names_the_connection_that_is_lost(
     pair.peer.close()
     assert lost.wait(5)
     assert said in next(line for line in caplog.messages if "is lost" in line)
+
+
+PRODUCTS = (b"ActiveMQ/5.19.0", b"RabbitMQ/4.0.0", b"ActiveMQ-Artemis/2.40.0 ActiveMQ Artemis", b"Tested/1.0")
+
+
+@pytest.mark.parametrize("server", PRODUCTS[:3])
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_broker_that_sends_far_more_than_was_asked_for_is_given_up(
+    pair: Pair, server: bytes, *, repeated: bool
+) -> None:
+    came: list[Received] = []
+    connection = pair.up(server=server)
+    thread, _ = pair.in_background(
+        lambda: connection.consume(Subscription(destination=QUEUE, prefetch=10), came.append)
+    )
+    _, headers = pair.peer.hear()
+    pair.peer.receipt(headers)
+    thread.join(5)
+    lost: list[JmsError] = []
+    connection.on_lost(lost.append)
+    head = f"MESSAGE\nsubscription:{headers['id']}\ndestination:/queue/q\ncontent-length:15000\n"
+    sent = 0
+    with contextlib.suppress(OSError):
+        while not lost and sent < 20_000:
+            sent += 1
+            ack = 1 if repeated else sent
+            pair.peer.say(f"{head}message-id:T_{ack}\nack:T_{ack}\n\n".encode() + b"x" * 15_000 + b"\0\n")
+    until(lambda: lost)
+    assert "far more than was asked for" in str(lost[0])
+    assert len(came) <= 1100
+    assert sent < 5000
+
+
+@pytest.mark.parametrize("server", PRODUCTS)
+def test_a_broker_that_sends_errors_without_end_is_given_up(
+    pair: Pair, caplog: pytest.LogCaptureFixture, server: bytes
+) -> None:
+    connection = pair.up(server=server)
+    lost: list[JmsError] = []
+    connection.on_lost(lost.append)
+    with contextlib.suppress(OSError):
+        for _ in range(1000):
+            if lost:
+                break
+            pair.peer.say(b"ERROR\nmessage:no\n\nbecause\0\n")
+    until(lambda: lost)
+    assert "errors without a cause" in str(lost[0])
+    assert len(caplog.messages) <= 102

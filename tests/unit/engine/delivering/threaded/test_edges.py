@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 from airflow_provider_jmsjca.core.copies.load_balancing import with_origin
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
+from airflow_provider_jmsjca.engine.delivering.admission import Admission, Intake
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import connect
@@ -471,3 +473,63 @@ def test_failures_among_successes_end_no_run(site: Site) -> None:
 def test_failing_for_is_more_than_nothing(site: Site) -> None:
     with pytest.raises(ConfigurationError, match="failing_for is 0:00:00; expected more than 0"):
         site.activation(lambda _: None).run(idle_for=1, failing_for=timedelta(0))
+
+
+@every_mode
+def test_a_message_that_cannot_be_read_now_stays_and_the_others_go_on(
+    site: Site, mode: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is none of the message's fault, so it is neither moved nor deleted."""
+
+    def decode(message: JmsMessage, **changes: Any) -> JmsMessage:
+        if message.body == "large":
+            raise MemoryError
+        return replace(message, **changes)
+
+    monkeypatch.setattr("airflow_provider_jmsjca.transports.memory.connection.replace", decode)
+    site.send("a", "large", "b", "c")
+    listener = site.activation(lambda _: None, **mode, dead_letter_destination="queue://dead")
+    counts = listener.run(idle_for=timedelta(seconds=0.4), run_for=timedelta(seconds=20))
+    assert (counts.committed, set(site.got)) == (3, {"a", "b", "c"})
+    assert site.bodies("orders") == ["large"]
+    assert "a message can't be read now, and stays unsettled: MemoryError" in caplog.text
+
+
+@every_mode
+def test_after_a_fault_of_ours_a_listener_goes_on_over_another_connection(
+    site: Site, mode: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = iter([AssertionError("this never happens")])
+    may_take = Admission.may_take
+
+    def faulty(admission: Admission, intake: Intake) -> bool:
+        for fault in faults if intake.arrivals else ():
+            raise fault
+        return may_take(admission, intake)
+
+    monkeypatch.setattr(Admission, "may_take", faulty)
+    site.send("a", "b", "c")
+    listener = site.activation(lambda _: None, **mode)
+    assert listener.run(max_messages=3, run_for=timedelta(seconds=20)).committed == 3
+    assert sorted(map(str, site.got)) == ["a", "b", "c"]
+    assert "a fault of ours; it goes on over another connection" in caplog.text
+
+
+def test_what_came_over_a_lost_connection_is_not_kept_while_a_handler_takes_long(site: Site) -> None:
+    go_on = threading.Event()
+    listener = site.activation(lambda _: go_on.wait(20))
+    site.send(*("m" for _ in range(50)))
+    listener.start()
+    until(lambda: listener.statistics().in_hand == 1)
+    for _ in range(5):
+        connections = listener.statistics().connections
+        site.broker.kill()
+        site.broker.restart()
+        site.send(*("m" for _ in range(50)))
+        until(lambda before=connections: listener.statistics().connections > before)
+    gc.collect()
+    kept = [each for each in gc.get_objects() if isinstance(each, Intake)]
+    assert sum(len(each.arrivals) for each in kept if not each.open) == 0
+    assert len(kept) <= 4
+    go_on.set()
+    listener.stop()

@@ -403,3 +403,15 @@ def test_suspects_are_bounded() -> None:
     assert len(suspects) == 1000
     assert suspects.has(b"1999")
     assert not suspects.has(b"0")
+
+
+@pytest.mark.parametrize("head", [b"ERROR\nmessage:x\n", b"RECEIPT\nreceipt-id:" + TOKEN + b"1\n"])
+def test_a_proof_in_each_piece_of_a_body_costs_nothing(head: bytes) -> None:
+    """Only of a message may a producer have told the length: the others end where they say."""
+    parser, piece = careful(), TOKEN.ljust(16 * 1024, b"x")
+    began = time.process_time()
+    parser.feed(head + b"content-length:%d\n\n" % (16 * 1024 * 1024))
+    for _ in range(1024):
+        assert parser.feed(piece) == []
+    assert [len(frame.body) for frame in parser.feed(b"\0\n")] == [16 * 1024 * 1024]
+    assert time.process_time() - began < 1  # it was 2, and 22 for twice as much
