@@ -577,6 +577,7 @@ class Filling:
 
 
 IN_DOUBT_LIMIT = 5000
+FAILING_LIMIT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -607,6 +608,8 @@ class Sightings:
 
     Attributes:
         remembered: Views of the ids about which anything is known; to ask them takes no call.
+        failing: Keys of the messages that failed since one was settled, or delivered for the first time: at
+            most `FAILING_LIMIT`.
 
     Source: J129-J132, J169-J171.
     """
@@ -623,6 +626,7 @@ class Sightings:
         self._take_back = take_back
         self._in_doubt: OrderedDict[str, None] = OrderedDict()
         self._moves_in_vain: OrderedDict[str, MovesInVain] = OrderedDict()
+        self.failing: set[str] = set()
         self.remembered = (tracker.known, self._in_doubt.keys(), tracker.taken_back)
 
     def receive(self, event: MessageArrived) -> InHand:
@@ -704,6 +708,12 @@ class Sightings:
             message.flagged = True
             message.counted = message.raised = message.stored = message.served = False
             self._tracker.note(message.key)
+            self.fails(message)
+
+    def fails(self, message: InHand) -> None:
+        """Note that a message is one of those that fail now."""
+        if len(self.failing) < FAILING_LIMIT:
+            self.failing.add(message.key)
 
     def given_back(self, messages: Iterable[InHand]) -> None:
         """Take back the sighting of messages that go back to the broker with nothing done about them.

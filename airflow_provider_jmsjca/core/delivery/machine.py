@@ -160,6 +160,7 @@ class DeliveryMachine:
         )
         self._calls = self._processing.calls
         self._remembered = self._processing.remembered
+        self._failing = self._processing.failing
         self._next_number = self._processing.next_number
         # The short way is clear while nobody waits on the long one: nothing may be overtaken.
         self._allows_short_way = room is None and allows_short_way(settings)
@@ -201,6 +202,14 @@ class DeliveryMachine:
     def in_hand(self) -> int:
         """How many messages are received and neither settled nor lost with their connection."""
         return len(self._directs) + self._processing.in_hand
+
+    @property
+    def failing(self) -> int | None:
+        """How many messages failed since one was settled, or delivered for the first time.
+
+        `None`: a handler has a message that is none of them, and may yet be done with it.
+        """
+        return None if self._directs or self._processing.handles_others else len(self._failing)
 
     @property
     def wants_message(self) -> bool:
@@ -250,6 +259,8 @@ class DeliveryMachine:
         for known in self._remembered:
             if message_id in known:
                 return None
+        if self._failing:
+            self._failing.clear()
         number = self._next_number
         directs[message_id] = direct = Direct(number(), number(), delivery, message_id, group, now)
         return direct
@@ -281,6 +292,8 @@ class DeliveryMachine:
         if self._directs.get(direct.message_id) is not direct:
             return False
         del self._directs[direct.message_id]
+        if self._failing:
+            self._failing.clear()
         return True
 
     def _leave_short_way(self) -> None:

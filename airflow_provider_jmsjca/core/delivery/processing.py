@@ -25,6 +25,7 @@ from airflow_provider_jmsjca.core.delivery.decisions import (
 )
 from airflow_provider_jmsjca.core.delivery.events import MessageArrived
 from airflow_provider_jmsjca.core.delivery.in_hand import (
+    FAILING_LIMIT,
     Filling,
     Gate,
     InHand,
@@ -271,6 +272,7 @@ class Processing:
         calls: What handlers do, by their calls.
         next_number: Returns a number for a unit or a call.
         remembered: Views of the ids of messages about which something is known.
+        failing: As of `Sightings`.
     """
 
     def __init__(
@@ -296,6 +298,7 @@ class Processing:
         self._units = UnitTable()
         self.next_number = self._units.next_number
         self.remembered = self._sightings.remembered
+        self.failing = self._sightings.failing
         self._completion = Completion(
             settings=settings,
             gate=gate,
@@ -351,6 +354,13 @@ class Processing:
     def in_hand(self) -> int:
         """How many messages are received and neither settled nor lost."""
         return len(self._line) + self._units.in_hand + len(self._staging)
+
+    @property
+    def handles_others(self) -> bool:
+        """Whether handlers have messages that aren't among those that fail now."""
+        if len(self.failing) >= FAILING_LIMIT:  # the others of those that fail are not known
+            return False
+        return any(message.key not in self.failing for unit in self._units for message in unit.members)
 
     @property
     def has_begun_waiting(self) -> bool:
@@ -533,6 +543,8 @@ class Processing:
         unit.members.append(message)
         unit.size += message.size
         message.calls += 1
+        if self.failing and not message.seen:
+            self.failing.clear()
         self._sightings.delivered(message)
         self._decide(
             Deliver(
@@ -557,12 +569,15 @@ class Processing:
             elif isinstance(decision, Park):
                 self._sightings.not_attempted(message)
             else:
-                self._settled += not (isinstance(decision, DeleteMessage) and decision.repeated)
+                if not (isinstance(decision, DeleteMessage) and decision.repeated):
+                    self._settled += 1
+                    self.failing.clear()
                 self._say_where(message, decision)
                 self._sightings.forget([message])
             self._completion.leave(unit)
         elif (found := self._units.committing(number)) is not None:
             self._settled += len(found.members)
+            self.failing.clear()
             self._sightings.forget(found.members)
             self._completion.end(found)
 
@@ -570,6 +585,7 @@ class Processing:
         """A unit was refused; its messages are still in hand."""
         if number in self._settling:
             unit, message, decision = self._settling.pop(number)
+            self._sightings.fails(message)
             if unit.lost:
                 self._goes_back(message, decision)
                 self._completion.leave(unit)

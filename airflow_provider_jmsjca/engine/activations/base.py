@@ -119,35 +119,41 @@ class RunEnds:
 class Failing:
     """For how long nothing but failures of the same messages happened.
 
-    Few failures count for nothing: the redelivery handling may be about to move the message, or to delete it.
+    Few failures of each count for nothing: the redelivery handling may be about to move the message, or to
+    delete it. That a message is parked until its redelivery is nothing else: it has only failed.
 
     Args:
-        settings: How many messages may fail at once, and after how many failures each is moved or deleted.
+        settings: After how many failures a message is moved or deleted.
         now: The moment, in seconds.
     """
 
     def __init__(self, settings: DeliverySettings, now: float) -> None:
         actions = settings.handling.actions
         last = actions[-1].at if actions else 0
-        self._many = (last + _FAILURES) * settings.concurrency
+        self._many = last + _FAILURES
         self._progress: tuple[int, int] | None = None
         self._failures = self._failures_before = 0
         self._since = self._last = now
 
-    def seconds(self, counts: Counts, now: float) -> float:
+    def seconds(self, counts: Counts, now: float, messages: Callable[[], int | None]) -> float:
         """Return how long handlers had failed at the last failure; 0 after few, or after anything else.
 
         Args:
             counts: What became of messages so far.
             now: The moment, in seconds.
+            messages: Returns how many fail, as `ActivationBase.failing` says; asked after enough for one.
         """
-        progress = (counts.settled + counts.parked, counts.delivered - counts.redelivered)
+        progress = (counts.settled, counts.delivered - counts.redelivered)
         failures = counts.rolled_back + counts.failed
         if progress != self._progress:
             self._progress, self._failures_before, self._since = progress, failures, now
         if failures != self._failures:
             self._failures, self._last = failures, now
-        return self._last - self._since if failures - self._failures_before >= self._many else 0.0
+        found = failures - self._failures_before
+        # None fails where something else has just happened, which the counts will say next time.
+        if found < self._many or not (failing := messages()) or found < self._many * failing:
+            return 0.0
+        return self._last - self._since
 
 
 _FAILURES = 10
@@ -201,7 +207,7 @@ class Watch:
                 settled=counts.settled,
                 elapsed=now - began,
                 idle=now - idle_since,
-                failing=failing.seconds(counts, now),
+                failing=failing.seconds(counts, now, lambda: running.failing),
             )
             if found is not None and not (found[0] is EndReason.IDLE and running.looks):
                 return found
@@ -328,6 +334,14 @@ class ActivationBase(ABC):
     @abstractmethod
     def counts(self) -> Counts:
         """What became of messages since the last start."""
+
+    @property
+    @abstractmethod
+    def failing(self) -> int | None:
+        """How many messages failed since one was settled, or delivered for the first time.
+
+        `None`: a handler has a message that is none of them, and may yet be done with it.
+        """
 
     @property
     @abstractmethod
@@ -673,6 +687,12 @@ class ActivationGroup(ActivationBase):
     def suspended(self) -> bool:
         """Whether delivery is suspended by hand."""
         return any(each.suspended for each in self._parts)
+
+    @property
+    def failing(self) -> int | None:
+        """How many messages of all parts failed since anything else happened; see `ActivationBase`."""
+        found = [each.failing for each in self._parts]
+        return None if None in found else sum(each or 0 for each in found)
 
     @property
     def fault(self) -> JmsError | None:

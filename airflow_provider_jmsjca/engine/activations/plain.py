@@ -123,6 +123,13 @@ class PlainActivation(ActivationBase):
         return self._dispatcher.tally.counts()
 
     @property
+    def failing(self) -> int | None:
+        """How many messages failed since anything else happened; see `ActivationBase.failing`."""
+        dispatcher = self._dispatcher
+        with dispatcher.lock:
+            return dispatcher.machine.failing
+
+    @property
     def fault(self) -> JmsError | None:
         """What the activation has stopped for, if that was a fault."""
         return self._dispatcher.fault

@@ -215,6 +215,11 @@ class LoadBalancedActivation(ActivationGroup):
         return self.queue_side.counts
 
     @property
+    def failing(self) -> int | None:
+        """How many of the queue's messages failed since anything else happened."""
+        return self.queue_side.failing
+
+    @property
     def ready(self) -> bool:
         """Whether the queue is consumed, and the subscription is had or was tried for."""
         return self.queue_side.ready and self.topic_side.answered
