@@ -590,6 +590,23 @@ def test_a_dialect_with_names_of_its_own_needs_two_methods() -> None:
     assert (salvaged.destination, salvaged.reply_to) == (TOPIC, Destination.queue("answers"))
 
 
+class FaultyDialect(GenericDialect):
+    """Expects more of messages than they say."""
+
+    def lasting(self, identifier: str) -> str:
+        return identifier.split("-")[1]
+
+    def property_name(self, header: str) -> str:
+        return {"color": "colour"}[header]
+
+
+def test_whatever_a_dialect_does_wrong_something_of_a_message_can_be_kept() -> None:
+    head = b"\nmessage-id:1\ncolor:red\nsize:9\ndestination:/queue/orders"
+    salvaged = FaultyDialect().salvage(Frame(b"MESSAGE", head, b"x"), ON_QUEUE)
+    assert (salvaged.message_id, salvaged.body) == (None, b"x")
+    assert salvaged.properties == {"message-id": "1", "colour": "red", "size": "9"}
+
+
 @pytest.mark.parametrize("reader", ALL, ids=lambda dialect: dialect.product)
 @pytest.mark.parametrize(
     "message", [JmsMessage.text("x"), JmsMessage.text(""), JmsMessage.bytes(b"x"), JmsMessage.empty()]
