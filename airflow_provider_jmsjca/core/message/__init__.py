@@ -1,6 +1,7 @@
 """Messages: values, what may stand in them, and what tells one from others.
 
-May import `core.destination` and `errors`.
+May import `core.destination` and `errors`. `JmsMessage.from_event` asks `spool.references`, which is above,
+for a message that an event only refers to.
 """
 
 from __future__ import annotations

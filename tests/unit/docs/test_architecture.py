@@ -72,6 +72,20 @@ def _imported_folders(folder: Path) -> set[str]:
     return found
 
 
+def test_nothing_else_is_imported_by_name_that_a_contract_does_not_see() -> None:
+    found = {
+        file.relative_to(PACKAGE).as_posix()
+        for file in PACKAGE.rglob("*.py")
+        if re.search(r"\bimport_module\b|\b__import__\b", file.read_text(encoding="utf-8"))
+    }
+    assert found == {
+        "__init__.py",  # the public names
+        "core/message/message.py",  # a message that an event refers to
+        "plugins/holding.py",  # Airflow's triggerer alone needs it
+        "transports/__init__.py",  # the transport of a scheme
+    }
+
+
 class Followed:
     """Notes which files of the package are entered while `on` is set, in the order of the first time."""
 
