@@ -40,7 +40,7 @@ from airflow_provider_jmsjca.operators.web_links import JmsBatchLink
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import Place
 from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.spool import SpoolBatch, Unfinished, unfinished_batches
+from airflow_provider_jmsjca.spool.spool import SpoolBatch, unfinished_batches
 from airflow_provider_jmsjca.spool.upkeep.states import adopt, last_sealed
 from airflow_provider_jmsjca.transports.base import Subscription
 
@@ -240,7 +240,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         adopted = () if result.reason is EndReason.STOPPED else self._adopt(batch, activation)
         unfinished = unfinished_batches(spool, batch_id, activation)
         for each in unfinished:
-            self._warn_of(each)
+            self.log.warning("%s", each.warning())
         if result.reason is EndReason.STOPPED:
             raise AirflowException(f"told to stop; batch {batch_id} has {result.rows} messages and goes on")
         self.log.info("Batch %s: %s", batch_id, result.summary())
@@ -289,23 +289,6 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
                     self.log.info("Batch %s of an earlier run is adopted: %d messages", name, manifest.rows)
                     adopted.append(manifest)
         return tuple(adopted)
-
-    def _warn_of(self, unfinished: Unfinished) -> None:
-        key = TaskKey.parse(unfinished.batch_id)
-        task = (
-            "its task instance"
-            if key is None
-            else f"task {key.task_id!r} of run {key.run_id!r} of DAG {key.dag_id!r}"
-            + (f", map index {key.map_index}" if key.map_index >= 0 else "")
-        )
-        self.log.warning(
-            "Batch %s was never finished: %s acknowledged messages are in it and nowhere else. Unless it is "
-            "still to be tried again, clear %s, which goes on with that batch; with `retries` a task does so "
-            "by itself",
-            unfinished.batch_id,
-            "an unknown number of" if unfinished.rows is None else unfinished.rows,
-            task,
-        )
 
     def _if_empty(self) -> IfEmpty:
         try:

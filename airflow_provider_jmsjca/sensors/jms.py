@@ -54,7 +54,7 @@ from airflow_provider_jmsjca.spool.files import Place, exists, is_folder
 from airflow_provider_jmsjca.spool.manifest import PRUNED, Manifest
 from airflow_provider_jmsjca.spool.references import seal_message, sweep_references
 from airflow_provider_jmsjca.spool.rows import manifest_messages
-from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from airflow_provider_jmsjca.spool.spool import SpoolBatch, unfinished_batches
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Subscription
 from airflow_provider_jmsjca.triggers.listen import JmsListenTrigger
@@ -76,7 +76,8 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
     only after it is in a sealed file of the spool, so nothing is lost whatever dies. The messages belong to
     the task instance and not to its attempt. A retry returns the same ones and takes no others, and so does a
     task that is cleared. What the broker repeats, here or to another sensor of the queue, is dropped by
-    its id, as far back as the spool retains ids. A message that can't be decoded is moved to
+    its id, as far back as the spool retains ids. What an earlier run took from the queue and never finished,
+    the log names once in a run, with the task to clear. A message that can't be decoded is moved to
     `dead_letter_destination`. Without one it goes where the redelivery handling of the connection or of
     `[jmsjca]` moves messages. Without either it stays, and the sensor looks past it.
 
@@ -153,9 +154,12 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         self.batch_timeout = batch_timeout
         self.max_body_bytes = max_body_bytes
         self.spool_path = spool_path
+        self._names_left = True  # once in a run: not when it comes back to a worker
 
     def execute(self, context: Context) -> Any:
         """Look once, then wait here or in the triggerer."""
+        if context.get("task_reschedule_count", 0):
+            self._names_left = False
         if not self.deferrable:
             return super().execute(context)
         now, limit = time.time(), self.execution_timeout
@@ -183,6 +187,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             AirflowSensorTimeout: `timeout` is over, counted from the start of this try.
             AirflowTaskTimeout: `execution_timeout` is over, counted from the start of this try.
         """
+        self._names_left = False
         event = event or {}
         if event.get("event") not in {"ready", "deadline"}:
             raise AirflowFailException(event.get("error", "the trigger returned no event"))
@@ -365,12 +370,10 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
 
     def _claim(self, source: _Source, context: Context) -> _Found:
         spool, batch_id = spool_path(self.spool_path), self._key(context).batch_id()
+        activation = known_with(self.jms_conn_id, source.queue)
+        self._warn_of_left(spool, batch_id, activation)
         open_batch = functools.partial(
-            SpoolBatch,
-            spool,
-            batch_id,
-            source=str(source.queue),
-            activation=known_with(self.jms_conn_id, source.queue),
+            SpoolBatch, spool, batch_id, source=str(source.queue), activation=activation
         )
         what = self._claim_spec(source)
         manifest, left = self._held(source, spool / batch_id, open_batch, what), 0
@@ -398,6 +401,13 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         if any(self._fails(message) for message in messages):
             raise self._failure(messages, source.queue, f"; it is kept in {manifest.uri}")
         return _Found(value=self._value(manifest, messages, spool))
+
+    def _warn_of_left(self, spool: Place, batch_id: str, activation: str) -> None:
+        """Name what earlier runs took from the queue and nobody finished, at the first look of a run."""
+        if self._names_left:
+            for each in unfinished_batches(spool, batch_id, activation):
+                self.log.warning("%s", each.warning())
+            self._names_left = False
 
     def _value(self, manifest: Manifest, messages: Sequence[JmsMessage], spool: Place) -> dict[str, Any]:
         contents = [self._content(message, manifest, spool) for message in messages]

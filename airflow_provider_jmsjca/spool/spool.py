@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.core.message.message import Identity
 from airflow_provider_jmsjca.errors import BatchInUseError, SpoolError
-from airflow_provider_jmsjca.spool.batch_id import check_batch_id
+from airflow_provider_jmsjca.spool.batch_id import TaskKey, check_batch_id
 from airflow_provider_jmsjca.spool.files import (
     Place,
     digest_of,
@@ -606,11 +606,28 @@ class Unfinished:
 
     Attributes:
         batch_id: The batch's name.
-        rows: How many messages that is; `None` if a file of it is damaged.
+        rows: How many messages that is; `None` if a file of it is damaged or can't be read.
     """
 
     batch_id: str
     rows: int | None
+
+    def warning(self) -> str:
+        """Return the line for a task's log: how many messages are left where, and what finishes the batch."""
+        key = TaskKey.parse(self.batch_id)
+        # A request that was sent anew has a number behind its task's name, as `send#1`.
+        task = (
+            "its task instance"
+            if key is None
+            else f"task {key.task_id.partition('#')[0]!r} of run {key.run_id!r} of DAG {key.dag_id!r}"
+            + (f", map index {key.map_index}" if key.map_index >= 0 else "")
+        )
+        rows = "an unknown number of" if self.rows is None else self.rows
+        return (
+            f"Batch {self.batch_id} was never finished: {rows} acknowledged messages are in it and nowhere "
+            f"else. Unless it is still to be tried again, clear {task}, which goes on with that batch; with "
+            "`retries` a task does so by itself"
+        )
 
 
 def unfinished_batches(spool: Place, batch_id: str, activation: str) -> list[Unfinished]:
@@ -620,6 +637,9 @@ def unfinished_batches(spool: Place, batch_id: str, activation: str) -> list[Unf
         spool: The folder of all batches.
         batch_id: The batch that asks, which is left out.
         activation: The activation whose batches are looked at.
+
+    Raises:
+        SpoolError: The list of the activation's batches can't be read.
     """
     found = []
     for name in IdIndex(spool, activation, batch_id).batches():
@@ -631,10 +651,10 @@ def unfinished_batches(spool: Place, batch_id: str, activation: str) -> list[Unf
             if not segments or is_held(folder / LOCK):
                 continue
             rows = sum(count_rows(path) for _, path in segments)
-        except SpoolError:
-            rows = None
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             continue  # no folder, or it went away meanwhile
+        except (SpoolError, OSError):
+            rows = None
         if rows != 0:
             found.append(Unfinished(batch_id=folder.name, rows=rows))
     return found

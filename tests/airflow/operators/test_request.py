@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -224,6 +225,31 @@ def test_an_attempt_that_dies_after_the_answer_is_sealed_leaves_it_to_the_next(
         assert body(request_().execute(attempt())) == "answer to how much?"
     assert len(asked) == 1
     assert server.depth("answers") == 0
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_an_answer_that_nobody_returned_is_named_by_the_next_request(
+    request_: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, failed: bool
+) -> None:
+    """Also that of a request sent anew after an answer that said no, whose batch has a number more."""
+    monkeypatch.setattr(JmsRequestOperator, "log", logging.getLogger("ask"))
+    results = iter(["FAIL", "SUCCESS", "SUCCESS"] if failed else ["SUCCESS", "SUCCESS"])
+
+    def make() -> JmsRequestOperator:
+        return request_(result_property="Result")
+
+    with service(lambda _: JmsMessage.text("yes", {"Result": next(results)})):
+        if failed:
+            with pytest.raises(AirflowFailException):
+                make().execute(attempt())
+        with monkeypatch.context() as patch:
+            patch.setattr(SpoolBatch, "complete", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                make().execute(attempt(2))
+        assert body(make().execute(attempt(2, "tuesday"))) == "yes"
+    [line] = [each for each in caplog.messages if "was never finished: 1 acknowledged" in each]
+    assert line.startswith(f"Batch dag~~monday~~ask{'~231' if failed else ''}~~-1 was")
+    assert "clear task 'ask' of run 'monday' of DAG 'dag', which" in line
 
 
 # -- lineage ------------------------------------------------------------------------------------------------

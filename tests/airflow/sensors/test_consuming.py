@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import threading
 import time
@@ -234,6 +235,79 @@ def test_with_the_broker_gone_a_retry_returns_what_was_sealed(
     assert on_queue(server) == ["a", "b"]
     assert bodies(sensor().execute(run("tuesday"))) == ["b"]
     assert server.depth("orders") == 0
+
+
+def leave(sensor: Sensor, monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
+    """Have a sensor die after it has acknowledged what it took, and before its batch is finished."""
+
+    def killed(_: SpoolBatch) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SpoolBatch, "complete", killed)
+        with pytest.raises(KeyboardInterrupt):
+            sensor().execute(context)
+
+
+def named(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno == logging.WARNING and "was never finished" in record.getMessage()
+    ]
+
+
+LEFT = (
+    "Batch dag~~monday~~wait~~{0} was never finished: 1 acknowledged messages are in it and nowhere else. "
+    "Unless it is still to be tried again, clear task 'wait' of run 'monday' of DAG 'dag'{1}, which goes on "
+    "with that batch; with `retries` a task does so by itself"
+)
+
+
+def test_what_an_earlier_run_left_is_named_and_its_cleared_task_returns_it(
+    server: Broker,
+    publish: Publish,
+    sensor: Sensor,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(JmsSensor, "log", logging.getLogger("wait"))
+    publish("a", "b")
+    leave(sensor, monkeypatch, run())
+    leave(sensor, monkeypatch, run(map_index=3))
+    assert server.depth("orders") == 0
+    caplog.clear()
+    with pytest.raises(AirflowSensorTimeout):
+        sensor(timeout=0.3).execute(run("tuesday"))  # looks more than once
+    assert named(caplog) == [LEFT.format("-1", ""), LEFT.format("3", ", map index 3")]
+    caplog.clear()
+    sensor(peek=True).poke(run("tuesday"))
+    assert named(caplog) == []
+    assert bodies(sensor().execute(run())) == ["a"]
+    assert bodies(sensor().execute(run(map_index=3))) == ["b"]
+    caplog.clear()
+    assert not sensor().poke(run("tuesday"))
+    assert named(caplog) == []
+
+
+def test_what_was_left_is_named_once_though_the_task_leaves_the_worker(
+    publish: Publish, sensor: Sensor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(JmsSensor, "log", logging.getLogger("wait"))
+    publish("a")
+    leave(sensor, monkeypatch, run())
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor(deferrable=True).execute(run("tuesday"))
+    publish("b")
+    assert bodies(sensor(deferrable=True).resume(run("tuesday"), fire(deferred.value))) == ["b"]
+    assert named(caplog) == [LEFT.format("-1", "")]
+    caplog.clear()
+    context = run("wednesday")
+    context["ti"].get_first_reschedule_date = lambda _: None
+    for count in (0, 1):
+        with pytest.raises(AirflowRescheduleException):
+            sensor(mode="reschedule").execute(context | {"task_reschedule_count": count})
+    assert named(caplog) == [LEFT.format("-1", "")]
 
 
 def test_another_attempt_at_work_is_waited_for(

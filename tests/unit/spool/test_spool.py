@@ -4,6 +4,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -306,6 +307,26 @@ def test_batches_that_nobody_finished_are_named(open_batch: OpenBatch, rows: Mak
         assert unfinished_batches(spool, "mine", "a") == []
         again.complete()
     assert unfinished_batches(spool, "mine", "a") == []
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("elsewhere")])
+def test_a_batch_whose_lock_cannot_be_read_is_named_all_the_same(
+    open_batch: OpenBatch, rows: MakeRows, make: Callable[[Path], None]
+) -> None:
+    for name in ("odd", "gone", "replaced"):
+        with open_batch(name) as batch:
+            batch.seal(rows([1]))
+    spool = batch.folder.parent
+    lock = spool / "odd" / "lock"
+    lock.unlink()
+    make(lock)
+    for name in ("gone", "replaced"):
+        shutil.rmtree(spool / name)
+    (spool / "replaced").touch()
+    [found] = unfinished_batches(spool, "mine", "a")
+    assert found == Unfinished(batch_id="odd", rows=None)
+    assert "Batch odd was never finished: an unknown number of acknowledged messages" in found.warning()
+    assert "clear its task instance, which" in found.warning()
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o277])
