@@ -16,10 +16,10 @@ from rich.markup import escape
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec, Descriptor, read_descriptor
 from airflow_provider_jmsjca.core.activation.document import LONGEST_TEXT, parse_document
+from airflow_provider_jmsjca.core.configuration.explain import display, explain
 from airflow_provider_jmsjca.core.configuration.layers import Layer
-from airflow_provider_jmsjca.core.explain import display, explain
+from airflow_provider_jmsjca.core.configuration.url import LOOKUP, ConnectionUrl
 from airflow_provider_jmsjca.core.options import Level, option_by_field, read_properties, read_value
-from airflow_provider_jmsjca.core.url import LOOKUP, ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.hooks.destinations import looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.configuration.administered import destination_named
+from airflow_provider_jmsjca.core.configuration.precedence import Resolved
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.precedence import Resolved
 from airflow_provider_jmsjca.engine.connecting.pool import (
     DEFAULT_IDLE_TIMEOUT,
     DEFAULT_SIZE,

@@ -18,9 +18,9 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.layers import Layer, call_layer, connector_layer
+from airflow_provider_jmsjca.core.configuration.precedence import Resolved, resolve
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.options import option_by_field
-from airflow_provider_jmsjca.core.precedence import Resolved, resolve
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, TransientBrokerError
 from airflow_provider_jmsjca.hooks.connection_cache import jms_connection

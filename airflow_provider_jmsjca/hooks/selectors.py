@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.configuration.precedence import Resolved
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.precedence import Resolved
 
 
 def selector_in_force(

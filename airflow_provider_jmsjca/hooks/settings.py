@@ -8,9 +8,15 @@ from dataclasses import replace
 from typing import Protocol
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.configuration.precedence import (
+    Layer,
+    Level,
+    Resolved,
+    connector_layer,
+    resolve,
+)
+from airflow_provider_jmsjca.core.configuration.url import LOOKUP, ConnectionUrl, is_connection_url
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, read_value
-from airflow_provider_jmsjca.core.precedence import Layer, Level, Resolved, connector_layer, resolve
-from airflow_provider_jmsjca.core.url import LOOKUP, ConnectionUrl, is_connection_url
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import SCHEMES
 from airflow_provider_jmsjca.transports.base import ConnectionSettings

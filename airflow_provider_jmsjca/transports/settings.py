@@ -8,9 +8,9 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TypeVar
 
+from airflow_provider_jmsjca.core.configuration.precedence import Layer, Resolved, resolve
+from airflow_provider_jmsjca.core.configuration.url import ConnectionUrl
 from airflow_provider_jmsjca.core.options import Level
-from airflow_provider_jmsjca.core.precedence import Layer, Resolved, resolve
-from airflow_provider_jmsjca.core.url import ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import refuse_unknown_scheme
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings

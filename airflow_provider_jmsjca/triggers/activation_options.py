@@ -11,6 +11,7 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec, read_given, 
 from airflow_provider_jmsjca.core.configuration.administered import DestinationReference
 from airflow_provider_jmsjca.core.configuration.destination_options import reference_text
 from airflow_provider_jmsjca.core.configuration.layers import Layer
+from airflow_provider_jmsjca.core.configuration.precedence import Resolved, resolve
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.options import (
     Level,
@@ -18,7 +19,6 @@ from airflow_provider_jmsjca.core.options import (
     option_by_field,
     option_by_key,
 )
-from airflow_provider_jmsjca.core.precedence import Resolved, resolve
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook

@@ -13,10 +13,10 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.activation.redelivery import CLIENT_PROPERTIES, PATCH_BAY
 from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.configuration.layers import Origin, Place, ResolvedValue
+from airflow_provider_jmsjca.core.configuration.precedence import Resolved
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, OptionValue
 from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode, DistributedDestinationConnection
-from airflow_provider_jmsjca.core.precedence import Resolved
 from airflow_provider_jmsjca.core.redelivery import Move
 from airflow_provider_jmsjca.engine.delivering.settings import (
     ListenerSettings,

@@ -12,8 +12,8 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from airflow_provider_jmsjca.core.configuration.precedence import Resolved
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.precedence import Resolved
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.watching.backlog import look_for_what_stays, watch_while_deferred
 from airflow_provider_jmsjca.engine.watching.peek import Ready

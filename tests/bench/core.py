@@ -6,9 +6,9 @@ import timeit
 from collections.abc import Callable, Iterator
 
 from airflow_provider_jmsjca.core.configuration.layers import Layer
+from airflow_provider_jmsjca.core.configuration.precedence import resolve
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.options import Level
-from airflow_provider_jmsjca.core.precedence import resolve
 from airflow_provider_jmsjca.core.selector import Selector
 
 _REPEAT = 5

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from airflow_provider_jmsjca.core.explain import render_options_page
+from airflow_provider_jmsjca.core.configuration.explain import render_options_page
 from tests.docs import brokers_page
 from tests.docs.cli_page import render_cli_page
 from tests.docs.conformance import explain, gaps, render_conformance_page

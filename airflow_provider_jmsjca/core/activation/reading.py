@@ -6,6 +6,7 @@ from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
 
 from airflow_provider_jmsjca.core.configuration.layers import Layer, Place, ReadLayer, read_layer
+from airflow_provider_jmsjca.core.configuration.url import ConnectionUrl, is_connection_url
 from airflow_provider_jmsjca.core.masking import is_secret, masked_text
 from airflow_provider_jmsjca.core.options import (
     OPTIONS_BY_NAME,
@@ -19,7 +20,6 @@ from airflow_provider_jmsjca.core.options import (
 )
 from airflow_provider_jmsjca.core.options.choices import SubscriptionDurability
 from airflow_provider_jmsjca.core.query import NAMED, read_named
-from airflow_provider_jmsjca.core.url import ConnectionUrl, is_connection_url
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 _DURABLE_BY_NAME = "durable-subscriber-name"

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
 from airflow_provider_jmsjca.core.configuration.administered import LOOKUP, DestinationReference, is_discard
+from airflow_provider_jmsjca.core.configuration.precedence import Level, Place, Resolved
 from airflow_provider_jmsjca.core.destination import DestinationKind
-from airflow_provider_jmsjca.core.precedence import Level, Place, Resolved
 from airflow_provider_jmsjca.core.redelivery import (
     Action,
     Delay,

@@ -21,10 +21,12 @@ from airflow_provider_jmsjca.core.configuration.administered import (
     destination_named,
     is_discard,
 )
+from airflow_provider_jmsjca.core.configuration.explain import display
 from airflow_provider_jmsjca.core.configuration.layers import Layer
+from airflow_provider_jmsjca.core.configuration.precedence import Resolved
 from airflow_provider_jmsjca.core.configuration.subscription import SubscriptionName
+from airflow_provider_jmsjca.core.configuration.url import ConnectionUrl
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.explain import display
 from airflow_provider_jmsjca.core.masking import is_secret
 from airflow_provider_jmsjca.core.options import (
     OPTIONS_BY_NAME,
@@ -42,10 +44,8 @@ from airflow_provider_jmsjca.core.options.choices import (
     TransactionAttribute,
     TransactionType,
 )
-from airflow_provider_jmsjca.core.precedence import Resolved
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
 from airflow_provider_jmsjca.core.selector import Parameter, Selector, parameters_for, substitute
-from airflow_provider_jmsjca.core.url import ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 _CONNECTION_FIELDS = ("connection_url", "username", "password", "options")

@@ -1,4 +1,4 @@
-"""The three levels of configuration: layers, administered objects, subscriptions.
+"""The three levels of configuration: URLs, layers, administered objects, what holds of it all, and why.
 
 May import `core.options`, and the modules of `core` itself.
 """

@@ -7,6 +7,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from airflow_provider_jmsjca.core.configuration.url import ConnectionUrl, is_connection_url
 from airflow_provider_jmsjca.core.options import (
     OPTIONS_BY_NAME,
     PARAMETER,
@@ -20,7 +21,6 @@ from airflow_provider_jmsjca.core.options import (
     shown,
     unknown_field,
 )
-from airflow_provider_jmsjca.core.url import ConnectionUrl, is_connection_url
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 _NAMESPACE = "jmsjca."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from airflow_provider_jmsjca.core.url import DEFAULT_PORTS, ConnectionUrl, Host, host_text
+from airflow_provider_jmsjca.core.configuration.url import DEFAULT_PORTS, ConnectionUrl, Host, host_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ CONNECTION = (
         weblogic=("provider-url",),
         meaning="Where the broker is: scheme://host:port?key=value, or lookup://connection.",
         source="J32, J38, J46, J65-J74, W14, W18",
-        acts="core.precedence, transports",
+        acts="core.configuration.precedence, transports",
     ),
     Option(
         name="username",
@@ -24,7 +24,7 @@ CONNECTION = (
         jmsjca=("UserName",),
         meaning="User to log in as.",
         source="J33, J39, J47, J75-J80",
-        acts="core.precedence, transports",
+        acts="core.configuration.precedence, transports",
     ),
     Option(
         name="password",
@@ -33,7 +33,7 @@ CONNECTION = (
         jmsjca=("Password",),
         meaning="Password of that user.",
         source="J34, J40, J48, J75-J80",
-        acts="core.precedence, transports",
+        acts="core.configuration.precedence, transports",
     ),
     Option(
         name="share_login",
@@ -44,7 +44,7 @@ CONNECTION = (
         meaning="Send the connection's login also to another host or port, without TLS, or less well "
         "checked, where an activation or a call says so.",
         source="ours; J76, J77, J79",
-        acts="core.precedence",
+        acts="core.configuration.precedence",
     ),
     Option(
         name="options",
@@ -53,7 +53,7 @@ CONNECTION = (
         jmsjca=("Options",),
         meaning="Further options as Java properties; keys without JMSJCA. go to the broker untouched.",
         source="J37, J44, J58, J101, J113",
-        acts="core.precedence",
+        acts="core.configuration.precedence",
         label="Options",
     ),
     Option(
@@ -185,7 +185,7 @@ CONNECTION = (
         key=("JMSJCA.ACC",),
         meaning="Behave as outside a container: a session is transacted only when it is asked to be.",
         source="J97",
-        acts="core.precedence",
+        acts="core.configuration.precedence",
     ),
     Option(
         name="ignore_tx",

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Final
 
+from airflow_provider_jmsjca.core.configuration.precedence import Layer, resolve
 from airflow_provider_jmsjca.core.masking import masked_text
 from airflow_provider_jmsjca.core.options import Level
-from airflow_provider_jmsjca.core.precedence import Layer, resolve
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spark.data_sources.given_options import GivenOptions
 from airflow_provider_jmsjca.transports.base import ConnectionSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import Final
 
-from airflow_provider_jmsjca.core.url import DEFAULT_PORTS
+from airflow_provider_jmsjca.core.configuration.url import DEFAULT_PORTS
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
     ClientIdInUseError,

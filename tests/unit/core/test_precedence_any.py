@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.explain import explain
-from airflow_provider_jmsjca.core.options import OPTIONS
-from airflow_provider_jmsjca.core.precedence import (
+from airflow_provider_jmsjca.core.configuration.explain import explain
+from airflow_provider_jmsjca.core.configuration.precedence import (
     Layer,
     Level,
     Place,
@@ -20,6 +19,7 @@ from airflow_provider_jmsjca.core.precedence import (
     connector_layer,
     resolve,
 )
+from airflow_provider_jmsjca.core.options import OPTIONS
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))

@@ -13,10 +13,16 @@ import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.administered import AdministeredObject, DestinationReference
-from airflow_provider_jmsjca.core.explain import explain
+from airflow_provider_jmsjca.core.configuration.explain import explain
+from airflow_provider_jmsjca.core.configuration.precedence import (
+    Layer,
+    Level,
+    call_layer,
+    connector_layer,
+    resolve,
+)
+from airflow_provider_jmsjca.core.configuration.url import ConnectionUrl
 from airflow_provider_jmsjca.core.options import option_by_field, parse_options, read_value
-from airflow_provider_jmsjca.core.precedence import Layer, Level, call_layer, connector_layer, resolve
-from airflow_provider_jmsjca.core.url import ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.settings import resolve_connection, settings_for
 from airflow_provider_jmsjca.transports.base import ConnectionSettings

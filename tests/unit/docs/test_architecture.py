@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -55,8 +56,13 @@ def test_a_folder_imports_those_of_its_room_that_its_docstring_names(folder: Pat
     }
 
 
-def _imported_folders(folder: Path) -> set[str]:
-    """Return the folders of its room, besides itself, from which a folder's modules import."""
+def _imported_folders(folder: Path, *, with_own: bool = False) -> set[str]:
+    """Return the folders of its room, besides itself, from which a folder's modules import.
+
+    Args:
+        folder: Which.
+        with_own: The room's own folder counts too.
+    """
     room = folder.relative_to(PACKAGE).parts[0]
     found = set()
     for file in folder.glob("*.py"):
@@ -67,9 +73,24 @@ def _imported_folders(folder: Path) -> set[str]:
             parts = name.split(".")[1:]
             if not PACKAGE.joinpath(*parts).is_dir():
                 parts.pop()
-            if PACKAGE.joinpath(*parts) not in {folder, PACKAGE / room}:
+            if PACKAGE.joinpath(*parts) not in ({folder} if with_own else {folder, PACKAGE / room}):
                 found.add(".".join(parts))
     return found
+
+
+@pytest.mark.parametrize("room", ["core", "engine"])
+def test_the_folders_of_a_room_make_no_circle(room: str) -> None:
+    """The room's own folder, with the modules that are in no other, counts as one."""
+    folders = [
+        PACKAGE / room,
+        *(folder for folder in FOLDERS if folder.relative_to(PACKAGE).parts[0] == room),
+    ]
+    graph = {
+        ".".join(folder.relative_to(PACKAGE).parts): _imported_folders(folder, with_own=True)
+        for folder in folders
+    }
+    order = list(TopologicalSorter(graph).static_order())  # or it raises CycleError, which names the circle
+    assert room in order
 
 
 def test_nothing_else_is_imported_by_name_that_a_contract_does_not_see() -> None:

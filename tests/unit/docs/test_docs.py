@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_jmsjca import __version__
-from airflow_provider_jmsjca.core.explain import TASKS, render_options_page
+from airflow_provider_jmsjca.core.configuration.explain import TASKS, render_options_page
 from airflow_provider_jmsjca.core.options import OPTIONS, OPTIONS_BY_NAME
 from tests.conftest import TIERS
 from tests.docs.__main__ import ROOT, main, pages

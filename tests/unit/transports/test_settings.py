@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_jmsjca.core.precedence import Layer, Level, resolve
+from airflow_provider_jmsjca.core.configuration.precedence import Layer, Level, resolve
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
 from airflow_provider_jmsjca.transports.settings import connection_settings, to_connection_settings

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.explain import explain
-from airflow_provider_jmsjca.core.precedence import Layer, Level, connector_layer, resolve
+from airflow_provider_jmsjca.core.configuration.explain import explain
+from airflow_provider_jmsjca.core.configuration.precedence import Layer, Level, connector_layer, resolve
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 TOPIC = {"destination": "topic://t", "subscription_durability": "Durable", "subscriptionName": "sub47"}

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.configuration.administered import AdministeredObject
+from airflow_provider_jmsjca.core.configuration.precedence import Layer, Level, resolve
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
-from airflow_provider_jmsjca.core.precedence import Layer, Level, resolve
 from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError

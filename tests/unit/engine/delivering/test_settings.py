@@ -9,8 +9,8 @@ import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import RECONNECT
+from airflow_provider_jmsjca.core.configuration.precedence import Layer, resolve
 from airflow_provider_jmsjca.core.options import OPTIONS, Level, Option, OptionType
-from airflow_provider_jmsjca.core.precedence import Layer, resolve
 from airflow_provider_jmsjca.engine.delivering.settings import BARE, Surroundings, listener_settings
 
 SECONDS = timedelta(seconds=1)

@@ -8,7 +8,7 @@ from itertools import permutations
 
 import pytest
 
-from airflow_provider_jmsjca.core.precedence import (
+from airflow_provider_jmsjca.core.configuration.precedence import (
     Layer,
     Level,
     Place,
@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.core.precedence import (
     connector_layer,
     resolve,
 )
-from airflow_provider_jmsjca.core.url import ConnectionUrl
+from airflow_provider_jmsjca.core.configuration.url import ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 

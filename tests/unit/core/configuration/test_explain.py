@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from airflow_provider_jmsjca.core.explain import Explained, explain
-from airflow_provider_jmsjca.core.precedence import Layer, Level, resolve
+from airflow_provider_jmsjca.core.configuration.explain import Explained, explain
+from airflow_provider_jmsjca.core.configuration.precedence import Layer, Level, resolve
 
 
 def test_tells_value_origin_and_default_with_secrets_masked() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_jmsjca.core.url import ConnectionUrl, is_connection_url
+from airflow_provider_jmsjca.core.configuration.url import ConnectionUrl, is_connection_url
 from airflow_provider_jmsjca.errors import ConfigurationError
 from tests.unit.core.texts import ANY_TEXT
 

@@ -20,9 +20,9 @@ from airflow_provider_jmsjca.core.configuration.layers import (
     read_layer,
 )
 from airflow_provider_jmsjca.core.configuration.recipient import Recipient
+from airflow_provider_jmsjca.core.configuration.url import ConnectionUrl
 from airflow_provider_jmsjca.core.masking import is_secret
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, PARAMETER, Level, OptionValue
-from airflow_provider_jmsjca.core.url import ConnectionUrl
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 __all__ = [

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from airflow_provider_jmsjca.core.configuration.precedence import Resolved
+from airflow_provider_jmsjca.core.configuration.url import ConnectionUrl
 from airflow_provider_jmsjca.core.masking import MASK, masked_text, masked_value
 from airflow_provider_jmsjca.core.options import (
     OPTIONS,
@@ -18,8 +20,6 @@ from airflow_provider_jmsjca.core.options import (
 )
 from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode
 from airflow_provider_jmsjca.core.options.table import GROUPS
-from airflow_provider_jmsjca.core.precedence import Resolved
-from airflow_provider_jmsjca.core.url import ConnectionUrl
 
 _POOL = ("endpoint_pool_max_size", "endpoint_pool_steady_size")
 """Options about the number of threads that handle messages at once."""
