@@ -29,7 +29,7 @@ from airflow_provider_jmsjca.transports.settings import check_url
 
 _PROPERTIES = ".properties"
 
-Command = Callable[[argparse.Namespace], None]
+CommandFunction = Callable[[argparse.Namespace], None]
 
 
 def cells(row: Mapping[str, str], output: str) -> dict[str, str]:
@@ -111,7 +111,7 @@ def as_listed(typed: str | None, known: Collection[str]) -> str | None:
     return named[0]
 
 
-def one_line_errors(command: Command) -> Command:
+def one_line_errors(command: CommandFunction) -> CommandFunction:
     """Print errors of ours as lines, one for each fault, and leave with exit code 1."""
 
     @functools.wraps(command)

@@ -12,7 +12,7 @@ from typing import Self
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.activation.redelivery import CLIENT_PROPERTIES, PATCH_BAY
 from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of
-from airflow_provider_jmsjca.core.configuration.layers import Origin, Place, ResolvedValue
+from airflow_provider_jmsjca.core.configuration.layers import Origin, ResolvedValue, SourceKind
 from airflow_provider_jmsjca.core.configuration.precedence import Resolved
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, OptionValue
@@ -237,7 +237,7 @@ def _named() -> Iterator[None]:
         raise ConfigurationError(f"{WHO}: {fault}" for fault in error.faults) from None
 
 
-_DEFAULT = Origin(level=None, source="", place=Place.DEFAULT, spelling="")
+_DEFAULT = Origin(level=None, source="", place=SourceKind.DEFAULT, spelling="")
 
 
 def _defaults(said: Mapping[str, ResolvedValue]) -> dict[str, OptionValue]:

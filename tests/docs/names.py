@@ -224,6 +224,8 @@ def _classes(source: str) -> Iterator[str]:
                 pass
             case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias")):
                 pass
+            case ast.Assign(targets=[ast.Name(id=name)]) if len(name) > 1 and name.istitle():
+                pass
             case _:
                 continue
         if not name.startswith("_"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
 
-from airflow_provider_jmsjca.core.configuration.layers import Layer, Place, ReadLayer, read_layer
+from airflow_provider_jmsjca.core.configuration.layers import Layer, ReadLayer, SourceKind, read_layer
 from airflow_provider_jmsjca.core.configuration.url import ConnectionUrl, is_connection_url
 from airflow_provider_jmsjca.core.masking import is_secret, masked_text
 from airflow_provider_jmsjca.core.options import (
@@ -148,7 +148,7 @@ def _refuse_differing(layer: ReadLayer, faults: list[str]) -> None:
     """Refuse one option under two spellings with two values: neither is plainly meant."""
     first: dict[str, tuple[str, OptionValue]] = {}
     for value in layer.values:
-        if value.origin.place is not Place.FIELD:
+        if value.origin.place is not SourceKind.FIELD:
             continue
         spelling, standing = first.setdefault(value.option.name, (value.origin.spelling, value.value))
         if standing != value.value:

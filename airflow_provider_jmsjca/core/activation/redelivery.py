@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
 from airflow_provider_jmsjca.core.configuration.administered import LOOKUP, DestinationReference, is_discard
-from airflow_provider_jmsjca.core.configuration.precedence import Level, Place, Resolved
+from airflow_provider_jmsjca.core.configuration.precedence import Level, Resolved, SourceKind
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.redelivery import (
     Action,
@@ -67,7 +67,7 @@ def yielding(resolved: Resolved) -> tuple[str, ...]:
     handling = resolved.values.get("redelivery_handling")
     if handling is None:
         return ()
-    if handling.origin.place >= Place.OPTIONS:
+    if handling.origin.place >= SourceKind.OPTIONS:
         return PATCH_BAY + CLIENT_PROPERTIES
     others = any(name in resolved.values for name in PATCH_BAY + CLIENT_PROPERTIES)
     return ("redelivery_handling",) if others and handling.origin.level is not Level.ACTIVATION else ()

@@ -32,7 +32,7 @@ _ADDRESS = ("connection_url", "options")
 _CREDENTIALS = ("username", "password")
 
 
-class Place(enum.IntEnum):
+class SourceKind(enum.IntEnum):
     """Where in a level a value stands; a later place wins. Source: J113, J143."""
 
     DEFAULT = 0
@@ -43,11 +43,11 @@ class Place(enum.IntEnum):
 
 
 _PLACE_WORDS = {
-    Place.DEFAULT: "default",
-    Place.FIELD: "field",
-    Place.ENVIRONMENT: "environment variable",
-    Place.OPTIONS: "Options",
-    Place.URL: "URL",
+    SourceKind.DEFAULT: "default",
+    SourceKind.FIELD: "field",
+    SourceKind.ENVIRONMENT: "environment variable",
+    SourceKind.OPTIONS: "Options",
+    SourceKind.URL: "URL",
 }
 
 
@@ -63,13 +63,13 @@ class Origin:
 
     level: Level | None
     source: str
-    place: Place
+    place: SourceKind
     spelling: str
 
     def __str__(self) -> str:
-        if self.place is Place.DEFAULT:
+        if self.place is SourceKind.DEFAULT:
             return "default"
-        if self.place is Place.FIELD:
+        if self.place is SourceKind.FIELD:
             return f"{self.source}: {self.spelling}"
         return f"{self.source}: {_PLACE_WORDS[self.place]}, {self.spelling}"
 
@@ -181,25 +181,25 @@ class ReadLayer:
 def read_layer(layer: Layer, faults: list[str]) -> ReadLayer:
     """Return the layer with its values read; what can't be read is added to the faults."""
     read = ReadLayer(layer)
-    address: dict[str, tuple[object, str, Place]] = {}
+    address: dict[str, tuple[object, str, SourceKind]] = {}
     level, title = layer.level, layer.title
     for spelling, given in layer.fields.items():
         if given is not None:
             _read_field(read, spelling, given, address, faults)
     for variable, given in layer.environment.items():
         if variable.startswith(_PARAMETER_VARIABLE):
-            origin = Origin(level=level, source=title, place=Place.ENVIRONMENT, spelling=variable)
+            origin = Origin(level=level, source=title, place=SourceKind.ENVIRONMENT, spelling=variable)
             _read_parameter(read, origin, variable.removeprefix(_PARAMETER_VARIABLE), given, faults)
             continue
         option = _BY_ENVIRONMENT[_squeezed(variable.removeprefix(_ENVIRONMENT_PREFIX))]
         if option.name in _ADDRESS:
-            address[option.name] = (given, variable, Place.ENVIRONMENT)
+            address[option.name] = (given, variable, SourceKind.ENVIRONMENT)
         else:
             _add(
                 read,
                 option,
                 given,
-                Origin(level=level, source=title, place=Place.ENVIRONMENT, spelling=variable),
+                Origin(level=level, source=title, place=SourceKind.ENVIRONMENT, spelling=variable),
                 faults,
             )
     if "options" in address:
@@ -213,28 +213,28 @@ def _read_field(
     read: ReadLayer,
     spelling: str,
     given: object,
-    address: dict[str, tuple[object, str, Place]],
+    address: dict[str, tuple[object, str, SourceKind]],
     faults: list[str],
 ) -> None:
     level, title = read.layer.level, read.layer.title
     if spelling[: len(_NAMESPACE)].lower() == _NAMESPACE:
-        _read_key(read, spelling, given, Place.OPTIONS, faults)
+        _read_key(read, spelling, given, SourceKind.OPTIONS, faults)
         return
     if spelling[: len(PARAMETER)].lower() == PARAMETER:
-        origin = Origin(level=level, source=title, place=Place.FIELD, spelling=spelling)
+        origin = Origin(level=level, source=title, place=SourceKind.FIELD, spelling=spelling)
         _read_parameter(read, origin, spelling[len(PARAMETER) :], given, faults)
         return
     option = option_by_field(spelling)
     if option is None:
         faults.append(f"{title}: {unknown_field(spelling, level)}")
     elif option.name not in _ADDRESS:
-        origin = Origin(level=level, source=title, place=Place.FIELD, spelling=spelling)
+        origin = Origin(level=level, source=title, place=SourceKind.FIELD, spelling=spelling)
         _add(read, option, given, origin, faults)
     elif given != "":
-        address[option.name] = (given, spelling, Place.FIELD)
+        address[option.name] = (given, spelling, SourceKind.FIELD)
 
 
-def _read_options(read: ReadLayer, entry: tuple[object, str, Place], faults: list[str]) -> None:
+def _read_options(read: ReadLayer, entry: tuple[object, str, SourceKind], faults: list[str]) -> None:
     given, spelling, _ = entry
     try:
         text = read_value(OPTIONS_BY_NAME["options"], given, spelling)
@@ -243,10 +243,10 @@ def _read_options(read: ReadLayer, entry: tuple[object, str, Place], faults: lis
         faults.extend(f"{read.layer.title}: {fault}" for fault in error.faults)
         return
     for key, value in options.items():
-        _read_key(read, key, value, Place.OPTIONS, faults)
+        _read_key(read, key, value, SourceKind.OPTIONS, faults)
 
 
-def _read_url(read: ReadLayer, entry: tuple[object, str, Place], faults: list[str]) -> None:
+def _read_url(read: ReadLayer, entry: tuple[object, str, SourceKind], faults: list[str]) -> None:
     given, spelling, place = entry
     title, level = read.layer.title, read.layer.level
     try:
@@ -265,7 +265,7 @@ def _read_url(read: ReadLayer, entry: tuple[object, str, Place], faults: list[st
         if key in _CREDENTIALS:
             credentials[key] = value
         else:
-            _read_key(read, key, value, Place.URL, faults)
+            _read_key(read, key, value, SourceKind.URL, faults)
     for key, part in credentials.items():
         if part:
             _credential(read, OPTIONS_BY_NAME[key], part, faults)
@@ -280,11 +280,13 @@ def _credential(read: ReadLayer, option: Option, value: str, faults: list[str]) 
                 "expected it in one place"
             )
             return
-    origin = Origin(level=read.layer.level, source=read.layer.title, place=Place.URL, spelling=option.name)
+    origin = Origin(
+        level=read.layer.level, source=read.layer.title, place=SourceKind.URL, spelling=option.name
+    )
     read.values.append(ResolvedValue(option=option, value=value, origin=origin))
 
 
-def _read_key(read: ReadLayer, key: str, given: object, place: Place, faults: list[str]) -> None:
+def _read_key(read: ReadLayer, key: str, given: object, place: SourceKind, faults: list[str]) -> None:
     option = option_by_key(key)
     origin = Origin(level=read.layer.level, source=read.layer.title, place=place, spelling=key)
     if key[: len(_NAMESPACE + PARAMETER)].lower() == _NAMESPACE + PARAMETER:
@@ -314,7 +316,7 @@ def _read_parameter(read: ReadLayer, origin: Origin, name: str, given: object, f
 
 def _add(read: ReadLayer, option: Option, given: object, origin: Origin, faults: list[str]) -> None:
     # A URL or Options text may describe its transport wherever it may stand.
-    if not option.allowed_at(read.layer.level) and not (option.bare and origin.place >= Place.OPTIONS):
+    if not option.allowed_at(read.layer.level) and not (option.bare and origin.place >= SourceKind.OPTIONS):
         levels = ", ".join(
             level.label for level in Level if level is not Level.CALL and option.allowed_at(level)
         )

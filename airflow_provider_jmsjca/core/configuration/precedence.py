@@ -12,9 +12,9 @@ from types import MappingProxyType
 from airflow_provider_jmsjca.core.configuration.layers import (
     Layer,
     Origin,
-    Place,
     ReadLayer,
     ResolvedValue,
+    SourceKind,
     call_layer,
     connector_layer,
     read_layer,
@@ -29,9 +29,9 @@ __all__ = [
     "Layer",
     "Level",
     "Origin",
-    "Place",
     "Resolved",
     "ResolvedValue",
+    "SourceKind",
     "call_layer",
     "connector_layer",
     "resolve",
@@ -95,7 +95,7 @@ _CREDENTIALS = ("username", "password")
 _BROKERS = "option "
 """Before the key of an option for the broker, among the names of what is said."""
 
-_DEFAULT_ORIGIN = Origin(level=None, source="", place=Place.DEFAULT, spelling="")
+_DEFAULT_ORIGIN = Origin(level=None, source="", place=SourceKind.DEFAULT, spelling="")
 
 
 def resolve(layers: Iterable[Layer], connections: Mapping[str, Layer] | None = None) -> Resolved:
@@ -235,8 +235,8 @@ def _stands(standing: ResolvedValue, later: ResolvedValue) -> bool:
     """Tell whether an option key set below beats a field set above (J143)."""
     return (
         standing.option.key_replaces_field
-        and standing.origin.place >= Place.OPTIONS
-        and later.origin.place < Place.OPTIONS
+        and standing.origin.place >= SourceKind.OPTIONS
+        and later.origin.place < SourceKind.OPTIONS
     )
 
 
@@ -245,7 +245,7 @@ def _goes_with_url(origin: Origin) -> bool:
 
     Credentials, TLS and the broker's own options must not reach another broker; `JMSJCA.*` is said to us.
     """
-    return origin.place is Place.URL and not origin.spelling.upper().startswith("JMSJCA.")
+    return origin.place is SourceKind.URL and not origin.spelling.upper().startswith("JMSJCA.")
 
 
 def _with_lookups(

@@ -26,7 +26,7 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
 )
 from airflow_provider_jmsjca.transports.base import Outgoing
-from airflow_provider_jmsjca.transports.memory.message_queue import Entry, MessageQueue
+from airflow_provider_jmsjca.transports.memory.message_queue import MessageQueue, QueuedMessage
 
 REMEMBERED_DEDUPLICATION_IDS = 20_000
 
@@ -320,7 +320,7 @@ class Broker:
                 if held.topic == name and held.wants(item.message)
             ]
         for queue in targets:
-            queue.add(Entry(item.message, next(self._sequence)))
+            queue.add(QueuedMessage(item.message, next(self._sequence)))
         return targets
 
     def _hold(self, item: Outgoing, delay: timedelta) -> None:

@@ -31,7 +31,7 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
 )
 from airflow_provider_jmsjca.transports.memory.broker import Broker
-from airflow_provider_jmsjca.transports.memory.message_queue import START, Entry, MessageQueue
+from airflow_provider_jmsjca.transports.memory.message_queue import START, MessageQueue, QueuedMessage
 
 DEFAULT_PREFETCH = 100
 Wants: TypeAlias = Callable[[JmsMessage], bool]
@@ -42,7 +42,7 @@ class MemoryDelivery:
 
     __slots__ = ("entry", "generation", "unit")
 
-    def __init__(self, entry: Entry, generation: int) -> None:
+    def __init__(self, entry: QueuedMessage, generation: int) -> None:
         self.entry = entry
         self.generation = generation
         self.unit: object = None
@@ -117,7 +117,7 @@ class MemoryConsumer:
         """Whether the selector matches."""
         return self._wants(message)
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: QueuedMessage) -> None:
         """Receive a message from the queue."""
         delivery = MemoryDelivery(entry, self.generation)
         self._unsettled.add(delivery)

@@ -14,7 +14,7 @@ END: Position = (1, 0)
 _COMPACT_FROM = 64
 
 
-class Entry:
+class QueuedMessage:
     """One message in one queue.
 
     Attributes:
@@ -56,7 +56,7 @@ class Taker(Protocol):
     def wants(self, message: JmsMessage) -> bool:
         """Whether the consumer's selector matches."""
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: QueuedMessage) -> None:
         """Receive the message; it is unsettled from now on."""
 
 
@@ -64,7 +64,7 @@ class MessageQueue:
     """Messages in order, handed to consumers in turn. Guarded by the broker's lock."""
 
     def __init__(self) -> None:
-        self._entries: list[tuple[int, int, Entry]] = []
+        self._entries: list[tuple[int, int, QueuedMessage]] = []
         self._gone = 0
         self._takers: deque[Taker] = deque()
         self._group_owners: dict[str, Taker] = {}
@@ -84,18 +84,18 @@ class MessageQueue:
         """Whether the queue has a consumer."""
         return bool(self._takers)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: QueuedMessage) -> None:
         """Put a new message at its place."""
         insort(self._entries, (*entry.position, entry))
         self._step_back(entry.position)
 
-    def restore(self, entry: Entry) -> None:
+    def restore(self, entry: QueuedMessage) -> None:
         """Make a message available again that a consumer handed back."""
         if not entry.gone:
             entry.ready = True
             self._step_back(entry.position)
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: QueuedMessage) -> None:
         """Forget a message."""
         if entry.gone:
             return
@@ -105,7 +105,7 @@ class MessageQueue:
             self._entries = [item for item in self._entries if not item[2].gone]
             self._gone = 0
 
-    def entries(self, now_ms: int) -> list[Entry]:
+    def entries(self, now_ms: int) -> list[QueuedMessage]:
         """Return the messages in order, those with a consumer included."""
         living = [entry for *_, entry in self._entries if not entry.gone]
         for entry in living:
@@ -153,7 +153,7 @@ class MessageQueue:
             entry.ready = False
             taker.take(entry)
 
-    def _next_for(self, taker: Taker, now_ms: int) -> Entry | None:
+    def _next_for(self, taker: Taker, now_ms: int) -> QueuedMessage | None:
         # A shorter tuple sorts before the longer one it begins.
         for index in range(bisect_left(self._entries, taker.position), len(self._entries)):
             entry = self._entries[index][2]
@@ -169,7 +169,7 @@ class MessageQueue:
         taker.position = END
         return None
 
-    def _may_have(self, taker: Taker, entry: Entry) -> bool:
+    def _may_have(self, taker: Taker, entry: QueuedMessage) -> bool:
         if entry.group is None:
             return taker.wants(entry.message)
         owner = self._group_owners.get(entry.group)

@@ -13,8 +13,8 @@ from airflow_provider_jmsjca.core.configuration.explain import explain
 from airflow_provider_jmsjca.core.configuration.precedence import (
     Layer,
     Level,
-    Place,
     Resolved,
+    SourceKind,
     call_layer,
     connector_layer,
     resolve,
@@ -64,7 +64,7 @@ def layers(level: Level) -> st.SearchStrategy[Layer]:
 def _explained(resolved: Resolved, given_levels: set[Level]) -> None:
     for value in resolved.values.values():
         assert value.origin.level in given_levels
-        assert value.origin.place is not Place.DEFAULT
+        assert value.origin.place is not SourceKind.DEFAULT
     assert {row.option for row in explain(resolved, only_set=True)} >= set(resolved.values)
     with contextlib.suppress(ConfigurationError):
         assert ActivationSpec.from_resolved(resolved).destination

@@ -87,10 +87,10 @@ def test_a_module_that_is_named_and_not_there_is_told(tmp_path: Path) -> None:
     (package / "core" / "url.py").write_text(
         '"""As `engine.moving.Losses`, `engine.moving` and `core.gone.Url`."""\n'
     )
-    (docs / "page.md").write_text("`engine.moving.Gains` and `engine.moving`, `core.configuration.url`.\n")
+    (docs / "page.md").write_text("`engine.moving.Gains` and `engine.moving`, `core.url`.\n")
     found = [fault for fault in reference_faults(tmp_path) if not fault.startswith("core/options")]
     assert found == [
-        f"{PACKAGE}/core/configuration/url.py: nothing is called `core.gone.Url`",
+        f"{PACKAGE}/core/url.py: nothing is called `core.gone.Url`",
         "docs/page.md: nothing is called `engine.moving.Gains`",
     ]
 

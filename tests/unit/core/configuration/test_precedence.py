@@ -11,8 +11,8 @@ import pytest
 from airflow_provider_jmsjca.core.configuration.precedence import (
     Layer,
     Level,
-    Place,
     Resolved,
+    SourceKind,
     call_layer,
     connector_layer,
     resolve,
@@ -84,7 +84,7 @@ def test_option_replaces_the_field_of_every_level_j143_c12() -> None:
         ]
     )
     assert resolved["redelivery_handling"] == "1:1"
-    assert resolved.origin("redelivery_handling").place is Place.OPTIONS
+    assert resolved.origin("redelivery_handling").place is SourceKind.OPTIONS
     assert resolved["concurrency_mode"] == "cc"
 
 

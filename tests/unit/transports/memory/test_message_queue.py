@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.transports.memory.message_queue import START, Entry, MessageQueue
+from airflow_provider_jmsjca.transports.memory.message_queue import START, MessageQueue, QueuedMessage
 
 
 class Client:
@@ -14,7 +14,7 @@ class Client:
 
     def __init__(self, room: int, remainder: int | None) -> None:
         self.position = START
-        self.held: list[Entry] = []
+        self.held: list[QueuedMessage] = []
         self._room = room
         self._remainder = remainder
 
@@ -24,7 +24,7 @@ class Client:
     def wants(self, message: JmsMessage) -> bool:
         return self._remainder is None or int(str(message.body)) % 3 == self._remainder
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: QueuedMessage) -> None:
         self.held.append(entry)
 
 
@@ -46,10 +46,10 @@ def test_nothing_is_lost_or_doubled_and_whoever_has_room_gets_the_oldest(
     clients = [Client(2, None), Client(1, 0), Client(3, 1)]
     for client in clients:
         queue.join(client)
-    living: dict[int, Entry] = {}
+    living: dict[int, QueuedMessage] = {}
     for sequence, (what, argument) in enumerate(steps):
         if what == "add":
-            entry = Entry(JmsMessage.text(str(sequence), priority=argument), sequence)
+            entry = QueuedMessage(JmsMessage.text(str(sequence), priority=argument), sequence)
             living[sequence] = entry
             queue.add(entry)
         elif clients[argument].held:
@@ -76,7 +76,7 @@ def test_consumers_take_turns() -> None:
     for client in clients:
         queue.join(client)
     for sequence in range(6):
-        queue.add(Entry(JmsMessage.text(str(sequence)), sequence))
+        queue.add(QueuedMessage(JmsMessage.text(str(sequence)), sequence))
     queue.dispatch(0)
     assert [[entry.message.body for entry in client.held] for client in clients] == [
         ["0", "2", "4"],
@@ -87,7 +87,7 @@ def test_consumers_take_turns() -> None:
 def test_a_forgotten_queue_is_one_without_messages_and_consumers() -> None:
     queue = MessageQueue()
     assert queue.idle
-    entry = Entry(JmsMessage.text("0"), 1)
+    entry = QueuedMessage(JmsMessage.text("0"), 1)
     queue.add(entry)
     assert not queue.idle
     queue.remove(entry)
