@@ -50,6 +50,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     ConnectionOpened,
     ConsumerOpened,
     Event,
+    ReconnectAsked,
     UnitCommitted,
     UnitFailed,
     UnitInDoubt,
@@ -244,6 +245,9 @@ class Driver(ABC):
                     event = replace(event, permanent=self.fault is not None)
                     if told and self.fault is None:
                         return
+            elif isinstance(event, ReconnectAsked):
+                link.lose()  # the machine has it closed
+                self.refusal, self.outage = None, event.reason
             todo = self.handle((event,))
         self.post(todo)
         self.speak()
