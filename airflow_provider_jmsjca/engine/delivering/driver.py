@@ -108,7 +108,7 @@ class Driver(ABC):
 
     Args:
         settings: How to consume.
-        machine: Fresh; nobody else touches it.
+        machine: Fresh; only `Admission` and `DirectWay` call it too, under the same lock.
         clock: Seconds, monotonic.
         lock: Guards the machine and everything here.
         consuming: Set while the broker has confirmed the subscriptions.
@@ -230,7 +230,7 @@ class Driver(ABC):
                 return
             self.answered |= self.machine.suspended or not isinstance(event, ConnectionOpened)
             if isinstance(event, ConnectionOpened):
-                self.tally.connections += 1
+                self.tally.connect()
                 self.refusal, self.outage = None, ""
                 self._link_is_up(link)
             elif isinstance(event, (ConnectFailed, ConnectionLost)):
@@ -682,23 +682,23 @@ class Settler:
             case UnitCommitted(), MoveMessage():
                 tally.bypass(moved=1)
             case UnitCommitted(), DeleteMessage(repeated=True):
-                tally.repeated += 1
+                tally.repeat()
                 self._driver.admission.admit_more()
             case UnitCommitted(), DeleteMessage():
                 tally.bypass(deleted=1)
             case UnitCommitted(), Park():
-                tally.parked += 1
+                tally.park()
                 self._driver.admission.admit_more()
             case UnitCommitted(), Stage():
                 pass
             case UnitLost(), CommitUnit(unit=unit):
-                tally.rolled_back += self._driver.leave_unit(unit)
+                tally.roll_back(self._driver.leave_unit(unit))
             case UnitFailed(), CommitUnit(unit=unit):
-                tally.failed += 1
+                tally.fail()
                 self._driver.leave_unit(unit)
             case UnitFailed(), _:
-                tally.failed += 1
+                tally.fail()
                 self._driver.admission.admit_more()  # it may stay where it is
             case UnitInDoubt(), _:
-                tally.in_doubt += messages
+                tally.doubt(messages)
                 self._driver.leave_unit(decision.unit)
