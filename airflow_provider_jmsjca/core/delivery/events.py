@@ -67,9 +67,11 @@ class ReconnectAsked:
 
     Attributes:
         reason: For the log.
+        logged: As in `ConnectFailed`.
     """
 
     reason: str
+    logged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -357,8 +357,8 @@ class DeliveryMachine:
             case ConnectionLost():
                 why = event.failure.message if event.failure is not None else "connection lost"
                 self._connection_lost(why, logged=event.logged)
-            case ReconnectAsked(reason=reason):
-                self._reconnect(reason)
+            case ReconnectAsked():
+                self._reconnect(event)
             case SuspendAsked():
                 self._suspend()
             case ResumeAsked():
@@ -438,10 +438,10 @@ class DeliveryMachine:
             self._outage.began()
             self._connect_later(why, logged=logged)
 
-    def _reconnect(self, why: str) -> None:
+    def _reconnect(self, event: ReconnectAsked) -> None:
         if self._connected:
             self._decide(CloseConnection())
-        self._connection_lost(why)
+        self._connection_lost(event.reason, logged=event.logged)
 
     def _disconnected(self) -> None:
         self._connected = self._consuming = self._gate.open = False

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool, Lease, settings_key
 from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread
-from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, TransientBrokerError
+from airflow_provider_jmsjca.errors import JmsError, TransientBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
     Connection,
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FindSettings: TypeAlias = Callable[[], Awaitable[ConnectionSettings]]
+OnStale: TypeAlias = Callable[[], None]
 
 # One connection for each broker and process, whatever the number of streams.
 _POOL = ConnectionPool()
@@ -55,7 +56,7 @@ class AsyncConnection:
 
     Args:
         settings: Which broker, as whom; or what returns that, asked at every attempt and once a minute: when
-            it has changed, what is held counts as lost, so that its holder moves to the new one.
+            it has changed, what is held is stale, and its holder moves to the new one.
         pool: Whose connections.
         subject: Says who uses it, for the log: an asset or a task, with its destination and connection;
             `None`: the name of the connection says enough.
@@ -86,7 +87,7 @@ class AsyncConnection:
         self._without_since: float | None = None
         self._failures = 0
         self._stale = False
-        self._callbacks: list[OnLost] = []
+        self._on_stale: list[OnStale] = []
         self._check: asyncio.TimerHandle | asyncio.Task[None] | None = None
 
     async def get(self) -> Connection:
@@ -132,7 +133,7 @@ class AsyncConnection:
             raise
         self._lease = lease
         self._stale = False
-        self._callbacks = []
+        self._on_stale = []
         self._opened_at = asyncio.get_running_loop().time()
         self._check_later()
         return lease.connection
@@ -162,13 +163,17 @@ class AsyncConnection:
         return connect(replace(self._settings, client_id=None))
 
     def on_lost(self, callback: OnLost) -> None:
-        """Call back once if the connection `get` returned last is lost before it is given back.
+        """Call back once if the connection `get` returned last is lost before it is given back."""
+        if self._lease is not None:
+            self._lease.on_lost(callback)
 
-        Also if its settings have changed: the connection itself is up then, for others may use it.
+    def on_stale(self, callback: OnStale) -> None:
+        """Call back once, in the event loop, if the settings of that connection have changed.
+
+        It is up then, and others may use it: whoever holds it gives it back, and gets another one.
         """
         if self._lease is not None:
-            self._callbacks.append(callback)
-            self._lease.on_lost(callback)
+            self._on_stale.append(callback)
 
     def failed(self, error: TransientBrokerError) -> None:
         """Say that the connection did not do: the next `get` tries again, after a wait."""
@@ -243,9 +248,9 @@ class AsyncConnection:
                 f"The settings for {self._settings.url} have changed; moving to {found.url}"
             )
         self._stale = True
-        callbacks, self._callbacks = self._callbacks, []
+        callbacks, self._on_stale = self._on_stale, []
         for callback in callbacks:
-            callback(ConnectionLostError("its settings have changed"))
+            callback()
 
     def _name(self) -> str:
         name = self._settings.name if self._settings is not None else ""

@@ -790,7 +790,7 @@ class Admission:
         settled = self.settled
         repeated = settled.is_repeated(event, received, settled.key(self._sources[event.source], message))
         if repeated or (duplicates and duplicates.is_handled(event.message_id)):
-            self._tally.repeated += 1
+            self._tally.repeat()
             settled.keep(received)
             if event.in_progress:
                 self._machine.came_in_vain(event.message_id)

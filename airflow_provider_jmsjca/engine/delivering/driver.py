@@ -50,6 +50,7 @@ from airflow_provider_jmsjca.core.delivery.events import (
     ConnectionOpened,
     ConsumerOpened,
     Event,
+    ReconnectAsked,
     UnitCommitted,
     UnitFailed,
     UnitInDoubt,
@@ -107,7 +108,7 @@ class Driver(ABC):
 
     Args:
         settings: How to consume.
-        machine: Fresh; nobody else touches it.
+        machine: Fresh; only `Admission` and `DirectWay` call it too, under the same lock.
         clock: Seconds, monotonic.
         lock: Guards the machine and everything here.
         consuming: Set while the broker has confirmed the subscriptions.
@@ -229,7 +230,7 @@ class Driver(ABC):
                 return
             self.answered |= self.machine.suspended or not isinstance(event, ConnectionOpened)
             if isinstance(event, ConnectionOpened):
-                self.tally.connections += 1
+                self.tally.connect()
                 self.refusal, self.outage = None, ""
                 self._link_is_up(link)
             elif isinstance(event, (ConnectFailed, ConnectionLost)):
@@ -244,6 +245,9 @@ class Driver(ABC):
                     event = replace(event, permanent=self.fault is not None)
                     if told and self.fault is None:
                         return
+            elif isinstance(event, ReconnectAsked):
+                link.lose()  # the machine has it closed
+                self.refusal, self.outage = None, event.reason
             todo = self.handle((event,))
         self.post(todo)
         self.speak()
@@ -678,23 +682,23 @@ class Settler:
             case UnitCommitted(), MoveMessage():
                 tally.bypass(moved=1)
             case UnitCommitted(), DeleteMessage(repeated=True):
-                tally.repeated += 1
+                tally.repeat()
                 self._driver.admission.admit_more()
             case UnitCommitted(), DeleteMessage():
                 tally.bypass(deleted=1)
             case UnitCommitted(), Park():
-                tally.parked += 1
+                tally.park()
                 self._driver.admission.admit_more()
             case UnitCommitted(), Stage():
                 pass
             case UnitLost(), CommitUnit(unit=unit):
-                tally.rolled_back += self._driver.leave_unit(unit)
+                tally.roll_back(self._driver.leave_unit(unit))
             case UnitFailed(), CommitUnit(unit=unit):
-                tally.failed += 1
+                tally.fail()
                 self._driver.leave_unit(unit)
             case UnitFailed(), _:
-                tally.failed += 1
+                tally.fail()
                 self._driver.admission.admit_more()  # it may stay where it is
             case UnitInDoubt(), _:
-                tally.in_doubt += messages
+                tally.doubt(messages)
                 self._driver.leave_unit(decision.unit)

@@ -26,10 +26,10 @@ _CLOSE_SECONDS = 0.4
 
 
 class _FirstMessage:
-    """The first message over one consumer; the callbacks run on the connection's thread.
+    """The first message over one consumer; messages and a loss are told on the connection's thread.
 
     Attributes:
-        found: The message, or `None`: the connection was lost before one came.
+        found: The message, or `None`: before one came, the connection was lost, or its settings changed.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -41,6 +41,9 @@ class _FirstMessage:
 
     def on_lost(self, _error: JmsError) -> None:
         self._tell(None)
+
+    def on_stale(self) -> None:
+        self._set(None)
 
     def _tell(self, found: Received | None) -> None:
         try:
@@ -145,7 +148,7 @@ class QueueWatch:
             self._connection.release()
 
     async def _receive_from(self, connection: Connection) -> Ready | None:
-        """Receive a message, and hand it back; `None` if the connection is lost before one comes.
+        """Receive a message, and hand it back; `None` if the connection is lost or stale before one comes.
 
         Guarantee: on cancellation it returns within half a second; a broker that doesn't answer is left to a
         thread.
@@ -155,6 +158,7 @@ class QueueWatch:
         """
         first = _FirstMessage(asyncio.get_running_loop())
         self._connection.on_lost(first.on_lost)
+        self._connection.on_stale(first.on_stale)
         one = Subscription(destination=self._queue, selector=self._selector, prefetch=1)
         consumer = await self._connection.in_thread(
             functools.partial(connection.consume, one, first.on_received),
@@ -164,7 +168,7 @@ class QueueWatch:
             received = await first.found
             return None if received is None or received.is_stale else self._ready(received)
         finally:
-            # One that counts as lost, because its settings have changed, may be up.
+            # Without a message it may be up all the same: its settings have changed.
             if connection.state is ConnectionState.UP:
                 closing = asyncio.ensure_future(self._connection.in_thread(consumer.close))
                 closing.add_done_callback(_log_failure)

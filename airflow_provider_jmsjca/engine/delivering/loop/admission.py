@@ -109,7 +109,7 @@ class LoopAdmission(Admission):
             if verdict is Verdict.TAKE:
                 return self.take()
             if verdict is Verdict.SETTLE:
-                self._tally.repeated += 1
+                self._tally.repeat()
                 self.settled.keep(received)
         except Exception:  # noqa: BLE001 - an edge: those behind it must not wait for ever
             _log.exception("%s: a message can't be read: it stays until the connection ends", self._name)

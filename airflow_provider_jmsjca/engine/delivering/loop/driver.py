@@ -136,7 +136,7 @@ class LoopDriver(Driver):
 
     def start(self) -> None:
         """Begin to consume."""
-        self.tally.began = self.clock()
+        self.tally.begin(self.clock())
         self.feed(Start())
 
     # -- events in ----------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class LoopDriver(Driver):
             case CommitUnit() | MoveMessage() | DeleteMessage() | Park():
                 self._settle(self.admission.intake, decision)
             case RollBackUnit(unit=unit):
-                self.tally.rolled_back += self.handed_out.rolled_back(unit)
+                self.tally.roll_back(self.handed_out.rolled_back(unit))
             case Leave(delivery=delivery):
                 self._leave(delivery)
             case RecordAttempt():

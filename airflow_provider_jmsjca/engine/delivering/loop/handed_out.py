@@ -209,5 +209,5 @@ class HandedOut:
         if call not in self._calls:
             return False
         self._calls.discard(call)
-        self._tally.active -= 1
+        self._tally.call_over()
         return True

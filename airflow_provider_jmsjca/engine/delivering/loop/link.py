@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from airflow_provider_jmsjca.core.delivery.events import ConnectionOpened
+from airflow_provider_jmsjca.core.delivery.events import ConnectionOpened, ReconnectAsked
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.threads import Lane
 from airflow_provider_jmsjca.engine.delivering.admission import Intake
@@ -124,6 +124,11 @@ class LoopLink(ConsumingLink):
         self._user.report(self, ConnectionOpened())
         # Logged once, for all who share the connection.
         self._source.on_lost(lambda error: self.post(partial(self._lost, error, logged=True)))
+        self._source.on_stale(self._stale)
+
+    def _stale(self) -> None:
+        event = ReconnectAsked(reason="the settings of the connection have changed", logged=True)
+        self._user.report(self, event)
 
     # -- in the lane --------------------------------------------------------------------------------------
 

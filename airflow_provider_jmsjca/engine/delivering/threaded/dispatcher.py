@@ -351,7 +351,7 @@ class Dispatcher(Driver):
 
     def start(self) -> None:
         """Start the threads, and begin to consume."""
-        self.tally.began = self.clock()
+        self.tally.begin(self.clock())
         self.workers.start()
         threading.Thread(target=self._keep_time, name=f"jms-clock {self.settings.name}", daemon=True).start()
         self.feed(Start())
@@ -465,7 +465,7 @@ class Dispatcher(Driver):
 
     def _act_on(self, decision: AboutMessages, todo: list[Work]) -> None:
         if isinstance(decision, RollBackUnit):
-            self.tally.rolled_back += self.leave_unit(decision.unit)
+            self.tally.roll_back(self.leave_unit(decision.unit))
             if (work := self.units.pop(decision.unit, None)) is None:
                 return
             self.rollbacks.waiting.append(work)

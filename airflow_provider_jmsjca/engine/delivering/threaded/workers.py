@@ -404,7 +404,7 @@ class Caller:
     def _over(self, events: tuple[Event, ...]) -> list[Work]:
         driver = self._driver
         with driver.lock:
-            self._tally.active -= 1
+            self._tally.call_over()
             todo = driver.handle(events)
         driver.speak()
         return todo

@@ -389,6 +389,16 @@ def test_a_connection_that_is_of_no_use_any_more_is_replaced_like_a_lost_one() -
     assert machine.handle(e.Tick(), 2.0) == [d.Connect()]
 
 
+def test_why_a_connection_is_replaced_is_said_once_for_all_who_share_it() -> None:
+    machine = new_machine(replace(SETTINGS, outage=OUTAGE))
+    machine.handle(e.Start(), 0.0)
+    machine.handle(e.ConnectionOpened(), 0.0)
+    closes, log = machine.handle(e.ReconnectAsked(reason="its settings changed", logged=True), 1.0)
+    assert closes == d.CloseConnection()
+    assert isinstance(log, d.Log)
+    assert (log.level, log.text) == (d.LogLevel.DEBUG, "its settings changed; connecting again in 1.0 s")
+
+
 def test_a_stop_is_not_held_up_by_a_connection_that_is_replaced() -> None:
     machine = new_machine(replace(SETTINGS, outage=OUTAGE))
     machine.handle(e.Start(), 0.0)

@@ -12,10 +12,11 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_jmsjca.core.backoff import Backoff
+from airflow_provider_jmsjca.engine.connecting import async_connection
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.errors import TransientBrokerError
-from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
+from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
 from airflow_provider_jmsjca.transports.memory import broker
 from tests.unit.engine.brokers import settings
 from tests.unit.engine.streaming import until
@@ -89,3 +90,35 @@ def test_who_says_nothing_of_himself_is_known_by_the_name_of_the_connection(
 
     asyncio.run(asyncio.wait_for(work(), 20))
     assert caplog.messages[-1].endswith(" for connection 'jms_orders'")
+
+
+def test_a_connection_whose_settings_have_changed_is_stale_and_not_lost(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(async_connection, "_CHECKED_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(async_connection, "_SPREAD_SECONDS", 0.0)
+    caplog.set_level(logging.INFO)
+    found = settings("before")
+    told: list[str] = []
+
+    async def find() -> ConnectionSettings:
+        return found
+
+    async def work() -> None:
+        nonlocal found
+        connection = AsyncConnection(find, pool=ConnectionPool(idle_timeout=timedelta(0)), backoff=SOON)
+        old = await connection.get()
+        connection.on_lost(lambda _: told.append("lost"))
+        connection.on_stale(lambda: told.append("stale"))
+        found = settings("after")
+        await until(lambda: told)
+        assert old.state is ConnectionState.UP
+        new = await connection.get()
+        assert new.broker.address != old.broker.address
+        await until(lambda: broker("before").connections == 0)
+        connection.release()
+        connection.on_stale(lambda: told.append("stale, and nothing is held"))
+
+    asyncio.run(asyncio.wait_for(work(), 20))
+    assert told == ["stale"]
+    assert "The settings for vm://before have changed; moving to vm://after" in caplog.messages

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from airflow_provider_jmsjca.core.delivery import DeliveryMachine
+from airflow_provider_jmsjca.core.delivery.events import ConnectionLost, Event, ReconnectAsked
+from airflow_provider_jmsjca.engine.connecting import async_connection
+from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
+from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.delivering.admission import Once
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream
 from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError
@@ -709,3 +716,60 @@ def test_consuming_means_that_the_broker_has_confirmed_the_subscription(site: Si
             assert not stream.consuming.is_set()
 
     run(work())
+
+
+def test_a_stream_moves_when_its_settings_change_and_others_keep_the_connection(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(async_connection, "_CHECKED_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(async_connection, "_SPREAD_SECONDS", 0.0)
+    caplog.set_level(logging.DEBUG, "airflow_provider_jmsjca")
+    other = Site()
+    found = site.settings
+    told: list[Event] = []
+    handle = DeliveryMachine.handle
+
+    def noting(self: DeliveryMachine, event: Event, now: float) -> Any:
+        told.append(event)
+        return handle(self, event, now)
+
+    monkeypatch.setattr(DeliveryMachine, "handle", noting)
+
+    async def find() -> ConnectionSettings:
+        return found
+
+    async def work() -> None:
+        nonlocal found
+        pool = ConnectionPool(idle_timeout=timedelta(0))
+        moving = DeliveryStream(settings(), AsyncConnection(find, pool=pool), chance=lambda: 0.0)
+        staying = DeliveryStream(settings(), AsyncConnection(site.settings, pool=pool), chance=lambda: 0.0)
+        site.send("a")
+        other.send("b")
+        async with moving, staying:
+            in_hand = await one(moving)
+            assert in_hand.message.body == "a"
+            again = asyncio.ensure_future(one(staying))
+            await until(lambda: caplog.text.count("stream is consuming") == 2)
+            found = other.settings
+            there = await one(moving)
+            assert there.message.body == "b"
+            there.returned()
+            back = await again
+            assert back.message.body == "a"
+            assert site.broker.connections == 1
+            back.returned()
+            in_hand.returned()  # too late, and no harm
+            await until(lambda: site.broker.depth("orders") == other.broker.depth("orders") == 0)
+            await staying.aclose()
+            await until(lambda: site.broker.connections == 0)  # the one that moved holds it no more
+            assert other.broker.connections == 1
+
+    run(work())
+    assert [event.reason for event in told if isinstance(event, ReconnectAsked)] == [
+        "the settings of the connection have changed"
+    ]
+    assert not any(isinstance(event, ConnectionLost) for event in told)
+    moved = f"The settings for vm://{site.broker.name} have changed; moving to vm://{other.broker.name}"
+    assert moved in caplog.messages
+    assert any("the settings of the connection have changed; connecting" in line for line in caplog.messages)
+    assert not any("lost" in line for line in caplog.messages)
