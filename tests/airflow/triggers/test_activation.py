@@ -90,6 +90,11 @@ class Triggerer:
         self.manager = SharedStreamManager(ack_timeout=ack_timeout)
         self.watchers: list[Watcher] = []
 
+    @property
+    def waiting(self) -> int:
+        """How many events Airflow has not yet told their trigger to be stored."""
+        return sum(len(group._outstanding) for group in self.manager._groups.values())
+
     def watch(
         self, *, assets: tuple[str, ...] = (), task: tuple[str, str] | None = None, **arguments: Any
     ) -> Watcher:
@@ -208,7 +213,7 @@ def test_events_stored_while_the_broker_is_away_are_acknowledged_when_it_is_back
             await until(lambda: len(watcher.events) == 2)
             server.kill()
             watcher.store()
-            await asyncio.sleep(0.2)
+            await until(lambda: running.waiting == 0)
             server.restart()
             await until(lambda: server.depth("orders") == 0)
             assert watcher.bodies == ["a", "b"]
