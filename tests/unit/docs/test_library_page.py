@@ -26,6 +26,7 @@ from airflow_provider_jmsjca import (
 )
 from airflow_provider_jmsjca.transports.memory import broker
 from airflow_provider_jmsjca.transports.stomp import dialects
+from tests.unit.engine.streaming import until
 
 PAGE = Path(__file__).parents[3] / "docs" / "library.md"
 
@@ -88,8 +89,7 @@ def test_a_coroutine_handles_messages_and_comes_to_its_end() -> None:
     async def fetch(body: str) -> None:
         begun.append(body)
         os.kill(os.getpid(), signal.SIGTERM)
-        while activations[0].state == "Up":  # the listener stops meanwhile
-            await asyncio.sleep(0.01)
+        await until(lambda: activations[0].state != "Up")  # the listener stops meanwhile
         await of_the_page(body)
 
     names["fetch"] = fetch
