@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.options import Level
@@ -31,6 +30,7 @@ from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.waiting import run, until
+from tests.dead_letters import original_of
 from tests.pace import at_most
 
 
