@@ -152,8 +152,8 @@ class Subscription:
             messages at once. What is settled before its turn is acknowledged when everything before it is. A
             unit of work can settle only what is next.
         alone: The holder promises to receive nothing else over the connection meanwhile. A transport may then
-            do the same where one acknowledgement counts for everything received over a connection; it
-            refuses another consumer there.
+            acknowledge many messages at once, even if that counts for everything received over a connection.
+            There it refuses another consumer.
         one_of_several: The holder has several consumers of the destination, and nobody has said what their
             prefetch is to be. Some brokers keep a message group's order only by giving it to one
             consumer, and don't show which messages are of one. There a transport takes one message at a time.

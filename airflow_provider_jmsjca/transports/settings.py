@@ -94,12 +94,16 @@ def _say_without_effect(resolved: Resolved) -> None:
         level = value.origin.level
         if value.option.acts or level is None or level is Level.ACTIVATION:  # a listener says its spec's
             continue
-        sentence = f"{value.origin}: {value.option.status}"
-        with _lock:
-            if sentence in _said:
-                continue
-            _said.add(sentence)
-        _log.warning("%s", sentence)
+        warn_once(_log, f"{value.origin}: {value.option.status}")
+
+
+def warn_once(log: logging.Logger, sentence: str) -> None:
+    """Write a warning into the log that this process hasn't written yet."""
+    with _lock:
+        if sentence in _said:
+            return
+        _said.add(sentence)
+    log.warning("%s", sentence)
 
 
 def _tls(resolved: Resolved) -> TlsSettings | None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
@@ -19,6 +18,7 @@ from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.airflow.test_triggerer import airflow_connection
 from tests.airflow.triggerer import TriggererProcess
+from tests.dead_letters import original_of
 from tests.servers.broker import Broker
 
 BROKERS = ("activemq", "artemis", "rabbitmq")

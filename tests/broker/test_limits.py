@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
@@ -31,6 +30,7 @@ from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing, Subscription
+from tests.dead_letters import original_of
 from tests.servers.activemq import ActiveMQClassic
 from tests.servers.broker import Broker
 from tests.servers.rabbitmq import RabbitMQ

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import stomp
 
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
@@ -19,6 +18,7 @@ from airflow_provider_jmsjca.errors import CapabilityError
 from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.transports import connect
 from tests.broker.listening import activation, bodies, drained, send, until
+from tests.dead_letters import original_of
 from tests.pace import at_most
 from tests.servers.broker import Broker
 from tests.servers.proxy import TcpProxy

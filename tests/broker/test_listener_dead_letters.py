@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
@@ -25,6 +24,7 @@ from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.stomp.dialects.artemis import ArtemisDialect
 from tests.broker.listening import activation, bodies, drained, idle, send
 from tests.broker.test_stomp_traps import raw_send
+from tests.dead_letters import original_of
 from tests.servers.broker import Broker
 
 SOON = timedelta(seconds=10)

@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
@@ -29,6 +28,7 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
 )
 from tests.broker.listening import activation, bodies, drained, send, until
+from tests.dead_letters import original_of
 from tests.pace import at_most
 from tests.servers.broker import Broker
 

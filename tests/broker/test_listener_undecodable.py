@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
@@ -25,6 +24,7 @@ from airflow_provider_jmsjca.transports.base import Subscription
 from tests.broker.listening import activation, drained, idle
 from tests.broker.test_stomp_traps import raw_send
 from tests.broker.test_stream import streaming
+from tests.dead_letters import original_of
 from tests.servers.broker import Broker
 
 MODES = ["serial", "cc", "sync"]

@@ -15,7 +15,6 @@ import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
@@ -25,6 +24,7 @@ from airflow_provider_jmsjca.errors import PoisonMessageError
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from tests.broker import listening
 from tests.broker.listening import drained, send
+from tests.dead_letters import original_of
 from tests.pace import at_most
 from tests.servers.broker import Broker
 from tests.servers.catalogue import BROKERS

@@ -21,7 +21,6 @@ import pytest
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_jmsjca.cli.spool import show_command
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
@@ -33,6 +32,7 @@ from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker, broker
+from tests.dead_letters import original_of
 
 ROOT = Path(__file__).parents[2]
 ORDERS = Destination.queue("orders")

@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 import pytest
 from airflow.utils.state import TaskInstanceState
 
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.operators.spark import JmsToSparkSubmitOperator
@@ -32,6 +31,7 @@ from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.airflow.task_runs import Outcome, run_task
 from tests.chaos.spark_processes import Driver, ended, nothing_is_committed, signal_groups, soon
+from tests.dead_letters import original_of
 from tests.servers.broker import Broker
 
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"

@@ -15,7 +15,8 @@ from tests.docs.names import PACKAGE
 
 _BARE = re.compile(
     r"(?:\A|^(?:Returns|Yields):\n {4}|^ {4}[\w.*]+: )"
-    r"(?P<entry>(?P<word>It|They|Its|Their|So (?:many|much|long)|As (?:above|below)|The same)\b.*)",
+    r"(?P<entry>(?P<word>It|They|Its|Their|So (?:many|much|long)|As (?:above|below|there)|The same|"
+    r"Whether it is)\b.*)",
     re.MULTILINE,
 )
 """The beginning of a docstring, of what is returned or of another section's entry, if it names nothing."""

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
+from airflow_provider_jmsjca.core.activation.document import LONGEST_TEXT
 from airflow_provider_jmsjca.errors import ConfigurationError
 
-LONGEST_TEXT = 1 << 20
 PROPERTY_NAMES = ("activation-config-property-name", "config-property-name")
 _DEEPEST = 64
 _NAMES = ("ejb-name", *PROPERTY_NAMES, "res-ref-name", "resource-env-ref-name", "ejb-ref-name")

@@ -276,11 +276,6 @@ class ActivationSpec(ActivationFields):
         return self.subscription.subscriber_name if self.durable and self.subscription else None
 
     @property
-    def is_batch(self) -> bool:
-        """Whether several messages share a transaction."""
-        return self.batch_size > 1
-
-    @property
     def transacted(self) -> bool:
         """Whether we end the transaction when the handler returns.
 
@@ -344,14 +339,11 @@ class ActivationSpec(ActivationFields):
             return f"{chosen}-{instance}"
         return chosen or None
 
-    def selector_for(self, parameters: Mapping[str, str] | None = None) -> str | None:
+    def selector_for(self) -> str | None:
         """Return the selector in force; `None` selects everything.
 
-        The override (`JMSJCA.selector`), where there is one, else the spec's own; parameters filled in.
-
-        Args:
-            parameters: Values for `${name}` besides `selector`, `subscribername` and those that the spec and
-                the levels below it configure; they come before these.
+        The override (`JMSJCA.selector`), where there is one, else the spec's own. Filled in are `selector`,
+        `subscribername` and the parameters that the spec and the levels below it configure.
 
         Raises:
             ConfigurationError: A parameter doesn't fit, or the result is no selector.
@@ -362,10 +354,7 @@ class ActivationSpec(ActivationFields):
         if not template:
             return None
         own = self.message_selector or ""
-        known: dict[str, Parameter] = {
-            **parameters_for(f"{template} {own}", self._parameters),
-            **(parameters or {}),
-        }
+        known: dict[str, Parameter] = dict(parameters_for(f"{template} {own}", self._parameters))
         if self.subscription:
             known["subscribername"] = self.subscription.subscriber_name
         if self.selector_override:

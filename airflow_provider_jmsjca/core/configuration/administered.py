@@ -205,25 +205,6 @@ class AdministeredObject:
         return cls(destination=Destination(reference.kind, reference.name), options=tuple(merged.items()))
 
 
-def administered_objects(section: Mapping[str, str]) -> dict[str, AdministeredObject]:
-    """Return the administered objects among the entries of `[jmsjca]`: `destination.NAME = queue://orders`.
-
-    Raises:
-        ConfigurationError: Every entry that can't be read.
-    """
-    found: dict[str, AdministeredObject] = {}
-    faults: list[str] = []
-    for key, value in section.items():
-        if key.startswith("destination."):
-            try:
-                found[key.removeprefix("destination.")] = AdministeredObject.parse(value)
-            except ConfigurationError as error:
-                faults.extend(f"[jmsjca] {key}: {fault}" for fault in error.faults)
-    if faults:
-        raise ConfigurationError(faults)
-    return found
-
-
 def _json_object(text: str) -> Mapping[str, object]:
     try:
         found = json.loads(text)

@@ -96,11 +96,6 @@ class ConnectionUrl:
         return self.path if self.scheme == LOOKUP else None
 
     @property
-    def failover(self) -> bool:
-        """Whether there are several hosts to try."""
-        return len(self.hosts) > 1
-
-    @property
     def encrypted(self) -> bool:
         """Whether the scheme stands for TLS."""
         return self.scheme.endswith("ssl")

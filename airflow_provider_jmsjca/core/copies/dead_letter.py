@@ -1,4 +1,4 @@
-"""What is sent when a message is moved, and how a dead letter is read back.
+"""What is sent when a message is moved.
 
 A move sends a copy: a new message with the same body, headers and properties, which also says where it came
 from and why. If that can't be sent, the message is redirected: the same message, nothing added.
@@ -8,7 +8,6 @@ Source: J149-J168, P15.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -19,7 +18,7 @@ from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.masking import blotted, masked_error
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage, PropertyValue
 from airflow_provider_jmsjca.core.redelivery import MessageState
-from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, PoisonMessageError
+from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
 
 _ESCAPED_ON_THE_WIRE = frozenset("\\:\r\n")
 _LAST_OF_BMP = 0xFFFF
@@ -67,6 +66,11 @@ TIMESTAMP = "JMSJCATimestamp"
 _LONGEST_TEXT = 10_000
 KEPT_JMSX = "_JMSJCA_"
 
+_PREFIX = "JMS_Sun_JMSJCA_"
+"""With what the added properties begin. Source: J154-J166."""
+_PREFIXES = (_PREFIX, "_JMSJCA_")
+"""With what they may begin in a message that comes; of two the last counts, which newer software wrote."""
+
 _COUNT = "RedeliveryCount"
 _NAME = "OriginalDestinationName"
 _TYPE = "OriginalDestinationType"
@@ -86,7 +90,7 @@ _SUFFIXES = frozenset({
     _EXCEPTION_CLASS, _EXCEPTION_MESSAGE, _EXCEPTION_TRACE,
 })  # fmt: skip
 
-_LEFT_OUT = "LeftOut"
+_LEFT_OUT = f"{_PREFIX}LeftOut"
 
 # What passes everywhere: ActiveMQ takes 10,240 bytes for a name and its value, and 1,000 headers; Artemis
 # 101,700 bytes for all of them beside a large body, two for each character.
@@ -99,20 +103,6 @@ _LONGEST_REASON = 1_000
 
 _KINDS = {DestinationKind.QUEUE: "javax.jms.Queue", DestinationKind.TOPIC: "javax.jms.Topic"}
 _SET_ON_RECEIPT = frozenset({"JMSXDeliveryCount", "JMSXRcvTimestamp", "JMSXState", "JMSXConsumerTXID"})
-
-
-class PropertyPrefix(enum.StrEnum):
-    """With what the added properties begin; both are read.
-
-    Source: J154-J165 and J166.
-    """
-
-    DOCUMENTED = "JMS_Sun_JMSJCA_"
-    LATER = "_JMSJCA_"
-
-    def rollback_data(self, key: str) -> str:
-        """Return the property that holds one piece of user rollback data; the later form has no dot."""
-        return f"{self}{_ROLLBACK_DATA}{'.' if self is PropertyPrefix.DOCUMENTED else ''}{key}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,27 +122,11 @@ class ConsumedFrom:
     client_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """A dead letter read back.
-
-    Attributes:
-        message: As it was received before the move: destination, id, timestamp and JMSX properties too.
-        origin: Where it was received.
-        state: The message's count, last exception and user rollback data at the time.
-    """
-
-    message: JmsMessage
-    origin: ConsumedFrom
-    state: MessageState
-
-
 def copy_of(
     message: JmsMessage,
     origin: ConsumedFrom,
     state: MessageState,
     *,
-    prefix: PropertyPrefix = PropertyPrefix.DOCUMENTED,
     max_property_characters: int | None = None,
 ) -> JmsMessage:
     """Return the message to send when `message` is moved.
@@ -166,7 +140,6 @@ def copy_of(
         message: As received.
         origin: Where it was received.
         state: The message's count, last exception and user rollback data.
-        prefix: How the added properties are spelled.
         max_property_characters: The longest value the broker passes (`Capabilities`). An exception's text
             that is longer, or longer than 10,000, loses its middle; a marker says how much. `None`: no limit.
 
@@ -175,7 +148,7 @@ def copy_of(
 
     Source: J149-J168.
     """
-    added = _added(message, origin, state, prefix, max_property_characters)
+    added = _added(message, origin, state, max_property_characters)
     names = {name: KEPT_JMSX + name if name.startswith("JMSX") else name for name in message.properties}
     properties: dict[str, PropertyValue] = {
         names[name]: value for name, value in message.properties.items() if not _is_added(name)
@@ -202,7 +175,7 @@ def redirect_of(message: JmsMessage) -> JmsMessage:
     """
     kept = {name: value for name, value in message.properties.items() if name not in _SET_ON_RECEIPT}
     if message.expiration:
-        kept[f"{PropertyPrefix.DOCUMENTED}{_EXPIRATION}"] = message.expiration
+        kept[f"{_PREFIX}{_EXPIRATION}"] = message.expiration
     return replace(_unsent(message), properties=MappingProxyType(kept))
 
 
@@ -215,7 +188,6 @@ def letters(
     origin: ConsumedFrom,
     state: MessageState,
     *,
-    prefix: PropertyPrefix = PropertyPrefix.DOCUMENTED,
     max_property_characters: int | None = None,
     redirect: bool = False,
     secrets: Iterable[str] = (),
@@ -233,7 +205,6 @@ def letters(
         message: As for `copy_of`, and the other arguments too.
         origin: As for `copy_of`.
         state: As for `copy_of`.
-        prefix: As for `copy_of`.
         max_property_characters: As for `copy_of`.
         redirect: Begin with the message as it is.
         secrets: Blotted out of the exception, whatever stands around them.
@@ -245,26 +216,24 @@ def letters(
         if redirect:
             return redirect_of(message)
         limit = max_property_characters
-        return copy_of(message, origin, state, prefix=prefix, max_property_characters=limit)
+        return copy_of(message, origin, state, max_property_characters=limit)
 
     def reduced(most: int, characters: int | None) -> JmsMessage:
-        return _reduced(
-            message, _added(message, origin, state, prefix, _LONGEST_VALUE), prefix, most, characters
-        )
+        return _reduced(message, _added(message, origin, state, _LONGEST_VALUE), most, characters)
 
     def bare() -> JmsMessage:
         short = replace(
             message, properties=MappingProxyType({}), correlation_id=None, reply_to=None, type=None
         )
         why = replace(state, rollback_data=MappingProxyType({}))
-        letter = _reduced(short, _added(message, origin, why, prefix, _LONGEST_REASON), prefix, 0, None)
+        letter = _reduced(short, _added(message, origin, why, _LONGEST_REASON), 0, None)
         note = "everything but the body, and why it was moved"
         kept = {name: value for name, value in letter.properties.items() if _is_added(name)}
         cut = {
             name: _shortened(value, _LONGEST_REASON) if isinstance(value, str) else value
             for name, value in kept.items()
         }
-        return replace(letter, properties=MappingProxyType(cut | {f"{prefix}{_LEFT_OUT}": note}))
+        return replace(letter, properties=MappingProxyType(cut | {_LEFT_OUT: note}))
 
     return (
         whole,
@@ -301,56 +270,6 @@ def send_first(
     raise refusal or AssertionError("there is no way to make it")
 
 
-def original_of(message: JmsMessage) -> DeadLetter | None:
-    """Read a dead letter back, whichever prefix it was written with.
-
-    Returns:
-        `None` for a message that was never moved, or was redirected.
-
-    Raises:
-        PoisonMessageError: An added property doesn't hold what it should.
-    """
-    found = _read(message.properties)
-    name, kind = found.get(_NAME), found.get(_TYPE)
-    if name is None or kind is None:
-        return None
-    if not name:
-        raise PoisonMessageError(f"dead letter property {_NAME} is empty")
-    destination = Destination(_destination_kind(str(kind)), str(name))
-    timestamp = _number(found, _SENT, message.properties.get(TIMESTAMP))
-    names = {
-        name: name.removeprefix(KEPT_JMSX) if name.startswith(f"{KEPT_JMSX}JMSX") else name
-        for name in message.properties
-        if not _is_added(name)
-    }
-    original = replace(
-        message,
-        properties=MappingProxyType({names[name]: message.properties[name] for name in names}),
-        property_types=MappingProxyType(
-            {names[name]: kind for name, kind in message.property_types.items() if name in names}
-        ),
-        destination=destination,
-        message_id=_text(found, _MESSAGE_ID),
-        correlation_id=_text(found, _CORRELATION_ID) or message.correlation_id,
-        timestamp=timestamp,
-        expiration=_number(found, _EXPIRATION, message.expiration) or 0,
-        redelivered=False,
-        delivery_count=None,
-    )
-    origin = ConsumedFrom(
-        destination=destination,
-        subscription_name=_text(found, _SUBSCRIBER),
-        context_name=_text(found, _CONTEXT),
-        client_id=_text(found, _CLIENT_ID),
-    )
-    state = MessageState(
-        seen=_number(found, _COUNT, None) or 0,
-        rollback_data=MappingProxyType(_rollback_data(message.properties)),
-        failure=_failure(found),
-    )
-    return DeadLetter(message=original, origin=origin, state=state)
-
-
 def _unsent(message: JmsMessage) -> JmsMessage:
     return replace(
         message,
@@ -366,7 +285,6 @@ def _unsent(message: JmsMessage) -> JmsMessage:
 def _reduced(
     message: JmsMessage,
     added: Mapping[str, PropertyValue],
-    prefix: PropertyPrefix,
     most: int,
     characters: int | None,
 ) -> JmsMessage:
@@ -375,17 +293,15 @@ def _reduced(
     Args:
         message: As received.
         added: The properties to add.
-        prefix: How they are spelled.
         most: How many of its own properties to keep.
         characters: How many characters these may have together, with their names; `None` for no limit.
     """
-    note = f"{prefix}{_LEFT_OUT}"
     short: list[str] = []
     gone: list[str] = []
     room = _Room(most, characters)
     kept: dict[str, PropertyValue] = {}
     for name, value in message.properties.items():
-        if _is_added(name) or name == note or value is None:
+        if _is_added(name) or name == _LEFT_OUT or value is None:
             continue
         given = _fit(name, value, short)
         if _is_sound(name, _LONGEST_NAME) and room.take(len(name) + len(str(given))):
@@ -399,8 +315,8 @@ def _reduced(
     gone += headers
     told = [f"shortened: {_listed(short)}"] if short else []
     told += [f"left out: {_listed(gone)}"] if gone else []
-    told += [str(message.properties[note])] if note in message.properties else []
-    kept[note] = _shortened("; ".join(told) or "nothing of the message", _LONGEST_REASON)
+    told += [str(message.properties[_LEFT_OUT])] if _LEFT_OUT in message.properties else []
+    kept[_LEFT_OUT] = _shortened("; ".join(told) or "nothing of the message", _LONGEST_REASON)
     types = {
         name: kind
         for name, kind in message.property_types.items()
@@ -475,7 +391,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _added(
-    message: JmsMessage, origin: ConsumedFrom, state: MessageState, prefix: PropertyPrefix, limit: int | None
+    message: JmsMessage, origin: ConsumedFrom, state: MessageState, limit: int | None
 ) -> dict[str, PropertyValue]:
     values: dict[str, PropertyValue] = {
         _COUNT: state.seen,
@@ -496,9 +412,9 @@ def _added(
         values[_EXCEPTION_MESSAGE] = _shortened(masked_error(state.failure.message), limit)
         values[_EXCEPTION_TRACE] = _shortened(masked_error(state.failure.stack_trace), limit) or None
     added: dict[str, PropertyValue] = {
-        f"{prefix}{suffix}": value for suffix, value in values.items() if value is not None
+        f"{_PREFIX}{suffix}": value for suffix, value in values.items() if value is not None
     }
-    added |= {prefix.rollback_data(key): value for key, value in state.rollback_data.items()}
+    added |= {f"{_PREFIX}{_ROLLBACK_DATA}.{key}": value for key, value in state.rollback_data.items()}
     if message.timestamp is not None:
         added[TIMESTAMP] = message.timestamp
     return added
@@ -521,7 +437,7 @@ def without_secrets(failure: Failure, secrets: Iterable[str]) -> Failure:
 def _is_added(name: str) -> bool:
     return name == TIMESTAMP or any(
         name.removeprefix(prefix) in _SUFFIXES or name.startswith(prefix + _ROLLBACK_DATA)
-        for prefix in PropertyPrefix
+        for prefix in _PREFIXES
         if name.startswith(prefix)
     )
 
@@ -541,51 +457,7 @@ def _check_lengths(properties: Mapping[str, PropertyValue], limit: int | None) -
 def _read(properties: Mapping[str, PropertyValue]) -> dict[str, PropertyValue]:
     return {
         suffix: properties[prefix + suffix]
-        for prefix in PropertyPrefix  # the later prefix, written by the newer software, wins
+        for prefix in _PREFIXES
         for suffix in _SUFFIXES
         if properties.get(prefix + suffix) is not None
     }
-
-
-def _rollback_data(properties: Mapping[str, PropertyValue]) -> dict[str, str]:
-    return {
-        name.removeprefix(prefix + _ROLLBACK_DATA).removeprefix("."): str(value)
-        for prefix in PropertyPrefix
-        for name, value in properties.items()
-        if name.startswith(prefix + _ROLLBACK_DATA)
-    }
-
-
-def _failure(found: Mapping[str, PropertyValue]) -> Failure | None:
-    name, message = _text(found, _EXCEPTION_CLASS), _text(found, _EXCEPTION_MESSAGE)
-    if name is None and message is None:
-        return None
-    return Failure(
-        class_names=() if name is None else (name,),
-        message=message or "",
-        stack_trace=_text(found, _EXCEPTION_TRACE) or "",
-    )
-
-
-def _text(found: Mapping[str, PropertyValue], suffix: str) -> str | None:
-    value = found.get(suffix)
-    return None if value is None else str(value)
-
-
-def _number(found: Mapping[str, PropertyValue], suffix: str, otherwise: PropertyValue) -> int | None:
-    value = found.get(suffix, otherwise)
-    if value is None:
-        return None
-    try:
-        return int(value)
-    except (ValueError, OverflowError) as error:
-        raise PoisonMessageError(f"dead letter property {suffix} holds {value!r}, not a number") from error
-
-
-def _destination_kind(java_name: str) -> DestinationKind:
-    try:
-        return DestinationKind(java_name.rpartition(".")[2].lower())
-    except ValueError as error:
-        raise PoisonMessageError(
-            f"dead letter property {_TYPE} holds {java_name!r}, not javax.jms.Queue or javax.jms.Topic"
-        ) from error

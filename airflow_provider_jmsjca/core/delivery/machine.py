@@ -190,7 +190,7 @@ class DeliveryMachine:
 
     @property
     def opening(self) -> bool:
-        """Whether it is connected, and the broker has not confirmed the subscriptions yet."""
+        """Whether the activation is connected, and the broker has not confirmed the subscriptions yet."""
         return self._consuming and self.state is ActivationState.CONNECTING
 
     @property
@@ -241,8 +241,8 @@ class DeliveryMachine:
 
         Args:
             delivery: As in `MessageArrived`.
-            message_id: As there.
-            group: As there.
+            message_id: As in `MessageArrived`.
+            group: As in `MessageArrived`.
             now: As for `handle`.
 
         Returns:

@@ -14,7 +14,6 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 _NAMESPACE = "jmsjca."
 PARAMETER = "parameter."
 """What a field, or after `JMSJCA.` a key, begins with that is the value of a selector parameter."""
-SEPARATOR_KEY = "JMSJCA.sep"
 
 
 def _field_names() -> dict[str, Option]:

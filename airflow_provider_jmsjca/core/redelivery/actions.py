@@ -283,10 +283,6 @@ class Move:
         """The first target and those after it."""
         return (MoveTarget(self.kind, self.name, self.options), *self.further)
 
-    def target(self, original: Destination) -> Destination:
-        """Return the first target for a message received from `original`."""
-        return self.all_targets[0].destination(original)
-
     def targets(self, original: Destination) -> tuple[Destination, ...]:
         """Return every target for a message received from `original`, without repetition."""
         return tuple(dict.fromkeys(target.destination(original) for target in self.all_targets))

@@ -526,7 +526,7 @@ class ActivationBase(ABC):
             within: Seconds that this may take.
 
         Returns:
-            Whether it is; `False` if time was up first.
+            Whether all of it is done; `False` if time was up first.
 
         Raises:
             ConfigurationError: A handler calls it, and would wait for itself.

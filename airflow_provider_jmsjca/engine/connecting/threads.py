@@ -104,7 +104,7 @@ class Lane:
     every second.
 
     Args:
-        later: Calls a function after so many seconds, as `loop.call_later` does.
+        later: Takes seconds and a function, and calls it when they are over, as `loop.call_later` does.
     """
 
     def __init__(self, later: Callable[[float, Callable[[], None]], object]) -> None:

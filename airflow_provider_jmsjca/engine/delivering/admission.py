@@ -384,7 +384,7 @@ class Bearer(Protocol):
 
     Attributes:
         fault: Why it could not be used.
-        is_lost: Whether it is gone.
+        is_lost: Whether the connection is gone.
     """
 
     fault: JmsError | None

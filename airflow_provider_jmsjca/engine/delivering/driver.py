@@ -17,7 +17,6 @@ from typing import Final, Protocol, TypeAlias, assert_never
 from airflow_provider_jmsjca.core.copies.dead_letter import (
     WAYS,
     ConsumedFrom,
-    PropertyPrefix,
     letters,
     send_first,
     without_secrets,
@@ -338,14 +337,12 @@ class Settler:
 
     Args:
         driver: Whose decisions are carried out.
-        prefix: How the properties of a dead letter are spelled.
     """
 
-    def __init__(self, driver: Driver, prefix: PropertyPrefix = PropertyPrefix.DOCUMENTED) -> None:
+    def __init__(self, driver: Driver) -> None:
         settings = driver.settings
         self._driver = driver
         self._tally = driver.tally
-        self._prefix = prefix
         self._confirm = settings.confirm
         self._ledger = driver.ledger
         self._shelf = shelf_of(settings)
@@ -665,7 +662,6 @@ class Settler:
             message,
             replace(self._origin, destination=intake.origin(number)),
             state,
-            prefix=self._prefix,
             max_property_characters=connection.capabilities.max_property_characters,
             redirect=redirect,
             secrets=connection.secrets,

@@ -269,7 +269,7 @@ class Ledger:
         """Write what waits to be written; what can't be written now is kept.
 
         Args:
-            least: Only if so much waits.
+            least: How many entries have to wait, for any to be written.
         """
         if len(self._settled) + len(self._in_vain) + len(self._failures) < least:
             return

@@ -333,6 +333,13 @@ class ConsumingLink(Bearer):
         """Count as gone: what the connection tells from now on is of no interest."""
         self.is_lost = True
 
+    def _stop_consuming(self) -> None:
+        try:
+            self._receivers.close()
+        except JmsError as error:
+            # Lost on the way: that has handed everything back too.
+            _log.debug("Closing a consumer of %s: %s", self._settings.name, error)
+
     def _failed(self, error: JmsError, *, logged: bool = False) -> None:
         """Report that connecting, or opening the consumers, failed.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -33,10 +32,9 @@ from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.store.base import LIMBO_TRIES, Store
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing, Subscription
+from airflow_provider_jmsjca.transports.settings import warn_once
 
 _log = logging.getLogger(__name__)
-_said: set[str] = set()
-_lock = threading.Lock()
 
 _ROUTES = (
     "archive_destination",
@@ -213,12 +211,8 @@ class ListenerSettings:
 
 
 def _say_without_effect(spec: ActivationSpec) -> None:
-    sentence = f"Activation {spec.title}: {'; '.join(spec.without_effect)}"
-    with _lock:
-        if not spec.without_effect or sentence in _said:
-            return
-        _said.add(sentence)
-    _log.warning("%s", sentence)
+    if spec.without_effect:
+        warn_once(_log, f"Activation {spec.title}: {'; '.join(spec.without_effect)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,12 +33,12 @@ from airflow_provider_jmsjca.transports.base import ConnectFunction, Connection
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
 
 IDLE_BEFORE: Final = timedelta(seconds=3)
-"""Nothing has come for so long before the first look."""
+"""How long nothing has come, when the first look is taken."""
 BETWEEN_LOOKS: Final = timedelta(seconds=60)
 APART: Final = timedelta(seconds=1)
-"""Between the two counts of one look: what moves isn't stuck."""
+"""How long lies between the two counts of one look: what moves isn't stuck."""
 HELD_LONG: Final = timedelta(minutes=5)
-"""Another consumer may hold a message so long before that is worth a warning."""
+"""How long another consumer may hold a message before that is worth a warning."""
 _NAMED: Final = 5
 
 

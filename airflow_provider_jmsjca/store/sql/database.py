@@ -256,7 +256,7 @@ class Database:
         return before
 
     def upgrade_if_older(self) -> None:
-        """Do what `upgrade` does where there are no tables yet, or older ones; errors as there."""
+        """Do what `upgrade` does, and raise what it raises, where there are no tables yet, or older ones."""
         found = self.revision()
         if found is None or found in REVISIONS[:-1]:
             self.upgrade()

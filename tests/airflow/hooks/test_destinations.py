@@ -51,6 +51,14 @@ def test_jndi_names_of_the_file_may_have_capitals_j87(configured: Callable[[str]
     assert find_destination("lookup://jms/shop/orderqueue") == Destination.queue("orders")
 
 
+def test_an_entry_is_a_queue_or_a_topic_j85(configured: Callable[[str], None]) -> None:
+    configured("destination.orders = queue://q\ndestination.t = topic://t\ndestination.bare = q\n")
+    assert find_destination("lookup://orders") == Destination.queue("q")
+    assert find_destination("lookup://t") == Destination.topic("t")
+    with pytest.raises(ConfigurationError, match="destination_type: missing"):
+        find_destination("lookup://bare")
+
+
 def test_entries_that_differ_by_their_case_alone_are_told_apart(configured: Callable[[str], None]) -> None:
     configured("destination.In = queue://a\ndestination.iN = queue://b\n")
     assert find_destination("lookup://In") == Destination.queue("a")

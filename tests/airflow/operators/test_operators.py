@@ -26,7 +26,6 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.limbo import LimboSender
@@ -47,6 +46,7 @@ from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.transports.base import Capabilities
 from airflow_provider_jmsjca.transports.memory import Broker
 from tests.airflow.task_runs import run_task
+from tests.dead_letters import original_of
 from tests.servers.s3 import BUCKET, S3
 from tests.spark.conftest import s3a_jars
 from tests.unit.engine.brokers import LesserConnection

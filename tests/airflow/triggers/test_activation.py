@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.options import Level
@@ -31,6 +30,7 @@ from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.waiting import run, until
+from tests.dead_letters import original_of
 from tests.pace import at_most
 
 
@@ -89,6 +89,11 @@ class Triggerer:
     def __init__(self, ack_timeout: float) -> None:
         self.manager = SharedStreamManager(ack_timeout=ack_timeout)
         self.watchers: list[Watcher] = []
+
+    @property
+    def waiting(self) -> int:
+        """How many events Airflow has not yet told their trigger to be stored."""
+        return sum(len(group._outstanding) for group in self.manager._groups.values())
 
     def watch(
         self, *, assets: tuple[str, ...] = (), task: tuple[str, str] | None = None, **arguments: Any
@@ -208,7 +213,7 @@ def test_events_stored_while_the_broker_is_away_are_acknowledged_when_it_is_back
             await until(lambda: len(watcher.events) == 2)
             server.kill()
             watcher.store()
-            await asyncio.sleep(0.2)
+            await until(lambda: running.waiting == 0)
             server.restart()
             await until(lambda: server.depth("orders") == 0)
             assert watcher.bodies == ["a", "b"]

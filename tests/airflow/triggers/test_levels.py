@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
@@ -20,6 +19,7 @@ from tests.airflow.conftest import Publish
 from tests.airflow.triggers.test_activation import send
 from tests.airflow.triggers.test_redelivery import NOT_STORED, REFUSED, STORED, events
 from tests.airflow.triggers.waiting import run, until
+from tests.dead_letters import original_of
 
 
 def say(monkeypatch: pytest.MonkeyPatch, server: Broker, **extra: Any) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome, SharedStreamProducer
 
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports import connect
@@ -21,6 +20,7 @@ from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.waiting import run, until
+from tests.dead_letters import original_of
 
 STORED = AdvanceOutcome(acked=1, failed=0)
 NOT_STORED = AdvanceOutcome(acked=0, failed=1)

@@ -62,6 +62,12 @@ def test_each_bare_beginning_is_told_with_its_place(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("word", ["As there", "Whether it is"])
+def test_what_points_elsewhere_is_told_too(tmp_path: Path, word: str) -> None:
+    (told,) = fault(tmp_path, f'"""Rooms.\n\nArgs:\n    one: {word}.\n"""\n')
+    assert f"begins with {word!r}" in told
+
+
 @pytest.mark.parametrize("said", ["Items by name.", "Italics.", "A message: It is read.", "As `take`."])
 def test_what_names_something_passes(tmp_path: Path, said: str) -> None:
     assert fault(tmp_path, f'"""{said}\n\nArgs:\n    one: {said}\n"""\n') == []

@@ -26,6 +26,7 @@ from airflow_provider_jmsjca import (
 )
 from airflow_provider_jmsjca.transports.memory import broker
 from airflow_provider_jmsjca.transports.stomp import dialects
+from tests.unit.engine.streaming import until
 
 PAGE = Path(__file__).parents[3] / "docs" / "library.md"
 
@@ -71,7 +72,13 @@ def test_a_coroutine_handles_messages_and_comes_to_its_end() -> None:
     page = PAGE.read_text("utf-8")
     (block,) = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "asyncio" in each]
     settings = ConnectionSettings(scheme="vm", hosts=(("coroutine", None),))
-    given = {"broker": settings, "Activation": Activation, "threading": threading, "signal": signal}
+    activations: list[Activation] = []
+
+    def activation(*arguments: Any, **named: Any) -> Activation:
+        activations.append(Activation(*arguments, **named))
+        return activations[-1]
+
+    given = {"broker": settings, "Activation": activation, "threading": threading, "signal": signal}
     names: dict[str, Any] = dict(given)
     exec(compile(block, "library", "exec"), names)  # noqa: S102 - our own page
     connection = connect(settings)
@@ -82,7 +89,7 @@ def test_a_coroutine_handles_messages_and_comes_to_its_end() -> None:
     async def fetch(body: str) -> None:
         begun.append(body)
         os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.sleep(0.1)  # the listener stops meanwhile
+        await until(lambda: activations[0].state != "Up")  # the listener stops meanwhile
         await of_the_page(body)
 
     names["fetch"] = fetch

@@ -112,6 +112,11 @@ async def until(condition: Callable[[], object], seconds: float = 5) -> None:
         await asyncio.sleep(0.005)
 
 
+def in_hand(stream: DeliveryStream) -> int:
+    """Return how many messages the stream has received and not settled."""
+    return 0 if stream._driver is None else stream._driver.machine.in_hand
+
+
 async def until_noticed(stream: DeliveryStream) -> None:
     """Wait until the stream knows that its connection is lost."""
     await until(lambda: stream._driver is not None and not stream._driver.admission.intake.open)

@@ -158,13 +158,6 @@ class LoopLink(ConsumingLink):
             return
         self.post(self._opened, intake, self._receivers.next_try)
 
-    def _stop_consuming(self) -> None:
-        try:
-            self._receivers.close()
-        except JmsError as error:
-            # Lost on the way: that has handed everything back too.
-            _log.debug("Closing a consumer of %s: %s", self._settings.name, error)
-
     def _try_again(self) -> None:
         self._receivers.try_again()
         self.post(self._try_later, self._receivers.next_try)

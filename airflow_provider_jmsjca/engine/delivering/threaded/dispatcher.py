@@ -195,13 +195,6 @@ class ThreadLink(ConsumingLink):
         if subscription.selector:
             capabilities.require(broker, "selector", purpose="the message selector")
 
-    def _stop_consuming(self) -> None:
-        try:
-            self._receivers.close()
-        except JmsError as error:
-            # Lost on the way: that has handed everything back too.
-            _log.debug("Closing a consumer of %s: %s", self._settings.name, error)
-
     def _delete_durable(self) -> None:
         name, destination = self._settings.subscription.durable_name, self._settings.subscription.destination
         if name is None or self._connection is None:

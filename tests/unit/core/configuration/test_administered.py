@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from airflow_provider_jmsjca.core.configuration.administered import (
     AdministeredObject,
     DestinationReference,
-    administered_objects,
 )
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -106,19 +105,6 @@ def test_options_of_the_name_beat_those_of_the_object_j91() -> None:
 def test_genericjmsra_objects_j212() -> None:
     found = AdministeredObject.parse({"DestinationJndiName": "jms/q", "type": "javax.jms.Topic"})
     assert found.destination == Destination.topic("jndi://jms/q")
-
-
-def test_objects_of_the_connector_section_j85() -> None:
-    objects = administered_objects(
-        {"username": "u", "destination.orders": "queue://q", "destination.t": "topic://t"}
-    )
-    assert {name: str(found.destination) for name, found in objects.items()} == {
-        "orders": "queue://q",
-        "t": "topic://t",
-    }
-    with pytest.raises(ConfigurationError) as caught:
-        administered_objects({"destination.a": "q", "destination.b": "lookup://c"})
-    assert len(caught.value.faults) == 2
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.copies.dead_letter import ConsumedFrom, copy_of, original_of
+from airflow_provider_jmsjca.core.copies.dead_letter import ConsumedFrom, copy_of
 from airflow_provider_jmsjca.core.delivery import DeliverySettings
 from airflow_provider_jmsjca.core.delivery import decisions as d
 from airflow_provider_jmsjca.core.delivery import events as e
@@ -16,6 +16,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import MessageState, MoveKind, MoveTarget, RedeliveryHandling
+from tests.dead_letters import original_of
 from tests.unit.core.delivery.harness import FAILURE, SECOND, SETTINGS, Run
 
 POISON = Failure(class_names=("shop.Broken", "shop.Bad", "builtins.Exception"), message="bad")

@@ -15,7 +15,6 @@ import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import MoveKind, MoveTarget
@@ -38,6 +37,7 @@ from airflow_provider_jmsjca.transports.base import (
 )
 from airflow_provider_jmsjca.transports.memory import Broker, broker
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
+from tests.dead_letters import original_of
 from tests.pace import at_most
 from tests.unit.engine.brokers import LesserConnection
 from tests.unit.engine.listening import until

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.collecting.claim import Choice, ClaimResult, ClaimSpec, claim, finish
@@ -18,6 +17,7 @@ from airflow_provider_jmsjca.spool.rows import Row, manifest_messages
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.memory import Broker, MemoryTransport, broker
+from tests.dead_letters import original_of
 from tests.unit.engine.collecting.test_batcher import Spoiling
 from tests.unit.engine.listening import refusing_at_commit
 

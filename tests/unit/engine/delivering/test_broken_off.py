@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -66,7 +65,7 @@ def test_six_losses_take_no_message_out_of_a_stream_also_those_that_nobody_had_t
             first = await streaming.one(stream)
             first.raised(ValueError("no stock"))  # the others are ready, and nobody takes them
             for _ in range(CUTS):
-                await asyncio.sleep(0.03)
+                await streaming.until(lambda: streaming.in_hand(stream) == 3)
                 before = stream.counts
                 site.broker.restart()
                 await streaming.until(lambda: site.broker.connections == 1)

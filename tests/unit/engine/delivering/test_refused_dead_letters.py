@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
+from tests.dead_letters import original_of
 from tests.unit.engine.listening import MODES, QUICK, Site, every_mode, refusing_at_commit
 
 LONG = timedelta(seconds=20)

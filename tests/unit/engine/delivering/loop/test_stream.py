@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.delivery import DeliverySettings
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -23,6 +22,7 @@ from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.errors import AuthenticationError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Received, Subscription
+from tests.dead_letters import original_of
 from tests.unit.engine.streaming import (
     DEAD,
     ORDERS,

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
@@ -22,6 +21,7 @@ from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Consumer, OnReceived, Outgoing, Received, Subscription
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 from airflow_provider_jmsjca.transports.memory.message_queue import Entry
+from tests.dead_letters import original_of
 from tests.unit.engine.listening import QUICK, Site, every_mode, until
 
 A, B, C = (Destination.queue(name) for name in "ABC")

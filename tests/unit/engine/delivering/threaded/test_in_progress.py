@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.copies.in_progress import RUN, SOURCE, StagedFrom, staged_copy, unstaged
 from airflow_provider_jmsjca.core.copies.parking import unparked
 from airflow_provider_jmsjca.core.destination import Destination
@@ -20,6 +19,7 @@ from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.memory.connection import CAPABILITIES
+from tests.dead_letters import original_of
 from tests.unit.engine.brokers import LesserConnection
 from tests.unit.engine.listening import QUICK, Site, every_mode, nothing, until
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
-from airflow_provider_jmsjca.core.copies.dead_letter import original_of
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.settings import Surroundings, listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Outgoing
+from tests.dead_letters import original_of
 from tests.unit.engine.brokers import LesserConnection
 from tests.unit.engine.listening import QUICK, Site, every_mode, fail, nothing, until
 
