@@ -22,7 +22,13 @@ from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.core.redelivery import Move
 from airflow_provider_jmsjca.engine.activations.activation import activation_of
-from airflow_provider_jmsjca.engine.activations.base import FAILING_FOR, ActivationBase, run_report
+from airflow_provider_jmsjca.engine.activations.base import (
+    FAILING_FOR,
+    ActivationBase,
+    duration,
+    failures_of_each,
+    run_report,
+)
 from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.settings import (
     ListenerSettings,
@@ -255,12 +261,13 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 note_input(JmsHook(self._conn_id), settings, source)
             defer_after = self.defer_after if self._may_defer(activation, settings) else None
             quiet = run_state.idle_limit(time.time(), idle_for=self.idle_for, defer_after=defer_after)
-            so_far, until = run_state.so_far, run_state.until
+            so_far, until, began = run_state.so_far, run_state.until, time.time()
+            failing_for = duration("failing_for", self.failing_for or self.idle_for or FAILING_FOR)
             counts = so_far + activation.run(
                 max_messages=None if self.max_messages is None else self.max_messages - so_far.settled,
                 run_for=None if until is None else max(until - time.time(), 0.001),
                 idle_for=quiet,
-                failing_for=self.failing_for or self.idle_for or FAILING_FOR,
+                failing_for=failing_for,
                 stop=self._killed,
                 within=self.stop_timeout,
                 within_if_stopped=_WITHIN_IF_KILLED,
@@ -275,18 +282,20 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             raise AirflowException(f"told to stop; {counts.settled} messages are settled, the rest goes back")
         ended_by = activation.ended_by
         if ended_by is EndReason.FAILURES:
-            raise AirflowException(
-                "the same messages failed again and again, and none was settled meanwhile; "
-                f"{counts.settled} messages are settled, the rest stays at the broker. Have such messages "
-                "moved: redelivery_handling='5:1000; 10:move(queue:$.dlq)', or give failing_for more seconds"
-            )
+            raise _only_fails(counts)
         if self.max_messages is not None and counts.settled >= self.max_messages:
             ended_by = EndReason.COUNT  # the last one may be settled after idleness was seen
         if ended_by is EndReason.IDLE and defer_after is not None:
             now = time.time()
             after = replace(run_state, members_down=down).after(
-                counts, now, quiet=quiet or 0.0, idle_for=self.idle_for, interval=self.poll_interval
+                counts,
+                now,
+                began=began,
+                quiet=quiet or 0.0,
+                idle_for=self.idle_for,
+                interval=self.poll_interval,
             )
+            self._end_if_failing(activation, after, now, failing_for.total_seconds())
             if after.idle_until is None or after.idle_until > now:
                 self._defer(activation.settings, after, activation.member_names)
         if ended_by is EndReason.IDLE:
@@ -295,6 +304,13 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 "The task ends: nothing came for %g s (`idle_for`), deferred ones included", self.idle_for
             )
         return activation.report(so_far, ended_by)
+
+    @staticmethod
+    def _end_if_failing(activation: ActivationBase, state: RunState, now: float, failing_for: float) -> None:
+        """Fail where what was parked came back and only failed, over all deferrals: no run sees all of it."""
+        failures = failures_of_each(activation.settings.delivery) * max(1, activation.failing or 1)
+        if state.only_fails(now, failing_for=failing_for, failures=failures):
+            raise _only_fails(state.so_far)
 
     def _resolved(self, instance: str) -> tuple[ActivationSpec, ConnectionSettings]:
         spec = self.spec if isinstance(self.spec, ActivationSpec) else ActivationSpec(**self.spec)
@@ -388,3 +404,11 @@ def _instance(task: Any) -> str:
     index = getattr(task, "map_index", -1)
     name = f"{task.dag_id}.{task.task_id}"
     return name if index is None or index < 0 else f"{name}.{index}"
+
+
+def _only_fails(counts: Counts) -> AirflowException:
+    return AirflowException(
+        "the same messages failed again and again, and none was settled meanwhile; "
+        f"{counts.settled} messages are settled, the rest stays at the broker. Have such messages "
+        "moved: redelivery_handling='5:1000; 10:move(queue:$.dlq)', or give failing_for more seconds"
+    )

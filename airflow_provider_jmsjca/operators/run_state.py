@@ -41,6 +41,8 @@ class RunState:
         woken_by: The event of the queue that held messages; `None`: it wasn't that.
         rests: Queues that are left alone for a while, by the name of their watch.
         members_down: The members that weren't up when it left the worker; `None`: it has no members.
+        failing_since: Since when nothing but failures happened; `None`: something else has.
+        failures_before: How many failures there were before that.
     """
 
     so_far: Counts = field(default_factory=Counts)
@@ -50,6 +52,8 @@ class RunState:
     woken_by: Mapping[str, Any] | None = None
     rests: Mapping[str, QueuePause] = field(default_factory=dict)
     members_down: tuple[str, ...] | None = None
+    failing_since: float | None = None
+    failures_before: int = 0
 
     @property
     def deadline(self) -> float | None:
@@ -86,7 +90,14 @@ class RunState:
         return min(left, defer_after)
 
     def after(
-        self, counts: Counts, now: float, *, quiet: float, idle_for: float | None, interval: float
+        self,
+        counts: Counts,
+        now: float,
+        *,
+        began: float,
+        quiet: float,
+        idle_for: float | None,
+        interval: float,
     ) -> RunState:
         """Return where the listener stands after a run that ended because nothing came.
 
@@ -96,6 +107,7 @@ class RunState:
         Args:
             counts: What became of messages, those of this run included.
             now: The moment.
+            began: When the run began.
             quiet: For how many seconds nothing came.
             idle_for: As the user said.
             interval: Seconds of the shortest rest.
@@ -111,7 +123,35 @@ class RunState:
             last = rests.pop(self.woken_by["watch"], None)
             if not came:
                 rests[self.woken_by["watch"]] = _queue_pause(self.woken_by, last, now, interval)
-        return replace(self, so_far=counts, idle_until=idle_until, woken_by=None, rests=rests)
+        since, before = self._failing(counts, began)
+        return replace(
+            self,
+            so_far=counts,
+            idle_until=idle_until,
+            woken_by=None,
+            rests=rests,
+            failing_since=since,
+            failures_before=before,
+        )
+
+    def _failing(self, counts: Counts, began: float) -> tuple[float | None, int]:
+        before, failures = self.so_far, _failures(counts)
+        if counts.settled != before.settled or _first_deliveries(counts) != _first_deliveries(before):
+            return None, failures
+        if self.failing_since is None and failures > _failures(before):
+            return began, _failures(before)
+        return self.failing_since, self.failures_before
+
+    def only_fails(self, now: float, *, failing_for: float, failures: int) -> bool:
+        """Say whether the same messages failed for too long, over all deferrals.
+
+        Args:
+            now: The moment.
+            failing_for: For how many seconds they may.
+            failures: How many there must be at least.
+        """
+        since, many = self.failing_since, _failures(self.so_far) - self.failures_before
+        return since is not None and now - since >= failing_for and many >= failures
 
     def as_state(self) -> dict[str, Any]:
         """Return what `resumed` reads, JSON only."""
@@ -122,6 +162,7 @@ class RunState:
             "timeout_at": self.timeout_at,
             "rests": {name: [rest.message_id, rest.repeats, rest.until] for name, rest in self.rests.items()},
             "members_down": None if self.members_down is None else list(self.members_down),
+            "failing": [self.failing_since, self.failures_before],
         }
 
     @classmethod
@@ -129,6 +170,7 @@ class RunState:
         """Return where the listener stands after the trigger's event."""
         state = event["state"]
         down = state["members_down"]
+        since, before = state["failing"]
         run_state = cls(
             so_far=Counts(**state["so_far"]),
             until=state["until"],
@@ -140,6 +182,8 @@ class RunState:
                 for name, (message_id, repeats, until) in state["rests"].items()
             },
             members_down=None if down is None else tuple(down),
+            failing_since=since,
+            failures_before=before,
         )
         if (
             event["event"] == "deadline"
@@ -149,6 +193,14 @@ class RunState:
             # The triggerer's clock decides, also where this one is behind.
             return replace(run_state, idle_until=min(run_state.idle_until, now))
         return run_state
+
+
+def _failures(counts: Counts) -> int:
+    return counts.rolled_back + counts.failed
+
+
+def _first_deliveries(counts: Counts) -> int:
+    return counts.delivered - counts.redelivered
 
 
 def _queue_pause(

@@ -128,9 +128,7 @@ class Failing:
     """
 
     def __init__(self, settings: DeliverySettings, now: float) -> None:
-        actions = settings.handling.actions
-        last = actions[-1].at if actions else 0
-        self._many = last + _FAILURES
+        self._many = failures_of_each(settings)
         self._progress: tuple[int, int] | None = None
         self._failures = self._failures_before = 0
         self._since = self._last = now
@@ -157,6 +155,14 @@ class Failing:
 
 
 _FAILURES = 10
+
+
+def failures_of_each(settings: DeliverySettings) -> int:
+    """Return how often a message fails before that it fails may end a run: the handling comes first."""
+    actions = settings.handling.actions
+    return (actions[-1].at if actions else 0) + _FAILURES
+
+
 Progress: TypeAlias = Callable[[Counts], object]
 TICK_SECONDS = 0.05
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 from airflow.utils.state import DagRunState, TaskInstanceState
 
 from airflow_provider_jmsjca.core.destination import Destination
@@ -100,6 +100,27 @@ def test_a_task_fails_when_the_same_message_only_fails(
     assert outcome.state == TaskInstanceState.FAILED
     assert "the same messages failed again and again" in caplog.text
     assert [message.body for message in server.messages("orders")] == ["bad"]
+
+
+@pytest.mark.usefixtures("server")
+def test_a_task_fails_when_a_parked_message_only_fails(publish: Publish) -> None:
+    """While it is parked the queue is empty, so the task is deferred between two failures."""
+    publish("bad")
+
+    def handle(delivery: Any) -> None:
+        raise ValueError(delivery.body)
+
+    spec = {"destination": "queue://orders", "redelivery_handling": "1:6000"}
+    operator = listen(handle, spec=spec, park=True, idle_for=60, failing_for=0.1, defer_after=0.2)
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(CONTEXT)
+    state = deferred.value.trigger.serialize()[1]["state"]
+    assert state["failing"][0] is None
+    # As after nine more returns of the message: it is due, fails, and is parked again.
+    state |= {"failing": [time.time() - 60, 0], "so_far": state["so_far"] | {"rolled_back": 20}}
+    event = {"event": "ready", "watch": "queue://orders", "message_id": "m", "deliveries": 1, "state": state}
+    with pytest.raises(AirflowException, match="the same messages failed again and again"):
+        operator.resume(CONTEXT, event)
 
 
 def test_a_line_of_the_log_says_that_the_broker_is_away(

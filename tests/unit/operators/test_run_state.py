@@ -20,7 +20,7 @@ def woken(run_state: RunState, now: float = 0, **event: Any) -> RunState:
 
 
 def after(run_state: RunState, now: float, counts: Counts | None = None, **how: Any) -> RunState:
-    given: dict[str, Any] = {"quiet": 5, "idle_for": 60, "interval": 5, **how}
+    given: dict[str, Any] = {"began": now - 5, "quiet": 5, "idle_for": 60, "interval": 5, **how}
     return run_state.after(counts or run_state.so_far, now, **given)
 
 
@@ -120,3 +120,23 @@ def test_each_queue_rests_for_itself() -> None:
     other = after(woken(run_state, watch="queue://b"), 1000)
     assert {name: rest.until for name, rest in other.rests.items()} == {"queue://a": 1010, "queue://b": 1005}
     assert after(woken(other, watch="queue://b"), 1000, ONE).rests == run_state.rests
+
+
+def test_that_a_parked_message_only_fails_is_known_over_deferrals() -> None:
+    """Each time it comes back it fails once more, and is parked: for the run nothing is left."""
+    failed = Counts(delivered=1, rolled_back=1)
+    state = after(RunState(), 1000, failed, began=990)
+    assert state.failing_since is None  # it was its first delivery: something else had happened
+    for number in range(1, 13):
+        now = 1000 + 10 * number
+        failed += Counts(delivered=1, redelivered=1, rolled_back=1)
+        state = after(woken(state), now, failed, began=now - 2)
+    assert (state.failing_since, state.failures_before) == (1008, 1)
+    assert state.only_fails(1120, failing_for=60, failures=12)
+    assert not state.only_fails(1120, failing_for=60, failures=13)
+    assert not state.only_fails(1120, failing_for=120, failures=12)
+    quiet = after(woken(state), 1130, began=1128)
+    assert quiet.failing_since == 1008  # nothing at all is nothing else
+    other = after(woken(quiet), 1140, failed + ONE, began=1138)
+    assert other.failing_since is None
+    assert not other.only_fails(2000, failing_for=60, failures=0)
