@@ -22,7 +22,7 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
 )
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
-from airflow_provider_jmsjca.transports.memory.message_queue import Entry
+from airflow_provider_jmsjca.transports.memory.message_queue import QueuedMessage
 from tests.unit.engine.listening import ORDERS, Site, every_mode, until
 
 numbers = itertools.count(1)
@@ -41,7 +41,7 @@ def put(
         message = replace(
             JmsMessage.text(body), message_id=message_id, destination=ORDERS, timestamp=timestamp
         )
-        entry = Entry(message, next(numbers))
+        entry = QueuedMessage(message, next(numbers))
         entry.deliveries = int(redelivered)
         with site.broker.lock:
             queue.add(entry)

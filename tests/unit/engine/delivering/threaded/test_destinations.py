@@ -20,7 +20,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostErr
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Consumer, OnReceived, Outgoing, Received, Subscription
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
-from airflow_provider_jmsjca.transports.memory.message_queue import Entry
+from airflow_provider_jmsjca.transports.memory.message_queue import QueuedMessage
 from tests.dead_letters import original_of
 from tests.unit.engine.listening import QUICK, Site, every_mode, until
 
@@ -286,7 +286,7 @@ def test_copies_under_one_id_are_settled_each_by_itself_over_an_outage(site: Sit
     site.send("order", to=A)
     (original,) = site.broker.messages("A")
     with site.broker.lock:
-        site.broker.queue("B").add(Entry(replace(original, destination=B), 1))
+        site.broker.queue("B").add(QueuedMessage(replace(original, destination=B), 1))
 
     first = iter([True])
 
