@@ -274,6 +274,9 @@ class Received:
     @property
     def readable(self) -> JmsMessage | None:
         """The message, or what can be kept of it."""
+        message = self._message  # asked for more than once, nearly always of one that has been decoded
+        if message is not None:
+            return message
         try:
             return self.message
         except PoisonMessageError:

@@ -662,7 +662,8 @@ def identity_of(message: JmsMessage | None, destination: Destination | None) -> 
     if message is None:
         return None
     message_id, body, properties = message.message_id, message.body, message.properties
-    if message_id is not None and body.__class__ is str and _OF_A_DELIVERY.isdisjoint(properties):
+    plain = not properties or _OF_A_DELIVERY.isdisjoint(properties)
+    if plain and message_id is not None and body.__class__ is str:
         # The same as below, in one go: it is made for every message that a listener settles.
         digest = hash((body, frozenset(properties.items()))) if properties else hash(body)
         return _tuple(Identity, (message_id, destination, message.timestamp, digest))

@@ -49,14 +49,12 @@ class Unsettled:
 
     Attributes:
         frames: What is unsettled, in the order it came; put what comes here.
-        generation: Which generation is not stale; `forget` begins a new one.
     """
 
-    __slots__ = ("_consumer", "_early", "_reserved", "frames", "generation")
+    __slots__ = ("_consumer", "_early", "_reserved", "frames")
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
-        self.generation = 0
         self.frames: MutableMapping[bytes, Frame] = OrderedDict()
         self._reserved: dict[bytes, bytes | None] = {}
         self._early: set[bytes] = set()
@@ -75,7 +73,8 @@ class Unsettled:
         if received.consumer is not self._consumer:
             raise ConfigurationError("a message can be settled only through the consumer it came to")
         token = received.token
-        return received.generation == self.generation and token in self.frames and token not in self._early
+        current = received.generation == self._consumer.generation
+        return current and token in self.frames and token not in self._early
 
     def take(self, received: Received, *, reserved: bool) -> bool:
         """Let go of a message that is reserved or isn't, as said; tell whether there was one."""
@@ -104,6 +103,8 @@ class Unsettled:
             del frames[first]
             last = first
             count += 1
+        if not early:
+            return last, count
         caught_up, more = self.catch_up()
         return caught_up or last, count + more
 
@@ -164,7 +165,7 @@ class Unsettled:
 
     def settle(self, received: Iterable[Received]) -> None:
         """Let go of what a unit had reserved, which is settled; and of what was early before it."""
-        tokens = [token_bytes(one.token) for one in received if one.generation == self.generation]
+        tokens = [token_bytes(one.token) for one in received if not one.is_stale]
         mine = [token for token in tokens if token in self._reserved]
         self.cover(mine)
         for token in mine:
@@ -199,9 +200,8 @@ class Unsettled:
         return last, count
 
     def forget(self) -> list[Frame]:
-        """Begin a new generation; return the frames of the old one, oldest first."""
+        """Forget all, for the consumer begins a new generation; return the frames, oldest first."""
         frames = list(self.frames.values())
-        self.generation += 1
         self.frames = OrderedDict()
         self._reserved = {}
         self._early = set()
@@ -255,9 +255,46 @@ class StompConsumer:
     it searches once for each frame, a fifth.
     """
 
+    # With as many attributes in a dictionary, each access would cost more.
+    __slots__ = (
+        "__weakref__",
+        "_acknowledgement",
+        "_apart",
+        "_apart_identifier",
+        "_apart_key",
+        "_closed",
+        "_decoder",
+        "_dialect",
+        "_handing_back",
+        "_heaviest",
+        "_identifier",
+        "_in_order",
+        "_key",
+        "_late",
+        "_limit",
+        "_link",
+        "_lock",
+        "_most",
+        "_most_bytes",
+        "_most_late",
+        "_most_repeated",
+        "_most_unsent",
+        "_on_received",
+        "_options",
+        "_repeated",
+        "_subscription",
+        "_unsent",
+        "_unsettled",
+        "_waiting",
+        "_waiting_bytes",
+        "_wire",
+        "generation",
+    )
+
     def __init__(
         self, link: Link, subscription: Subscription, on_received: OnReceived, apart: tuple[str, ...] = ()
     ) -> None:
+        self.generation = 0
         self._link = link
         self._dialect = link.dialect
         self._wire = link.wire
@@ -304,11 +341,6 @@ class StompConsumer:
         """Whether one frame acknowledges everything up to a message."""
         return self._in_order
 
-    @property
-    def generation(self) -> int:
-        """Which generation is not stale; `recover` and `close` begin a new one."""
-        return self._unsettled.generation
-
     def start(self) -> None:
         """Subscribe, and wait until the broker has agreed."""
         receipts = self._link.replies.receipts(blame=True)
@@ -354,7 +386,7 @@ class StompConsumer:
     def on_frame(self, frame: Frame, key: bytes) -> None:
         """Take a message that came for the subscription `key` from the reader."""
         token = self._acknowledgement(frame)
-        if not token or b"\0" in token:  # no ACK can say that
+        if not token or 0 in token:  # no ACK can say that
             raise ConnectionLostError(
                 "the broker sent a message without an ack header that ACK can repeat, "
                 "or without what its dialect's acknowledgement() reads"
@@ -369,13 +401,13 @@ class StompConsumer:
             if not ending and (self._waiting or self._is_full()):
                 self._wait(frame)
                 return
-            unsettled = self._unsettled
-            if len(unsettled.frames) >= self._most or token in unsettled.frames:
+            frames = self._unsettled.frames
+            if len(frames) >= self._most or token in frames:
                 self._check_flood(token)
-            unsettled.frames[token] = frame
+            frames[token] = frame
             if ending:
                 return
-            generation = unsettled.generation
+            generation = self.generation
         self._on_received(ReceivedFrame(self, token, generation, self._decoder, frame, False))
 
     def _check_flood(self, token: bytes) -> None:
@@ -409,7 +441,7 @@ class StompConsumer:
                 self._waiting_bytes -= self._weight(frame)
                 token = self._acknowledgement(frame) or b""
                 self._unsettled.frames[token] = frame
-                generation = self._unsettled.generation
+                generation = self.generation
             self._on_received(ReceivedFrame(self, token, generation, self._decoder, frame, again))
 
     def acknowledge(self, received: Iterable[Received]) -> None:
@@ -432,7 +464,8 @@ class StompConsumer:
             full = self._acknowledge_up_to(*self._unsettled.take_in_order(received))
         if full:
             self._wire.nudge(full=True)
-        self._go_on()
+        if self._waiting:
+            self._go_on()
 
     def _acknowledge_up_to(self, token: bytes | None, count: int) -> bool:
         """Acknowledge a message, if there is one, and all before it, `count` with it.
@@ -447,7 +480,8 @@ class StompConsumer:
 
     def _are_many(self, more: int) -> bool:
         """Say whether so many acknowledgements are on their way, with these, that they must leave now."""
-        self._link.note_acknowledgement()
+        if not self._unsent:
+            self._link.note_acknowledgement()
         self._unsent += more
         if self._unsent < self._most_unsent:
             return False
@@ -559,6 +593,7 @@ class StompConsumer:
 
     def _forget(self) -> list[Frame]:
         """Begin a new generation; return the frames of the old one that were not settled, oldest first."""
+        self.generation += 1
         frames = [*self._unsettled.forget(), *(frame for frame, _ in self._waiting)]
         self._unsent = self._waiting_bytes = self._repeated = 0
         self._waiting.clear()

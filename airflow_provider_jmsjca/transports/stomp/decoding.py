@@ -162,7 +162,10 @@ class Decoder:
         if frame.fault is not None:
             raise PoisonMessageError(f"the message isn't as it was sent: {frame.fault}")
         try:
-            message = self._decode(frame)
+            alike = None if self._bodiless is not None and not frame.body else self._templates.match(frame)
+            message = self._decode(frame) if alike is None else self._dialect.decode_alike(frame, *alike)
+            if self._maps:
+                message = with_map(message)
         except ABOUT_US:
             raise
         except Exception as error:
@@ -171,18 +174,14 @@ class Decoder:
 
     def _decode(self, frame: Frame) -> JmsMessage:
         unsaid = self._bodiless is not None and not frame.body
-        alike = None if unsaid else self._templates.match(frame)
-        if alike is not None:
-            message = self._dialect.decode_alike(frame, *alike)
-        else:
-            headers = frame.headers()
-            # An empty bytes message has a content-length: nothing was left out of it.
-            if unsaid and "content-length" not in headers:
-                headers.setdefault(BODY_KIND, self._bodiless or "")
-            message = self._dialect.decode(frame, headers, self._subscription)
-            if not unsaid:
-                self._templates.learn(frame, headers, message)
-        return with_map(message) if self._maps else message
+        headers = frame.headers()
+        # An empty bytes message has a content-length: nothing was left out of it.
+        if unsaid and "content-length" not in headers:
+            headers.setdefault(BODY_KIND, self._bodiless or "")
+        message = self._dialect.decode(frame, headers, self._subscription)
+        if not unsaid:
+            self._templates.learn(frame, headers, message)
+        return message
 
     def salvage(self, frame: Frame) -> JmsMessage:
         """Return what can be kept of a message that can't be decoded; raises nothing but `MemoryError`."""

@@ -612,6 +612,7 @@ class DirectWay:
         self._reader = ArrivalReader(dispatcher.settings)
         delivery = dispatcher.settings.delivery
         self._handling = str(delivery.handling)
+        self._several = dispatcher.settings.threads > 1
         timeout = delivery.transaction_timeout
         self._source = delivery.destination
         self._timeout = math.inf if timeout is None else timeout.total_seconds()
@@ -623,7 +624,7 @@ class DirectWay:
             What is to be done before this is asked again; `None`: there is nothing to take.
         """
         dispatcher, arrivals, lock = self._dispatcher, intake.arrivals, self._dispatcher.lock
-        workers = dispatcher.workers
+        workers, several = dispatcher.workers, self._several
         todo: list[Work] | None = None
         done: Direct | None = None
         while True:
@@ -643,7 +644,7 @@ class DirectWay:
                 if begun is None:
                     todo = dispatcher.take_one()
                     break
-            if arrivals:
+            if several and arrivals:
                 workers.tell_next(intake)
             direct, received, message = begun
             delivery = Delivery(message, self._engine, intake, direct.call, direct.unit, self._handling)

@@ -274,12 +274,11 @@ class FrameParser:
             if at == size:
                 break
             kind = kinds.get(chunk[at : at + _LINE_LENGTH])
-            end = -1 if kind is None else chunk.find(b"\n\n", at)
-            if kind is not None and end >= 0:
+            if kind is not None and (end := chunk.find(b"\n\n", at)) >= 0:
                 command, mark, length = kind
                 head = chunk[at + _LINE_LENGTH - 1 : end]
                 found = head.find(mark)
-                if found >= 0 and b"\0" not in head:
+                if found >= 0 and 0 not in head:
                     stop = self._body_end(chunk, at, end, end + 2)
                     if 0 <= stop < size and not chunk[stop]:
                         found += length
@@ -416,7 +415,7 @@ class FrameParser:
         """Say whether a head is the broker's. An ERROR needs to name nothing."""
         if not self.proofs:
             return True
-        if not command or command == b"CONNECTED" or (b"\0" in head and _SEAM.search(head)):
+        if not command or command == b"CONNECTED" or (0 in head and _SEAM.search(head)):
             return False
         if command == b"ERROR" and RECEIPT_ID not in head:
             last = frames[-1] if frames else self._last

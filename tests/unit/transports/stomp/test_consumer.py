@@ -36,7 +36,7 @@ class Accumulating(RuleBasedStateMachine):
     @rule()
     def comes(self) -> None:
         token = b"%d" % len(self.received)
-        one = _received(self.consumer, token, self.unsettled.generation)
+        one = _received(self.consumer, token, self.consumer.generation)
         self.unsettled.frames[token] = Frame(b"MESSAGE", b"", b"")
         for those in (self.received, self.at_broker, self.free):
             those.append(one)
@@ -114,11 +114,14 @@ class Accumulating(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         assert len(self.unsettled.forget()) == len(self.at_broker)
+        self.consumer.generation += 1
         assert not any(self.unsettled.holds(one) for one in self.received)
 
 
 class _Consumer:
-    """Only its identity counts."""
+    """Only its identity and its generation count."""
+
+    generation = 0
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"{name} is not for the ledger")
