@@ -274,7 +274,8 @@ class JmsSession:
             # At once: some brokers hand out no more while too much is unacknowledged.
             self._open_unit().acknowledge(received)
         if not self._settles_at_once:
-            return self._flagged(inbox, received.message)
+            message = received.message
+            return self._flagged(inbox, message) if self._handed_back else message
         self._unsettled.pop()
         try:
             message = received.message
@@ -450,9 +451,8 @@ class JmsSession:
 
     def _flagged(self, inbox: Inbox, message: JmsMessage) -> JmsMessage:
         """Return a message as redelivered if this session handed it back: not every broker says so."""
-        if not self._handed_back or (known := identity_of(message, None)) is None:
-            return message
-        if (inbox, known) not in self._handed_back:
+        known = identity_of(message, None)
+        if known is None or (inbox, known) not in self._handed_back:
             return message
         del self._handed_back[inbox, known]
         return message if message.redelivered else replace(message, redelivered=True)

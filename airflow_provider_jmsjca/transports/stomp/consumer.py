@@ -165,7 +165,8 @@ class Unsettled:
 
     def settle(self, received: Iterable[Received]) -> None:
         """Let go of what a unit had reserved, which is settled; and of what was early before it."""
-        tokens = [token_bytes(one.token) for one in received if not one.is_stale]
+        current = self._consumer.generation
+        tokens = [token_bytes(one.token) for one in received if one.generation == current]
         mine = [token for token in tokens if token in self._reserved]
         self.cover(mine)
         for token in mine:
@@ -461,18 +462,22 @@ class StompConsumer:
 
     def _acknowledge_in_order(self, received: Iterable[Received]) -> None:
         with self._lock:
-            full = self._acknowledge_up_to(*self._unsettled.take_in_order(received))
+            full = self._acknowledge_up_to(self._unsettled.take_in_order(received))
         if full:
             self._wire.nudge(full=True)
         if self._waiting:
             self._go_on()
 
-    def _acknowledge_up_to(self, token: bytes | None, count: int) -> bool:
-        """Acknowledge a message, if there is one, and all before it, `count` with it.
+    def _acknowledge_up_to(self, taken: tuple[bytes | None, int]) -> bool:
+        """Acknowledge a message and all before it.
+
+        Args:
+            taken: What its ACK must name, if there is one, and how many messages are acknowledged with it.
 
         Returns:
             Whether so much has been left in the buffer that it must be sent.
         """
+        token, count = taken
         if token is None:
             return False
         self._wire.append_lazily(b"ACK\nid:%b\n\n\0" % token, latest=self)
@@ -501,7 +506,8 @@ class StompConsumer:
         with self._lock:
             if not self._unsettled.reserve(received, headers):
                 return Claim.NONE
-            self._link.note_acknowledgement()
+            if not self._late:
+                self._link.note_acknowledgement()
             if headers is None or self._in_order:
                 return Claim.DONE
             if self._late < self._most_late and self._link.take_late():
@@ -561,7 +567,7 @@ class StompConsumer:
         """Note that the unit of reserved messages was committed."""
         with self._lock:
             self._unsettled.settle(received)
-            full = self._acknowledge_up_to(*self._unsettled.catch_up())
+            full = self._acknowledge_up_to(self._unsettled.catch_up())
         if full:
             self._wire.nudge(full=True)
         self._go_on()
@@ -581,7 +587,7 @@ class StompConsumer:
                 return False
             self._link.note_acknowledgement()
             full = self._wire.append(ack(received.token, headers))
-            full |= self._acknowledge_up_to(*self._unsettled.catch_up())
+            full |= self._acknowledge_up_to(self._unsettled.catch_up())
         if full:
             self._wire.nudge(full=True)
         self._go_on()

@@ -163,7 +163,11 @@ class Decoder:
             raise PoisonMessageError(f"the message isn't as it was sent: {frame.fault}")
         try:
             alike = None if self._bodiless is not None and not frame.body else self._templates.match(frame)
-            message = self._decode(frame) if alike is None else self._dialect.decode_alike(frame, *alike)
+            if alike is None:
+                message = self._decode(frame)
+            else:
+                template, found = alike
+                message = self._dialect.decode_alike(frame, template, found)
             if self._maps:
                 message = with_map(message)
         except ABOUT_US:
