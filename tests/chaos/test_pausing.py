@@ -21,9 +21,10 @@ from tests.servers.broker import Broker
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"
 PAUSES = 6 if FULL else 3
 PER_SECOND = 40
+PATIENCE = 600  # Airflow writes events more slowly than they are sent where the machine is busy
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_pausing_a_dag_under_load_loses_nothing(
     activemq: Broker, tmp_path: Path, migrated_database: Path, report: Report
 ) -> None:
@@ -64,7 +65,7 @@ def test_pausing_a_dag_under_load_loses_nothing(
         ending.set()
         thread.join()
 
-        home.until(lambda: set(sent) == set(bodies(home)), 120, "an event of each message")
+        home.until(lambda: set(sent) == set(bodies(home)), PATIENCE, "an event of each message")
         seen = Counter(bodies(home))
     finally:
         ending.set()
