@@ -254,6 +254,9 @@ class StompConsumer:
     With `Subscription.in_order`, where the broker knows cumulative acknowledgements, one frame acknowledges
     everything up to a message: ActiveMQ Classic needs half of the time for that, and in a transaction, which
     it searches once for each frame, a fifth.
+
+    Attributes:
+        generation: Which generation is not stale; `recover` and `close` begin a new one.
     """
 
     # With as many attributes in a dictionary, each access would cost more.
