@@ -3,7 +3,7 @@
 The optimizing compiler and a parallel collector cost those more than they save: 40 % of the processor time of
 a small Spark job. A third of the rest goes into loading classes, which an archive of loaded classes saves.
 `python -m tests.servers.short_lived` makes that archive, once for a checkout; `make test` calls it. Java
-itself ignores an archive that doesn't fit, and the one of the wheel can't make any.
+itself ignores an archive that doesn't fit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.servers.folders import run_folder
-from tests.servers.java import BROKER_OPTIONS, spark_java_home
+from tests.servers.java import BROKER_OPTIONS, find_java, spark_java_home
 from tests.servers.ports import HOST
 
 _QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -72,12 +72,23 @@ def _archive() -> Path:
     return run_folder() / f"spark-classes-{hashlib.sha256(of.encode()).hexdigest()[:12]}.jsa"
 
 
+def _archive_java_itself(java: Path) -> None:
+    """Make the archive of Java's own classes, on which every other builds.
+
+    The Java of the wheel comes without. Any other Java belongs to the machine, and is left as it is.
+    """
+    if java.is_relative_to(sys.prefix):
+        subprocess.run([java, "-Xshare:dump"], capture_output=True, timeout=_SECONDS, check=False)
+
+
 def main() -> int:
     """Make the archive, unless it is there; return the exit code, 0 also if there can be none."""
+    java = find_java()
     os.environ |= spark_environment()
     archive = _archive()
     if archive.exists():
         return 0
+    _archive_java_itself(java)
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent) as name:
         folder = Path(name)
