@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import socket
 import struct
@@ -72,7 +73,7 @@ class ScriptedBroker:
         step: Where it goes wrong: `accept`, `MESSAGE` (the delivery after a SUBSCRIBE), or a command of the
             client's.
         passcode: The only one that is let in, if there is one; the refusal repeats whatever it was told.
-        new_messages: Each connection is sent another message. Otherwise the same one comes again.
+        new_messages: Each subscription is sent another message. Otherwise the same one comes again.
         server: What it greets as.
 
     Attributes:
@@ -96,11 +97,11 @@ class ScriptedBroker:
         self._fault = fault
         self._step = step
         self._passcode = passcode
-        self._new_messages = new_messages
         self._over = threading.Event()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         self.connections = self.connects = self.sent = 0
+        self._messages: Iterator[int] = itertools.count(1) if new_messages else itertools.repeat(0)
         self.acknowledged: list[str] = []
         self._sockets: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
@@ -179,7 +180,7 @@ class ScriptedBroker:
         answer = f"RECEIPT\nreceipt-id:{headers['receipt']}\n\n\0\n" if "receipt" in headers else ""
         yield command, answer.encode()
         if command == "SUBSCRIBE":
-            name = f"m-{self.port}-{id(self)}-{number if self._new_messages else 0}"
+            name = f"m-{self.port}-{id(self)}-{next(self._messages)}"
             head = (
                 f"subscription:{headers['id']}\nmessage-id:{name}\nack:a{number}\n"
                 f"destination:{headers['destination']}\n"
