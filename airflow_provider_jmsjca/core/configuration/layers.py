@@ -216,22 +216,22 @@ def _read_field(
     address: dict[str, tuple[object, str, SourceKind]],
     faults: list[str],
 ) -> None:
-    level, title = read.layer.level, read.layer.title
     if spelling[: len(_NAMESPACE)].lower() == _NAMESPACE:
         _read_key(read, spelling, given, SourceKind.OPTIONS, faults)
         return
-    if spelling[: len(PARAMETER)].lower() == PARAMETER:
-        origin = Origin(level=level, source=title, place=SourceKind.FIELD, spelling=spelling)
-        _read_parameter(read, origin, spelling[len(PARAMETER) :], given, faults)
-        return
     option = option_by_field(spelling)
-    if option is None:
-        faults.append(f"{title}: {unknown_field(spelling, level)}")
-    elif option.name not in _ADDRESS:
-        origin = Origin(level=level, source=title, place=SourceKind.FIELD, spelling=spelling)
+    if option is not None and option.name in _ADDRESS:
+        if given != "":
+            address[option.name] = (given, spelling, SourceKind.FIELD)
+        return
+    level, title = read.layer.level, read.layer.title
+    origin = Origin(level=level, source=title, place=SourceKind.FIELD, spelling=spelling)
+    if option is not None:
         _add(read, option, given, origin, faults)
-    elif given != "":
-        address[option.name] = (given, spelling, SourceKind.FIELD)
+    elif spelling[: len(PARAMETER)].lower() == PARAMETER:
+        _read_parameter(read, origin, spelling[len(PARAMETER) :], given, faults)
+    else:
+        faults.append(f"{title}: {unknown_field(spelling, level)}")
 
 
 def _read_options(read: ReadLayer, entry: tuple[object, str, SourceKind], faults: list[str]) -> None:
@@ -289,11 +289,10 @@ def _credential(read: ReadLayer, option: Option, value: str, faults: list[str]) 
 def _read_key(read: ReadLayer, key: str, given: object, place: SourceKind, faults: list[str]) -> None:
     option = option_by_key(key)
     origin = Origin(level=read.layer.level, source=read.layer.title, place=place, spelling=key)
-    if key[: len(_NAMESPACE + PARAMETER)].lower() == _NAMESPACE + PARAMETER:
-        _read_parameter(read, origin, key[len(_NAMESPACE + PARAMETER) :], given, faults)
-        return
     if option is not None:
         _add(read, option, given, origin, faults)
+    elif key[: len(_NAMESPACE + PARAMETER)].lower() == _NAMESPACE + PARAMETER:
+        _read_parameter(read, origin, key[len(_NAMESPACE + PARAMETER) :], given, faults)
     elif key[: len(_NAMESPACE)].lower() == _NAMESPACE:
         faults.append(f"{read.layer.title}: {unknown_field(key, read.layer.level)}")
     else:

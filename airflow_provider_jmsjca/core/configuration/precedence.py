@@ -92,6 +92,9 @@ _INSIDE = ("vm",)
 """Schemes of what is inside this process."""
 
 _CREDENTIALS = ("username", "password")
+_RECIPIENT = ("verify", "ca_file", "server_name")
+"""What belongs to a recipient besides its URL."""
+
 _BROKERS = "option "
 """Before the key of an option for the broker, among the names of what is said."""
 
@@ -178,7 +181,10 @@ def _credentials_led_away(
         resolved: What holds.
         said_by: The position of the layer that says it, by name.
     """
-    recipient = _recipient(resolved)
+    leading = [
+        at for at, one in enumerate(chain) if one.layer.level >= Level.ACTIVATION and _names_recipient(one)
+    ]
+    recipient = _recipient(resolved) if leading else None
     if recipient is None or recipient.url.scheme in _INSIDE or resolved["share_login"]:
         return
     taken: list[str] = []
@@ -186,8 +192,10 @@ def _credentials_led_away(
     secrets = [_BROKERS + key for key in resolved.broker_options if is_secret(key)]
     for name in (*_CREDENTIALS, *secrets):
         giver = said_by.get(name, len(chain))
+        if leading[-1] <= giver:
+            continue
         heard = [one for at, one in enumerate(chain) if at <= giver or one.layer.level < Level.ACTIVATION]
-        meant = _recipient(_merged(heard)[0]) if len(heard) < len(chain) else None
+        meant = _recipient(_merged(heard)[0])
         found = [] if meant is None else list(recipient.differences(meant))
         if found:
             taken.append(name)
@@ -214,6 +222,11 @@ def _recipient(resolved: Resolved) -> Recipient | None:
         ca_file=ca_file if isinstance(ca_file, str) else None,
         server_name=server_name if isinstance(server_name, str) else None,
     )
+
+
+def _names_recipient(layer: ReadLayer) -> bool:
+    """Tell whether a level says anything of the broker to reach."""
+    return layer.url is not None or any(value.option.name in _RECIPIENT for value in layer.values)
 
 
 def _origin(resolved: Resolved, name: str) -> Origin:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -19,7 +20,7 @@ class Level(enum.IntEnum):
     ACTIVATION = 2
     CALL = 3
 
-    @property
+    @functools.cached_property
     def label(self) -> str:
         """The words for the level in texts."""
         return self.name.lower().replace("_", " ")
