@@ -61,8 +61,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def run_to_the_end(writing: DataStreamWriter, tries: int = 3) -> None:
     """Run a stream until it has what is there.
 
-    Spark gives the Python worker of a streaming source 10 s to start, and no option for more: on a busy
-    machine it fails before the query has read anything, and is run again.
+    Spark gives the Python worker of a streaming source 10 s to start, and no option for more. A busy machine
+    has taken longer. For that error alone the query is run again, from its checkpoint.
     """
     from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - as above
 
