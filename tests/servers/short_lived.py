@@ -2,8 +2,13 @@
 
 The optimizing compiler and a parallel collector cost those more than they save: 40 % of the processor time of
 a small Spark job. A third of the rest goes into loading classes, which an archive of loaded classes saves.
-`python -m tests.servers.short_lived` makes that archive, once for a checkout; `make test` calls it. Java
-itself ignores an archive that doesn't fit.
+Java itself ignores an archive that doesn't fit.
+
+A fifth of what is left goes into Python: each driver and worker compiles PySpark anew, for Spark's home has
+it as a zip without bytecode, and Python finds that before the installed package. A home without that zip
+saves this. It also helps workers that are given 10 s to start, as those of streaming sources are.
+
+`python -m tests.servers.short_lived` makes archive and home, once for a checkout; `make test` calls it.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from tests.servers.errors import ServerError
 from tests.servers.folders import run_folder
 from tests.servers.java import BROKER_OPTIONS, find_java, spark_java_home
 from tests.servers.ports import HOST
@@ -53,10 +59,11 @@ def spark_environment() -> dict[str, str]:
 
 
 def options() -> dict[str, str]:
-    """Return the environment variables with the options; the archive is among them if there is one."""
-    archive = _archive()
+    """Return the environment variables with the options; archive and home are among them if they are made."""
+    archive, home = _archive(), _home()
     shared = f" -XX:SharedArchiveFile={archive} -Xlog:cds*=off" if archive.exists() else ""
-    return {
+    at_home = {"SPARK_HOME": str(home)} if home.exists() else {}
+    return at_home | {
         "SPARK_LAUNCHER_OPTS": _QUICK,
         "SPARK_SUBMIT_OPTS": _QUICK + shared,
         BROKER_OPTIONS: "-XX:TieredStopAtLevel=1",
@@ -67,9 +74,35 @@ def _archive() -> Path:
     """Return where the archive of the Spark and the Java in use is, or would be."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home) / "bin" / "java" if home else Path(shutil.which("java") or "java")
+    return run_folder() / f"spark-classes-{_digest(java.resolve(), _home())}.jsa"
+
+
+def _home() -> Path:
+    """Return where the home of the Spark in use is that has no PySpark of its own, or would be."""
+    return run_folder() / f"spark-home-{_digest(_spark())}"
+
+
+def _spark() -> Path:
     spark = importlib.util.find_spec("pyspark")
-    of = "\n".join((str(java.resolve()), str(spark and spark.origin)))
-    return run_folder() / f"spark-classes-{hashlib.sha256(of.encode()).hexdigest()[:12]}.jsa"
+    if spark is None or spark.origin is None:
+        raise ServerError("pyspark isn't installed; make setup installs it")
+    return Path(spark.origin).parent
+
+
+def _digest(*of: Path) -> str:
+    return hashlib.sha256("\n".join(map(str, of)).encode()).hexdigest()[:12]
+
+
+def _make_home() -> None:
+    home = _home()
+    if not home.exists():
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home.parent) as folder:
+            made = Path(folder) / home.name
+            made.mkdir()
+            for name in ("bin", "jars", "sbin"):
+                (made / name).symlink_to(_spark() / name)
+            made.rename(home)
 
 
 def _archive_java_itself(java: Path) -> None:
@@ -82,9 +115,10 @@ def _archive_java_itself(java: Path) -> None:
 
 
 def main() -> int:
-    """Make the archive, unless it is there; return the exit code, 0 also if there can be none."""
+    """Make home and archive, unless they are there; return the exit code, 0 also without an archive."""
     java = find_java()
     os.environ |= spark_environment()
+    _make_home()
     archive = _archive()
     if archive.exists():
         return 0

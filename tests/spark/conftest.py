@@ -21,7 +21,6 @@ from tests.servers.artifacts import fetch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
 
 ORDERS = Destination.queue("orders")
 MakeBatch = Callable[..., Manifest]
@@ -56,22 +55,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         )
     yield session
     session.stop()
-
-
-def run_to_the_end(writing: DataStreamWriter, tries: int = 3) -> None:
-    """Run a stream until it has what is there.
-
-    Spark gives the Python worker of a streaming source 10 s to start, and no option for more. A busy machine
-    has taken longer. For that error alone the query is run again, from its checkpoint.
-    """
-    from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - as above
-
-    try:
-        writing.trigger(availableNow=True).start().awaitTermination()
-    except StreamingQueryException as error:
-        if tries == 1 or "Python worker failed to connect back" not in str(error):
-            raise
-        run_to_the_end(writing, tries - 1)
 
 
 @pytest.fixture

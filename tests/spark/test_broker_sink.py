@@ -13,7 +13,7 @@ from airflow_provider_jmsjca.spark.data_sources import register
 from airflow_provider_jmsjca.spark.data_sources.from_broker import SpoolingReceiver
 from airflow_provider_jmsjca.transports import connect
 from tests.servers.broker import Broker
-from tests.spark.conftest import MakeBatch, flight, run_to_the_end
+from tests.spark.conftest import MakeBatch, flight
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,11 +81,14 @@ def test_artemis_takes_a_write_once_and_a_micro_batch_once(
 
     make_batch([flight(number, "UA", 1.0) for number in range(5)])
     for _ in range(2):
-        run_to_the_end(
+        query = (
             spark.readStream.format("jms-spool").load(str(tmp_path / "spool"))
             .writeStream.format("jms").options(**options)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
         )  # fmt: skip
+        query.awaitTermination()
         for file in (tmp_path / "checkpoint" / "commits").glob("*0*"):
             file.unlink()  # as if Spark had been killed before it noted the micro-batch
     assert received.receive(1_000) == 5

@@ -20,7 +20,6 @@ from airflow_provider_jmsjca.spool.upkeep.states import State, batches
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing
 from tests.servers.broker import Broker
-from tests.spark.conftest import run_to_the_end
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,11 +59,14 @@ def run(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> Run:
         def keep(df: Any, _number: int) -> None:
             found.append([row.body.decode() for row in df.select("body").collect()])
 
-        run_to_the_end(
+        query = (
             spark.readStream.format("jms").options(**(options | more)).load()
             .writeStream.foreachBatch(keep)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
         )  # fmt: skip
+        query.awaitTermination()
         return found
 
     return once

@@ -18,7 +18,7 @@ from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
 from airflow_provider_jmsjca.spool.sequence import BatchSequence
 from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
 from airflow_provider_jmsjca.spool.upkeep.states import prune
-from tests.spark.conftest import MakeBatch, run_to_the_end
+from tests.spark.conftest import MakeBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,11 +46,14 @@ def run(spark: SparkSession, tmp_path: Path) -> Callable[..., list[list[str]]]:
             found.append([row.body.decode() for row in df.select("body").collect()])
 
         reader = spark.readStream.format("jms-spool").options(**options)
-        run_to_the_end(
+        query = (
             reader.load(str(tmp_path / "spool"))
             .writeStream.foreachBatch(keep)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
         )
+        query.awaitTermination()
         return found
 
     return once

@@ -68,6 +68,7 @@ def test_a_driver_in_a_container_stores_a_batch_of_hdfs(
     monkeypatch.setenv("HADOOP_CONF_DIR", str(yarn_cluster.folder))
     monkeypatch.setenv("JAVA_HOME", str(spark_java_home()))
     monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.delenv("SPARK_HOME", raising=False)  # YARN is sent the PySpark that the tests' own home lacks
     publish(*(json.dumps({"id": number}) for number in range(20)), "no JSON")
     root = f"127.0.0.1:{hdfs.ports['hdfs']}/{uuid.uuid4().hex}"
     table = f"hdfs://{root}/table"
