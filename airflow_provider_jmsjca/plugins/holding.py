@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 # Only the command imports it.
 _TRIGGERER = "airflow.cli.commands.triggerer_command"
 _TRIGGERS = "airflow_provider_jmsjca.triggers.activation"
+# Tells PostgreSQL's advisory locks of ours from those of others: "JMS".
+_TURNS = 0x4A4D53
 
 
 class EventStored:
@@ -44,7 +46,11 @@ class EventStored:
     events asks. So those that follow before the run is made would wait until another event comes, which on a
     quiet queue may be never. Here each event asks anew.
 
-    Guarantee: both are done in the transaction that stores the event: after a crash all is there, or nothing.
+    An event that is dated before such a time and stored after it would have no run at all. So triggerers that
+    store events of one asset at the same time take turns on PostgreSQL, as SQLite has them do anyway. An
+    event is dated when its turn has come.
+
+    Guarantee: all is done in the transaction that stores the event: after a crash all is there, or nothing.
     So a message that comes again finds its run if there is one, and makes an event if there is none.
     """
 
@@ -112,6 +118,7 @@ def _stored(event: AssetEvent) -> None:
     asset_id = session.scalar(
         select(AssetModel.id).where(AssetModel.name == event.asset.name, AssetModel.uri == event.asset.uri)
     )
+    _wait_for_the_turn(session, asset_id, event)
     _ask_for_runs(session, asset_id)
     store, scope = get_state_backend(), AssetScope(asset_id=asset_id)
     if (receipt := receipt_of(event.extra)) is not None:
@@ -123,6 +130,18 @@ def _stored(event: AssetEvent) -> None:
         if isinstance(kept, dict):
             record["also"] = tokens_of(kept)
         store.set(scope, key, json.dumps(record), session=session)
+
+
+def _wait_for_the_turn(session: Session, asset_id: int, stored: AssetEvent) -> None:
+    """Wait until no other triggerer stores an event of the asset, and date this one then."""
+    from airflow.models.asset import AssetEvent as Event  # noqa: PLC0415
+    from sqlalchemy import func, select  # noqa: PLC0415
+
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(select(func.pg_advisory_xact_lock(_TURNS, asset_id)))
+    for each in session:
+        if isinstance(each, Event) and each.extra is stored.extra:
+            each.timestamp = datetime.now(UTC)
 
 
 def _ask_for_runs(session: Session, asset_id: int) -> None:

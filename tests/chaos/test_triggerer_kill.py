@@ -15,7 +15,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from sqlalchemy import NullPool, create_engine, text
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -25,7 +24,6 @@ from tests.airflow.triggerer import TriggererProcess
 from tests.chaos.conftest import Report
 from tests.servers.broker import Broker
 from tests.servers.fixtures import PrivateBroker
-from tests.servers.postgres import Postgres
 
 FULL = os.environ.get("JMSJCA_CHAOS") == "full"
 MESSAGES = 5_000 if FULL else 120
@@ -104,7 +102,7 @@ def test_nothing_is_lost_when_triggerers_and_the_broker_are_killed(  # noqa: PLR
         tmp_path / "home",
         {"conn_type": "jms", "host": host, "port": port, **login},
         {"jms_conn_id": "jms_test", "destination": str(queue), "prefetch": PREFETCH, "hold_until_ack": hold},
-        database_url=_database(request.getfixturevalue("postgres")) if database == "postgresql" else None,
+        database_url=request.getfixturevalue("postgres").new_database() if database == "postgresql" else None,
     )
     home.prepare(None if database == "postgresql" else migrated_database)
     bodies = [str(number) for number in range(MESSAGES)]
@@ -146,11 +144,3 @@ def test_nothing_is_lost_when_triggerers_and_the_broker_are_killed(  # noqa: PLR
     assert sum(seen.values()) - len(seen) <= TRIGGERER_KILLS * PREFETCH
     if hold:
         assert succeeded == {1: MESSAGES}
-
-
-def _database(postgres: Postgres) -> str:
-    """Return the URL of a fresh one."""
-    name = f"killed_{uuid.uuid4().hex}"
-    with create_engine(postgres.url(), isolation_level="AUTOCOMMIT", poolclass=NullPool).connect() as server:
-        server.execute(text(f"create database {name}"))
-    return postgres.url().removesuffix("postgres") + name

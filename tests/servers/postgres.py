@@ -11,9 +11,12 @@ import socket
 import struct
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
+
+from sqlalchemy import NullPool, create_engine, text
 
 from tests.servers.broker import USER
 from tests.servers.errors import ServerError, ServerUnavailableError
@@ -37,6 +40,13 @@ class Postgres(Server):
     def url(self, *, driver: str = "postgresql+psycopg") -> str:
         """Return an SQLAlchemy URL with user and password."""
         return f"{driver}://{USER}:{self.password}@{HOST}:{self.ports['postgres']}/postgres"
+
+    def new_database(self) -> str:
+        """Make a database; return its SQLAlchemy URL."""
+        name = f"made_{uuid.uuid4().hex}"
+        with create_engine(self.url(), isolation_level="AUTOCOMMIT", poolclass=NullPool).connect() as server:
+            server.execute(text(f"create database {name}"))
+        return self.url().removesuffix("postgres") + name
 
     @property
     def _home(self) -> Path:
