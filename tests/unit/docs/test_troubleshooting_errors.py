@@ -28,7 +28,7 @@ from airflow_provider_jmsjca.errors import JmsError
 from tests.unit.docs.test_troubleshooting import QUOTED
 
 SOON = timedelta(milliseconds=500)
-CONNECTED = b"CONNECTED\nversion:1.2\nserver:Toy/1\nheart-beat:100,100\n\n\0"
+CONNECTED = b"CONNECTED\nversion:1.2\nserver:Toy/1\nheart-beat:500,500\n\n\0"
 
 
 @contextlib.contextmanager
@@ -59,11 +59,7 @@ def answering(*answers: bytes) -> Iterator[tuple[tuple[str, int], ...]]:
 
 
 def connect_to(hosts: Any, scheme: str = "stomp", **more: Any) -> JmsConnection:
-    return JmsConnection(
-        connect(
-            ConnectionSettings(scheme=scheme, hosts=hosts, connect_timeout=SOON, reply_timeout=SOON, **more)
-        )
-    )
+    return JmsConnection(connect(ConnectionSettings(scheme=scheme, hosts=hosts, **more)))
 
 
 def refused(message: str, **more: Any) -> None:
@@ -79,13 +75,13 @@ def nothing_listens() -> None:
 
 def no_tls() -> None:
     with answering() as hosts:
-        connect_to(hosts, "stomp+ssl", tls=TlsSettings())
+        connect_to(hosts, "stomp+ssl", tls=TlsSettings(), connect_timeout=SOON, reply_timeout=SOON)
 
 
 def silence() -> None:
     with (
         answering(CONNECTED) as hosts,
-        connect_to(hosts, heart_beat=timedelta(milliseconds=100)) as connection,
+        connect_to(hosts, heart_beat=SOON) as connection,
         connection.session() as session,
     ):
         while True:
@@ -93,7 +89,11 @@ def silence() -> None:
 
 
 def a_map() -> None:
-    with answering(CONNECTED) as hosts, connect_to(hosts) as connection, connection.session() as session:
+    with (
+        answering(CONNECTED) as hosts,
+        connect_to(hosts, reply_timeout=SOON) as connection,  # nobody answers its good-bye
+        connection.session() as session,
+    ):
         session.send("queue://orders", JmsMessage.map({"id": 1}))
 
 
