@@ -221,6 +221,32 @@ def test_deleted_by_a_stop_in_good_order_only(topic: Topic, suspended: bool) -> 
     topic.subscriber(durable_subscription_deletion=True).run(idle_for=idle(1))
 
 
+@pytest.mark.parametrize("by_a_stop", [True, False])
+def test_a_deletion_waits_until_the_broker_has_heard_of_the_end_of_a_consumer(
+    artemis: Broker, queue_name: str, *, by_a_stop: bool
+) -> None:
+    """Artemis refuses to delete what still has a consumer, and hears late of the end of one."""
+    topic = Topic(artemis, queue_name)
+    topic.subscribed()
+    late = connect(replace(topic.settings, client_id=topic.name))
+    late.consume(Subscription(destination=Destination.topic(topic.name), durable_name="s1"), lambda _: None)
+    asked = topic.subscriber(durable_subscription_deletion=by_a_stop)
+    hears = threading.Timer(0.5, late.close)
+    if by_a_stop:
+        asked.start()
+        assert asked.consuming.wait(30)
+        hears.start()
+        assert asked.stop(SOON)
+    else:
+        hears.start()
+        asked.delete_subscription()
+    hears.join()
+    topic.publish("1")
+    assert topic.kept() == []
+    topic.subscriber(durable_subscription_deletion=True).run(idle_for=idle(1))
+    topic.close()
+
+
 @pytest.mark.parametrize(
     ("fields", "client_id"),
     [

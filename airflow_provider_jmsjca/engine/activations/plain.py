@@ -20,6 +20,7 @@ from airflow_provider_jmsjca.engine.activations.base import (
     Seconds,
     duration,
 )
+from airflow_provider_jmsjca.engine.connecting.connector import delete_durable
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, plain_function
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
 from airflow_provider_jmsjca.engine.delivering.threaded.dispatcher import Dispatcher
@@ -181,12 +182,8 @@ class PlainActivation(ActivationBase):
             raise ConfigurationError(f"{self.settings.name} has no durable subscription to delete")
         if self.running:
             raise ConfigurationError(f"{self.settings.name} runs; stop it before its subscription is deleted")
-        connection = self._connect()
-        try:
-            for each in durable:
-                connection.delete_durable(each.durable_name or "", each.destination)
-        finally:
-            connection.close()
+        for each in durable:
+            delete_durable(self._connect, each.durable_name or "", each.destination)
 
     def begin(
         self,

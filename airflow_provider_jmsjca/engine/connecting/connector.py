@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
-from airflow_provider_jmsjca.errors import JmsError, TransientBrokerError
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.errors import JmsError, PermanentBrokerError, TransientBrokerError
 from airflow_provider_jmsjca.transports import connect
-from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings
+from airflow_provider_jmsjca.transports.base import ConnectFunction, Connection, ConnectionSettings
 
 _log = logging.getLogger(__name__)
 # A stop request is noticed this quickly in the middle of a connection attempt.
 _STOP_CHECK_SECONDS = 0.1
+# Before each further try to delete a durable subscription.
+_DELETION_PAUSES = (0.2, 0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,30 @@ def open_connection(
             _log.info("Connected to %s after %d failed attempts", connection.broker, failures)
         return connection
     return None
+
+
+def delete_durable(connect_again: ConnectFunction, name: str, destination: Destination) -> None:
+    """Delete an idle durable subscription, over a connection of its own.
+
+    A broker may hear late that the last consumer has ended. Artemis refuses to delete then, and hangs up. So
+    a refused deletion is tried again, each time over a new connection, for about four seconds.
+
+    Raises:
+        PermanentBrokerError: The broker refused the last try too.
+        JmsError: Whatever else went wrong, at the first time.
+    """
+    for pause in (*_DELETION_PAUSES, None):
+        connection = connect_again()
+        try:
+            connection.delete_durable(name, destination)
+        except PermanentBrokerError:
+            if pause is None:
+                raise
+        else:
+            return
+        finally:
+            connection.close()
+        time.sleep(pause)
 
 
 def _level(failures: int, *, minimal: bool) -> int:

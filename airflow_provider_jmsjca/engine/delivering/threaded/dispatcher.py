@@ -34,6 +34,7 @@ from airflow_provider_jmsjca.core.delivery.outage import Refusals
 from airflow_provider_jmsjca.core.delivery.room import Room
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
+from airflow_provider_jmsjca.engine.connecting.connector import delete_durable
 from airflow_provider_jmsjca.engine.delivering.admission import Admission, ArrivalReader, Bearer, Intake, Work
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.delivering.driver import AboutMessages, Driver
@@ -201,7 +202,12 @@ class ThreadLink(ConsumingLink):
             return
         try:
             self._receivers.close()
-            self._connection.delete_durable(name, destination)
+            try:
+                self._connection.delete_durable(name, destination)
+            except PermanentBrokerError as refused:
+                _log.debug("%s tries again what was refused: %s", self._settings.name, refused)
+                self._connection.close()
+                delete_durable(self._connect, name, destination)
         except JmsError as error:
             _log.warning(
                 "The durable subscription of %s could not be deleted: %s", self._settings.name, error

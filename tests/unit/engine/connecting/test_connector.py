@@ -9,8 +9,19 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_jmsjca.core.backoff import Backoff
-from airflow_provider_jmsjca.engine.connecting.connector import RetryPolicy, open_connection
-from airflow_provider_jmsjca.errors import AuthenticationError, JmsError, TransientBrokerError
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.engine.connecting import connector
+from airflow_provider_jmsjca.engine.connecting.connector import (
+    RetryPolicy,
+    delete_durable,
+    open_connection,
+)
+from airflow_provider_jmsjca.errors import (
+    AuthenticationError,
+    JmsError,
+    PermanentBrokerError,
+    TransientBrokerError,
+)
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, ConnectionState
 from airflow_provider_jmsjca.transports.memory import broker
@@ -162,3 +173,37 @@ def test_a_broker_that_comes_up_is_found() -> None:
     assert opened.state is ConnectionState.UP
     opened.close()
     timer.join()
+
+
+@pytest.mark.parametrize(
+    ("refusals", "fault", "calls"),
+    [(0, None, 1), (2, None, 3), (3, "in use", 3), (0, "gone", 1)],
+    ids=["at once", "refused at first", "refused to the end", "another fault"],
+)
+def test_a_refused_deletion_is_tried_again_over_new_connections(
+    monkeypatch: pytest.MonkeyPatch, refusals: int, fault: str | None, calls: int
+) -> None:
+    said: list[str] = []
+
+    class Refusing:
+        def delete_durable(self, name: str, destination: Destination) -> None:
+            said.append(f"{name} of {destination}")
+            if said.count(said[-1]) <= refusals:
+                raise PermanentBrokerError("in use")
+            if fault is not None:
+                raise TransientBrokerError(fault)
+
+        def close(self) -> None:
+            said.append("closed")
+
+    monkeypatch.setattr(connector, "_DELETION_PAUSES", (0.001, 0.001))
+
+    def delete() -> None:
+        delete_durable(Refusing, "s1", Destination.topic("t"))  # type: ignore[arg-type]
+
+    if fault is None:
+        delete()
+    else:
+        with pytest.raises(JmsError, match=fault):
+            delete()
+    assert said == ["s1 of topic://t", "closed"] * calls
