@@ -1,4 +1,4 @@
 """The shell for listeners: a pool of threads calls the handler and settles.
 
-May import `engine.delivering` and `engine.watching`.
+May import `engine.delivering`, `engine.watching` and `engine.connecting`.
 """
