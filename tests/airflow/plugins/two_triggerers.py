@@ -101,5 +101,7 @@ quick.join(SECONDS)
 make_runs()
 with settings.get_session()() as end:
     assert end.scalars(select(AssetDagRunQueue)).all() == []
-    left = [event for event in end.scalars(select(AssetEvent)) if not event.created_dagruns]
-    Path(sys.argv[2]).write_text(json.dumps([event.extra["payload"]["number"] for event in left]))
+    events = end.scalars(select(AssetEvent)).all()
+    assert sorted(event.extra["payload"]["number"] for event in events) == [1, 2]
+    left = [event.extra["payload"]["number"] for event in events if not event.created_dagruns]
+    Path(sys.argv[2]).write_text(json.dumps(left))
