@@ -77,6 +77,7 @@ class Process:
         self._process.stdin.close()
 
     def kill_after(self, deliveries: int) -> None:
+        """Kill the process when it has been handed `deliveries` messages: it must find as many, however late that is."""
         assert self._process.stdout is not None
         assert len(self._process.stdout.read(deliveries)) == deliveries, self.log.read_text()
         self.kill()
@@ -90,6 +91,12 @@ class Process:
         self._process.stdout.read()
         self._process.stdout.close()
         return self._process.wait(60)
+
+
+def shares(bodies: list[str], processes: int) -> list[list[str]]:
+    """Return what each process finds that is to be killed, so that an earlier one can't have taken it all."""
+    size = len(bodies) // processes
+    return [bodies[at : at + size] for at in range(0, len(bodies), size)]
 
 
 def fill(broker: Broker, queue: str, bodies: list[str]) -> None:
@@ -162,11 +169,11 @@ def test_what_is_put_in_limbo_while_processes_are_killed_is_there_once(
 ) -> None:
     """P12: put there, killed before the acknowledgement, and put there again: nothing lost, nothing twice."""
     bodies = [f"m{number}" for number in range(PARKED)]
-    fill(activemq, queue_name, bodies)
     done, url = tmp_path / "done", f"sqlite:///{tmp_path / 'store.db'}"
     store = new_store(url)
     spec = {"redelivery_handling": "1:3600000", "park": True, "name": "orders"}
-    for _ in range(PARKING_KILLS):
+    for share in shares(bodies, PARKING_KILLS):
+        fill(activemq, queue_name, share)
         Process(activemq, queue_name, url, done, spec, fails=True).kill_after(PARKED // (PARKING_KILLS + 2))
     assert Process(activemq, queue_name, url, done, spec, LAST_IDLE, fails=True).wait() == 0
     numbers = [each.number for each in store.limbo.page(limit=2 * PARKED)]
@@ -182,10 +189,10 @@ def test_ids_that_were_handled_are_known_after_a_kill_i17(
 ) -> None:
     """I17: of the messages handled, only the one in the handler when it is killed may be handled again."""
     bodies = [f"m{number}" for number in range(SOME)]
-    fill(activemq, queue_name, bodies)
     done = tmp_path / "done"
     spec = {"duplicate_event_elimination": True, "name": "orders"}
-    for _ in range(KILLS):
+    for share in shares(bodies, KILLS):
+        fill(activemq, queue_name, share)
         Process(activemq, queue_name, store_url, done, spec).kill_after(SOME // (KILLS + 2))
     assert Process(activemq, queue_name, store_url, done, spec, LAST_IDLE).wait() == 0
     handled = Counter(done.read_text().split())
