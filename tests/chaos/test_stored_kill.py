@@ -77,7 +77,7 @@ class Process:
         self._process.stdin.close()
 
     def kill_after(self, deliveries: int) -> None:
-        """Kill the process when it has been handed `deliveries` messages: it must find as many, however late that is."""
+        """Kill the process after so many deliveries, or later: as many must be there for it."""
         assert self._process.stdout is not None
         assert len(self._process.stdout.read(deliveries)) == deliveries, self.log.read_text()
         self.kill()

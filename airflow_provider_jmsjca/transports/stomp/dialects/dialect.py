@@ -213,6 +213,7 @@ class Dialect(ABC):
         returns_through_another: Whether NACK needs a subscription that lives, once that of the message has
             ended. One to a topic is made for it.
         writes_singly: Whether the broker writes each message by itself, however many there are.
+        secret_length: With how many random characters our ids begin on one connection.
         usual_prefetch: How many unsettled messages the broker may have outstanding if nobody says.
         counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
         highest_priority: Of a message; JMS knows 0 to 9.
@@ -241,6 +242,7 @@ class Dialect(ABC):
     cumulative: ClassVar[Cumulative] = Cumulative.UNUSED
     returns_through_another: ClassVar[bool] = False
     writes_singly: ClassVar[bool] = False
+    secret_length: ClassVar[int] = 11
     usual_prefetch: ClassVar[int] = 200
     counts_messages: ClassVar[bool] = True
     highest_priority: ClassVar[int] = HIGHEST_PRIORITY

@@ -77,12 +77,12 @@ class Blamable(Protocol):
 class Routes:
     """The subscriptions of one connection by their ids, as the broker writes those.
 
-    Args:
+    Attributes:
         prefix: What ids begin with that the connection made up.
     """
 
     def __init__(self, prefix: str = "") -> None:
-        self._prefix = prefix.encode()
+        self.prefix = prefix.encode()
         self._routes: dict[bytes, Route] = {}
         self._fixed: set[bytes] = set()
         self._lock = threading.Lock()
@@ -106,7 +106,7 @@ class Routes:
                 )
             self._is_fresh = False
             taken = self._routes.setdefault(key, route) is not route
-            if not key.startswith(self._prefix):
+            if not key.startswith(self.prefix):
                 self._fixed.add(key)
         if taken:
             raise PermanentBrokerError(
@@ -120,7 +120,7 @@ class Routes:
         There are as many of those as durable subscriptions: they are never forgotten.
         """
         key = escape(identifier).encode()
-        if not key.startswith(self._prefix):
+        if not key.startswith(self.prefix):
             with self._lock:
                 self._fixed.add(key)
 
@@ -130,7 +130,7 @@ class Routes:
         Raises:
             ForgedFrameError: There never was one of this id.
         """
-        if not key.startswith(self._prefix) and key not in self._fixed:
+        if not key.startswith(self.prefix) and key not in self._fixed:
             raise ForgedFrameError(
                 f"the broker sent a message for the subscription {key[:80]!r}, which was never made"
             )
@@ -336,8 +336,10 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         self.wire.read_as(
             self.dialect.frame_end, self._settings.max_frame_size, gathers=self.dialect.writes_singly
         )
-        if (proof := self.dialect.proof(headers.get("session", ""))) is not None:
-            self.wire.believe_only(self._token.encode(), proof.encode())
+        self._token = self._token[: self.dialect.secret_length]  # in no id so far
+        self.routes.prefix, self.replies.prefix = self._token.encode(), self._token
+        proof = self.dialect.proof(headers.get("session", ""))
+        self.wire.believe_only(self._token.encode(), *(() if proof is None else (proof.encode(),)))
         send, receive = calculate_heartbeats(_beats(headers.get("heart-beat", "0,0")), beats)
         self.wire.heart_beats(send / 1000, receive / 1000)
 

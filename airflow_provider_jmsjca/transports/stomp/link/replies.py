@@ -6,11 +6,15 @@ Source: STOMP 1.2, "RECEIPT", "ERROR".
 from __future__ import annotations
 
 import itertools
+import string
 import threading
+from collections.abc import Iterator
 from time import monotonic
 
 from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.stomp.wire.frames import ForgedFrameError
+
+_ALPHABET = string.ascii_letters + string.digits + "-_"
 
 
 class ReceiptTimeoutError(ConnectionLostError):
@@ -91,13 +95,13 @@ class ReceiptGroup:
 class Replies:
     """Which receipt belongs to whom.
 
-    Args:
+    Attributes:
         prefix: What all receipt ids begin with; a receipt for another is forged.
     """
 
     def __init__(self, prefix: str = "") -> None:
-        self._prefix = prefix
-        self._numbers = itertools.count(1)
+        self.prefix = prefix
+        self._numbers = _short_words()
         self._waiting: dict[str, ReceiptGroup] = {}
         self._lock = threading.Lock()
         self._lost: JmsError | None = None
@@ -112,11 +116,11 @@ class Replies:
 
     def register(self, receipts: ReceiptGroup, count: int) -> list[str]:
         """Return ids that lead to `receipts`."""
-        prefix = self._prefix
-        identifiers = [f"{prefix}{number}" for number in itertools.islice(self._numbers, count)]
+        prefix = self.prefix
         with self._lock:
             if self._lost is not None:
                 raise _again(self._lost)
+            identifiers = [prefix + word for word in itertools.islice(self._numbers, count)]
             self._waiting.update(dict.fromkeys(identifiers, receipts))
         return identifiers
 
@@ -129,7 +133,7 @@ class Replies:
         receipts = self._waiting.pop(identifier, None)
         if receipts is not None:
             receipts.arrived(identifier)
-        elif not identifier.startswith(self._prefix):
+        elif not identifier.startswith(self.prefix):
             raise ForgedFrameError(
                 f"the broker sent a receipt {identifier[:80]!r}, which this connection never asked for"
             )
@@ -153,6 +157,12 @@ class Replies:
             self._waiting.clear()
         for receipts in waiting:
             receipts.failed(error)
+
+
+def _short_words() -> Iterator[str]:
+    """Yield words without end, the short ones first: 64 of one character, 4,096 of two."""
+    words = (itertools.product(_ALPHABET, repeat=length) for length in itertools.count(1))
+    return map("".join, itertools.chain.from_iterable(words))
 
 
 def _again(error: JmsError) -> JmsError:

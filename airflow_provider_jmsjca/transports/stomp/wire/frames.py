@@ -233,14 +233,15 @@ class FrameParser:
         self._last: Frame | None = None
         self._kinds: dict[bytes, tuple[bytes, bytes, int]] = {}
 
-    def believe_only(self, *proofs: bytes) -> None:
-        """Believe only what bears one of these from now on; the first is how ids of ours begin."""
-        self.proofs = proofs
+    def believe_only(self, ours: bytes, *proofs: bytes) -> None:
+        """Believe from now on only what names an id of ours, which begins so, or bears another proof."""
         # What nearly all frames are, by their first line; the two are equally long.
         self._kinds = {
-            command + b"\n": (command, mark + proofs[0], len(mark))
+            command + b"\n": (command, mark + ours, len(mark))
             for command, mark in ((_MESSAGE, SUBSCRIPTION), (_RECEIPT, RECEIPT_ID))
         }
+        # With its mark, for a large body may have such short letters by chance.
+        self.proofs = (*(marked for _, marked, _ in self._kinds.values()), *proofs)
 
     @property
     def is_unfinished(self) -> bool:
@@ -480,7 +481,7 @@ class FrameParser:
             self._keep(chunk[at:], self.proofs)
             return -1
         self._doubt = False
-        following = 1 + max(chunk.rfind(line, body_at, min(places)) for line in _COMMAND_LINES)
+        following = 1 + max(chunk.rfind(line, body_at, min(places) + 1) for line in _COMMAND_LINES)
         true_stop = chunk.rfind(b"\0", body_at, following)
         if true_stop < 0:
             raise ForgedFrameError(f"what follows a message is no frame: {chunk[at : at + _LONGEST_SHOWN]!r}")

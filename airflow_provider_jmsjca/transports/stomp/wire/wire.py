@@ -471,13 +471,14 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         """Read each message when it comes: somebody waits for it."""
         self.gathering.allowed = False
 
-    def believe_only(self, *proofs: bytes) -> None:
-        """Take for the broker's only what bears one of these, which no producer can know.
+    def believe_only(self, ours: bytes, *proofs: bytes) -> None:
+        """Take for the broker's only what names an id of ours or bears a proof, which no producer can know.
 
         Args:
-            proofs: The first is how ids of ours begin.
+            ours: How ids of ours begin.
+            proofs: What else stands only in frames of the broker's.
         """
-        self._parser.believe_only(*proofs)
+        self._parser.believe_only(ours, *proofs)
 
     def heart_beats(self, send: float, receive: float) -> None:
         """Set how often (seconds) we promised a sign of life, and how often the broker did; 0 for never."""

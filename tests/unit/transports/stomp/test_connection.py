@@ -685,6 +685,14 @@ def test_ids_are_not_to_be_guessed(pair: Pair) -> None:
     assert pair.peer.hear()[1]["transaction"].startswith(identifier[:8])
 
 
+def test_receipts_of_rabbitmq_are_short_because_each_character_costs_time(pair: Pair) -> None:
+    link = pair.up(b"RabbitMQ/3.10.8").link
+    receipts = link.replies.receipts().ask_for(5000)
+    assert len(set(receipts)) == 5000
+    assert {len(each) for each in receipts} == {7, 8, 9}
+    assert {each[:6] for each in receipts} == {receipts[0][:6]}
+
+
 def test_what_crosses_an_unsubscribe_is_no_forgery(pair: Pair) -> None:
     identifier, came = consuming(pair)
     message = f"MESSAGE\nsubscription:{identifier}\nmessage-id:1\nack:1\n\nx\0\n".encode()

@@ -333,6 +333,13 @@ def test_a_forged_frame_without_a_message_before_it_ends_the_connection() -> Non
             careful().feed(start + b"RECEIPT\nreceipt-id:7\n\n\0\n")
 
 
+def test_a_body_may_have_the_letters_of_our_ids_by_chance() -> None:
+    parser, whole = careful(), ours(1, b"x" * 50 + TOKEN + b"x" * 50, b"content-length:111\n")
+    assert parser.feed(whole[:-20]) == []
+    assert not parser.is_doubtful
+    assert shown(parser.feed(whole[-20:])) == [(b"MESSAGE", b"x" * 50 + TOKEN + b"x" * 50, False)]
+
+
 def test_a_name_as_subscription_is_proven_by_what_else_nobody_knows() -> None:
     parser = careful()
     parser.believe_only(TOKEN, b"@@session-secret@@")
