@@ -126,8 +126,9 @@ def test_rabbitmq_closes_the_connection_with_each_refusal(rabbitmq: Broker, queu
     )
     listener.start()
     until(lambda: got == ["x"])
+    # With the next refusal the connection ends again, and is itself what is out of order, for a second.
+    until(lambda: [why.partition(": ")[0] for why in listener.statistics().refused] == [f"queue://{bad[0]}"])
     assert listener.running
-    assert all(each.startswith(f"queue://{bad[0]}: ") for each in listener.statistics().refused)
     assert listener.stop()
     with pytest.raises(PermanentBrokerError, match="precondition_failed"):
         activation(settings, lambda _: None, destination=refused).run(run_for=timedelta(seconds=30))
