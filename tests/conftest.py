@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from airflow_provider_jmsjca.engine.activations.base import ActivationBase
 from tests.second_run import FAILURES
 from tests.servers import short_lived
 
@@ -39,6 +43,32 @@ def _anywhere() -> None:
     """Spark runs on any machine, and soon."""
     os.environ |= short_lived.spark_environment()
     os.environ |= short_lived.options()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _started() -> Iterator[weakref.WeakSet[ActivationBase]]:
+    """Every activation that a test has started."""
+    known: weakref.WeakSet[ActivationBase] = weakref.WeakSet()
+    start = ActivationBase.start
+
+    @functools.wraps(start)
+    def noted(activation: ActivationBase) -> None:
+        known.add(activation)
+        start(activation)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ActivationBase, "start", noted)
+        yield known
+
+
+@pytest.fixture(autouse=True)
+def _none_goes_on(_started: weakref.WeakSet[ActivationBase]) -> Iterator[None]:
+    """What a test that failed has left running doesn't disturb the next ones."""
+    yield
+    for activation in list(_started):
+        if activation.running:
+            activation.stop(0)
+    _started.clear()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

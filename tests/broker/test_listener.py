@@ -153,7 +153,6 @@ def test_held_until_acknowledged(broker: Broker, queue_name: str) -> None:
 @pytest.mark.parametrize("damage", ["cut", "freeze"])
 def test_outage_of_the_network(broker: Broker, queue_name: str, damage: str) -> None:
     """J13, W24: noticed within 3 heart-beats; nothing is lost and the flow resumes."""
-    send(broker.settings(), queue_name, *map(str, range(40)))
     got: list[str] = []
     with TcpProxy(broker.address()) as proxy:
         settings = broker.settings(hosts=(proxy.address,), heart_beat=BEAT, connect_timeout=BEAT)
@@ -165,6 +164,8 @@ def test_outage_of_the_network(broker: Broker, queue_name: str, damage: str) -> 
 
         listener = activation(settings, queue_name, handle)
         listener.start()
+        until(listener.consuming.is_set)  # messages may come before the broker has confirmed that
+        send(broker.settings(), queue_name, *map(str, range(40)))
         until(lambda: len(got) >= 20)
         if damage == "freeze":
             began = time.monotonic()

@@ -158,7 +158,7 @@ def test_a_stop_while_the_store_counts_leaves_no_count(
     store.attempts.answers.clear()
     activation = site.activation(nothing, store=store, **mode)
     activation.start()
-    until(store.counted)
+    until(lambda: activation.ready and store.counted())
     within = timedelta(seconds=20 if patient else 0)
     stop = threading.Thread(target=activation.stop, args=(within,))
     stop.start()
