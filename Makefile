@@ -27,8 +27,10 @@ PYTHON_IS_FIT = @test -n "$(PYTHON)" || { echo 'error: no Python 3.11 or newer o
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { echo 'error: $(PYTHON) is not Python 3.11 or newer' >&2; exit 1; }
 # Tells one Python from another, also through an environment that was made with it.
 IDENTITY := import sys; print(*sys.version_info[:3], sys.base_prefix)
-# Processes share the tests, each with brokers of its own; twice as many share all of them, for most wait.
+# Processes share the tests, each with brokers of its own.
 PROCESSES ?= 2
+# Three times as many share all of them, for most wait; each needs 2 GiB and the machine some.
+MANY := import os; print(max(2, min(3 * $(PROCESSES), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3 // 2**30)))
 PYTEST := python -m pytest --durations=15
 SHARED := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 ONCE ?=
@@ -57,7 +59,7 @@ brokers-down: setup  ## Stop them
 .PHONY: test
 test: lint  ## Lint, then every test, on real brokers; up to 3 tests with kills are run again and named, unless ONCE=1
 	@$(IN_VENV) python -m tests.servers.short_lived
-	$(IN_VENV) $(TESTS) --numprocesses $$((2 * $(PROCESSES)))
+	$(IN_VENV) $(TESTS) --numprocesses "$$($(BIN)/python -c '$(MANY)')"
 
 .PHONY: unit
 unit: setup  ## The tests that take seconds and need no server
