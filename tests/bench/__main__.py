@@ -4,6 +4,7 @@
     python -m tests.bench --airflow [--broker activemq]
     python -m tests.bench --spark [--messages 1000000] [--broker activemq]
     python -m tests.bench --soak 1000000 [--broker activemq]
+    python -m tests.bench --before CHECKOUT [--messages 4000] [--rounds 20] [--broker activemq]
 
 Prints every figure of every round, then medians, and beside their goals the medians of the rounds' ratios; a
 round before the first warms everybody up. The ratios are what counts: absolute figures depend on the machine,
@@ -17,9 +18,10 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
-from tests.bench import core, growth, parked, soak, table
+from tests.bench import before, core, growth, parked, soak, table
 from tests.bench.bare import BareSocket
 from tests.bench.java import JavaRival
 from tests.bench.ours import Ours
@@ -65,8 +67,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    made.add_argument("--messages", type=int, help="default 20,000; with --spark 1,000,000")
-    made.add_argument("--rounds", type=int, default=5)
+    made.add_argument("--messages", type=int, help="default 20,000; with --spark 1,000,000, --before 4,000")
+    made.add_argument("--rounds", type=int, help="default 5; with --before 20")
     made.add_argument("--broker", action="append", choices=list(BROKERS), dest="brokers")
     made.add_argument(
         "--soak", type=int, metavar="MESSAGES", help="watch the memory instead; fails if it grows"
@@ -76,6 +78,9 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--spark", action="store_true", help="from a broker into tables, and bodies to columns, instead"
+    )
+    made.add_argument(
+        "--before", type=Path, metavar="CHECKOUT", help="this package beside an earlier one, nobody else"
     )
     return made
 
@@ -95,15 +100,20 @@ def main() -> int:
         return _on_brokers(asked.brokers or ["activemq"], airflow.report)
     if asked.spark:
         return _spark(asked.brokers or ["activemq"], asked.messages or 1_000_000)
-    messages = asked.messages or 20_000
-    print(f"{messages:,} persistent messages of {len(BODY)} bytes, {asked.rounds} rounds\n")
+    if asked.before:
+        return _on_brokers(
+            asked.brokers or ["activemq", "rabbitmq"],
+            lambda broker: _before(broker, asked.before, asked.messages or 4_000, asked.rounds or 20),
+        )
+    messages, rounds = asked.messages or 20_000, asked.rounds or 5
+    print(f"{messages:,} persistent messages of {len(BODY)} bytes, {rounds} rounds\n")
     for line in core.report():
         print(line)
     for line in growth.report():
         print(line)
     return _on_brokers(
         asked.brokers or ["activemq", "rabbitmq"],
-        lambda broker: _bench(broker, messages, asked.rounds),
+        lambda broker: _bench(broker, messages, rounds),
     )
 
 
@@ -119,6 +129,11 @@ def _spark(brokers: list[str], messages: int) -> int:
     for line in mapping.report():
         print(line, flush=True)
     return _on_brokers(brokers, work)
+
+
+def _before(broker: Broker, checkout: Path, messages: int, rounds: int) -> None:
+    for line in before.report(broker, checkout, messages, rounds):
+        print(line, flush=True)
 
 
 def _on_brokers(names: list[str], work: Callable[[Broker], object]) -> int:
