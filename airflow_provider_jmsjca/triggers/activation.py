@@ -107,7 +107,7 @@ class JmsActivationTrigger(BaseEventTrigger):
     Args:
         jms_conn_id: The Airflow connection; `None`: that of the spec.
         destination: `queue://name`, `topic://name`, the name of a queue, or `lookup://object` for an entry
-            `destination.object` of `[jmsjca]`; several take turns.
+            `destination.object` of `[jmsjca]`. Several, in a list or with `;` between them, take turns.
         message_selector: Only messages that match; `None` for all. Parameters such as `${region}` are filled
             in.
         spec: An `ActivationSpec`, or its fields. Secrets are refused: Airflow stores and shows it.

@@ -14,10 +14,12 @@ from airflow_provider_jmsjca.core.configuration.layers import Layer
 from airflow_provider_jmsjca.core.configuration.precedence import Resolved, resolve
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.options import (
+    OPTIONS_BY_NAME,
     Level,
     duration_text,
     option_by_field,
     option_by_key,
+    read_value,
 )
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
@@ -251,7 +253,8 @@ def _fields(given: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
     beside = {name: value for name, value in beside.items() if _name(name) not in said}
     texts = beside.get("destination")
     if texts is not None and "destination_type" not in said | set(map(_name, beside)):
-        beside["destination"] = list(map(_with_kind, texts if isinstance(texts, list) else [texts]))
+        read = read_value(OPTIONS_BY_NAME["destination"], texts, "destination")
+        beside["destination"] = list(map(_with_kind, read)) if isinstance(read, tuple) else texts
     if "subscription_name" in beside and "subscription_durability" not in said | set(map(_name, beside)):
         beside["subscription_durability"] = "durable"
     return inside | beside

@@ -166,11 +166,16 @@ def test_where_nobody_says_so_as_many_events_are_under_way_as_airflow_stores_in_
     run(work())
 
 
-def test_several_destinations_take_turns_and_events_say_which_i3(publish: Publish) -> None:
+@pytest.mark.parametrize(
+    "destination", [["orders", "queue://invoices"], "orders;queue://invoices", " queue://orders ; invoices;"]
+)
+def test_several_destinations_take_turns_and_events_say_which_i3(
+    destination: str | list[str], publish: Publish
+) -> None:
     async def work() -> None:
         publish("a")
         publish("b", to="invoices")
-        trigger = JmsActivationTrigger("jms_test", ["orders", "queue://invoices"])
+        trigger = JmsActivationTrigger("jms_test", destination)
         producer = JmsActivationTrigger.create_shared_stream_producer(trigger.serialize()[1])
         stream = producer.open_stream()
         raws = [(await asyncio.wait_for(anext(stream), 10))[0] for _ in range(2)]
