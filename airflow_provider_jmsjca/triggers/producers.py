@@ -84,6 +84,7 @@ class _Producer(SharedStreamProducer):
         self._where = ""
         self._retry = retry
         self._mending = mending
+        self._connection: AsyncConnection | None = None
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
         """Yield events and what is needed to settle them, for ever."""
@@ -115,10 +116,13 @@ class _Producer(SharedStreamProducer):
         in_force.check()
         quiet = in_force.spec.minimal_reconnect_logging
         find = options.settings_as_edited(in_force)
-        connection = AsyncConnection(
-            find, subject=lambda: f"{self._who()}{self._where}", minimal_logging=quiet
+        self._connection = AsyncConnection(
+            find,
+            subject=lambda: f"{self._who()}{self._where}",
+            minimal_logging=quiet,
+            apart=self._connection is not None and self._connection.apart,
         )
-        return options, in_force, connection
+        return options, in_force, self._connection
 
     def _events(
         self, options: ActivationOptions, in_force: InForce, connection: AsyncConnection

@@ -65,6 +65,7 @@ class JmsReadyTrigger(BaseTrigger):
         self.poll_interval = poll_interval
         self.member = member
         self.deadline = deadline
+        self._apart: set[str] = set()
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
@@ -140,7 +141,9 @@ class JmsReadyTrigger(BaseTrigger):
         quiet = options["minimal_reconnect_logging"] is True
         poll = timedelta(seconds=self.poll_interval)
         name = str(queue) if member is None else f"{queue} on {member}"
-        connection = AsyncConnection(find, subject=lambda: self.subject(name), minimal_logging=quiet)
+        connection = AsyncConnection(
+            find, subject=lambda: self.subject(name), minimal_logging=quiet, apart=name in self._apart
+        )
         watch = QueueWatch(connection, queue, selector, poll=poll)
         looks = asyncio.create_task(
             look_for_what_stays(
@@ -151,5 +154,7 @@ class JmsReadyTrigger(BaseTrigger):
         try:
             return await watch.wait()
         finally:
+            if connection.apart:
+                self._apart.add(name)
             looks.cancel()
             watch.close()

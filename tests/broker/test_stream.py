@@ -20,7 +20,7 @@ from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConn
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.delivering.loop.stream import DeliveryStream, StreamDelivery
 from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
-from airflow_provider_jmsjca.errors import PoisonMessageError
+from airflow_provider_jmsjca.errors import JmsError, PermanentBrokerError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from tests.broker import listening
 from tests.broker.listening import drained, send
@@ -254,5 +254,45 @@ def test_each_message_of_one_id_is_delivered(rabbitmq: Broker, queue_name: str) 
             await until(lambda: stream.counts.committed == 3)
         assert found == [("order-7", state) for state in states]
         assert await bodies(settings, queue_name) == []
+
+    run(work())
+
+
+def test_rabbitmq_closes_connections_with_refusals_but_a_shared_one_only_once(
+    rabbitmq: Broker, queue_name: str
+) -> None:
+    """W15: who was refused tries again over a connection of its own."""
+    settings = rabbitmq.settings()
+    bad = f"{queue_name}.bad"
+    send(settings, bad, "x")
+    # It is there, and not as this option says.
+    refused = listener_settings(ActivationSpec(destination=f"jmsjca://?name=queue://{bad}&x-max-length=5"))
+    accepted = listener_settings(ActivationSpec(destination=f"queue://{bad}"))
+    usual = listener_settings(ActivationSpec(destination=f"queue://{queue_name}"))
+
+    async def work() -> None:
+        lost: list[JmsError] = []
+        with ConnectionPool() as pool:
+            staying, trying = (AsyncConnection(settings, pool=pool) for _ in range(2))
+            async with DeliveryStream(usual, staying) as stream:
+                first = asyncio.ensure_future(anext(stream))
+                await until(stream.consuming.is_set)
+                staying.on_lost(lost.append)
+                for number in range(3):
+                    async with DeliveryStream(refused, trying) as other:
+                        with pytest.raises(PermanentBrokerError, match="precondition_failed"):
+                            await asyncio.wait_for(anext(other), 20)
+                    if not number:
+                        await until(lambda: lost)
+                        await until(stream.consuming.is_set)
+                        staying.on_lost(lost.append)
+                await asyncio.sleep(0.5)
+                assert len(lost) == 1
+                async with DeliveryStream(accepted, trying) as other:
+                    (delivery,) = await take(other, 1)
+                    delivery.returned()
+                    await until(lambda: other.counts.committed == 1)
+                send(settings, queue_name, "y")
+                assert (await asyncio.wait_for(first, 20)).message.body == "y"
 
     run(work())

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import logging
 import random
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool, Lease, settings_key
 from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread
-from airflow_provider_jmsjca.errors import JmsError, TransientBrokerError
+from airflow_provider_jmsjca.errors import JmsError, PermanentBrokerError, TransientBrokerError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
     Connection,
@@ -54,6 +55,10 @@ class AsyncConnection:
     attempts to open it: an attempt that failed is the failure of all who ask soon after it, and is logged
     once. For one task of one event loop. Nothing in here blocks the loop.
 
+    Who was refused something is apart, and tries again over a connection that is nobody else's: some brokers
+    close the connection with each refusal. With a client id, which a broker may take only once, it stays the
+    shared one.
+
     Args:
         settings: Which broker, as whom; or what returns that, asked at every attempt and once a minute: when
             it has changed, what is held is stale, and its holder moves to the new one.
@@ -63,6 +68,10 @@ class AsyncConnection:
         minimal_logging: The first failure is an error in the log, those that follow are for debugging.
             Source: J108.
         backoff: The waits between attempts.
+        apart: Something was refused before.
+
+    Attributes:
+        apart: Whether the next connection is nobody else's.
     """
 
     def __init__(
@@ -73,12 +82,15 @@ class AsyncConnection:
         subject: Callable[[], str] | None = None,
         minimal_logging: bool = False,
         backoff: Backoff = RECONNECT,
+        apart: bool = False,
     ) -> None:
         self.subject = subject or self._name
+        self.apart = apart
         self._find: FindSettings = _always(settings) if isinstance(settings, ConnectionSettings) else settings
         self._settings = settings if isinstance(settings, ConnectionSettings) else None
         self._is_fixed = isinstance(settings, ConnectionSettings)
         self._pool = pool
+        self._own: ConnectionPool | None = None
         self._backoff = backoff
         self._minimal_logging = minimal_logging
         self._lease: Lease | None = None
@@ -118,7 +130,10 @@ class AsyncConnection:
             JmsError: As the transport says.
         """
         settings = self._settings = await self._find()
-        before, shared = self._shared, _shared_by_all(self._pool, settings)
+        pool = self._pool
+        if self.apart and settings.client_id is None:
+            pool = self._own = self._own or self._pool.alike()
+        before, shared = self._shared, _shared_by_all(pool, settings)
         if before is not shared:
             if before is not None:
                 before.users.discard(self)
@@ -137,6 +152,16 @@ class AsyncConnection:
         self._opened_at = asyncio.get_running_loop().time()
         self._check_later()
         return lease.connection
+
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """Note whether the broker refuses what is asked of the connection meanwhile."""
+        try:
+            yield
+        except PermanentBrokerError:
+            self.apart = True
+            raise
+        self.apart = False
 
     async def in_thread(self, function: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
         """Return what the function returns, run in one of the few threads for all users of the broker.

@@ -293,6 +293,10 @@ class ConnectionPool:
         give_back = partial(self._give_back, key, shared, listening=True)
         return Lease(shared.opening.result(), give_back, shared.losses, shared.usage)
 
+    def alike(self) -> ConnectionPool:
+        """Return an empty pool that opens its connections as this one does, and keeps none that is unused."""
+        return ConnectionPool(idle_timeout=timedelta(0), connect=self._connect, clock=self._clock)
+
     def __len__(self) -> int:
         """How many connections are open or being opened."""
         with self._lock:

@@ -150,6 +150,11 @@ class Receivers:
         due = None if self._connection is None else self._refusals.next_due
         return None if due is None else max(0.0, due - self._clock())
 
+    @property
+    def refused(self) -> bool:
+        """Whether one of several destinations is."""
+        return bool(self._refusals.reasons)
+
     def try_again(self) -> None:
         """Open the consumers of destinations that were refused, where it is time to."""
         for source in self._refusals.due(self._clock()):

@@ -105,7 +105,8 @@ class QueueWatch:
             if not connection.capabilities.browse:
                 return await self._receive_and_hand_back()
             try:
-                found = await self._look(connection, after)
+                with self._connection.asking():
+                    found = await self._look(connection, after)
             except TransientBrokerError as error:
                 self._connection.failed(error)
                 after = 0.0
@@ -160,10 +161,11 @@ class QueueWatch:
         self._connection.on_lost(first.on_lost)
         self._connection.on_stale(first.on_stale)
         one = Subscription(destination=self._queue, selector=self._selector, prefetch=1)
-        consumer = await self._connection.in_thread(
-            functools.partial(connection.consume, one, first.on_received),
-            undo=lambda consumer: consumer.close(),
-        )
+        with self._connection.asking():
+            consumer = await self._connection.in_thread(
+                functools.partial(connection.consume, one, first.on_received),
+                undo=lambda consumer: consumer.close(),
+            )
         try:
             received = await first.found
             return None if received is None or received.is_stale else self._ready(received)

@@ -147,7 +147,9 @@ class LoopLink(ConsumingLink):
 
         connection = self.connection
         try:
-            self._receivers.open(connection, on_received)
+            with self._source.asking():
+                self._receivers.open(connection, on_received)
+            self._source.apart = self._receivers.refused
         except JmsError as error:
             self.post(self._failed, error)
             return
@@ -160,6 +162,7 @@ class LoopLink(ConsumingLink):
 
     def _try_again(self) -> None:
         self._receivers.try_again()
+        self._source.apart = self._receivers.refused
         self.post(self._try_later, self._receivers.next_try)
 
     # -- in the loop again --------------------------------------------------------------------------------
