@@ -258,6 +258,35 @@ def test_each_message_of_one_id_is_delivered(rabbitmq: Broker, queue_name: str) 
     run(work())
 
 
+@contextlib.asynccontextmanager
+async def undisturbed_but_once(
+    settings: ConnectionSettings, queue: str
+) -> AsyncIterator[tuple[AsyncConnection, Callable[[], Coroutine[Any, Any, None]]]]:
+    """Yield the connection of who is refused, and what waits until that has cost another its connection.
+
+    At the end it has cost it no other.
+    """
+    lost: list[JmsError] = []
+    with ConnectionPool() as pool:
+        staying, refused = (AsyncConnection(settings, pool=pool) for _ in range(2))
+        usual = listener_settings(ActivationSpec(destination=f"queue://{queue}"))
+        async with DeliveryStream(usual, staying) as stream:
+            first = asyncio.ensure_future(anext(stream))
+            await until(stream.consuming.is_set)
+            staying.on_lost(lost.append)
+
+            async def disturbed() -> None:
+                await until(lambda: lost)
+                await until(stream.consuming.is_set)
+                staying.on_lost(lost.append)
+
+            yield refused, disturbed
+            await asyncio.sleep(0.5)
+            assert len(lost) == 1
+            send(settings, queue, "y")
+            assert (await asyncio.wait_for(first, 20)).message.body == "y"
+
+
 def test_rabbitmq_closes_connections_with_refusals_but_a_shared_one_only_once(
     rabbitmq: Broker, queue_name: str
 ) -> None:
@@ -268,31 +297,49 @@ def test_rabbitmq_closes_connections_with_refusals_but_a_shared_one_only_once(
     # It is there, and not as this option says.
     refused = listener_settings(ActivationSpec(destination=f"jmsjca://?name=queue://{bad}&x-max-length=5"))
     accepted = listener_settings(ActivationSpec(destination=f"queue://{bad}"))
-    usual = listener_settings(ActivationSpec(destination=f"queue://{queue_name}"))
 
     async def work() -> None:
-        lost: list[JmsError] = []
-        with ConnectionPool() as pool:
-            staying, trying = (AsyncConnection(settings, pool=pool) for _ in range(2))
-            async with DeliveryStream(usual, staying) as stream:
-                first = asyncio.ensure_future(anext(stream))
-                await until(stream.consuming.is_set)
-                staying.on_lost(lost.append)
-                for number in range(3):
-                    async with DeliveryStream(refused, trying) as other:
-                        with pytest.raises(PermanentBrokerError, match="precondition_failed"):
-                            await asyncio.wait_for(anext(other), 20)
-                    if not number:
-                        await until(lambda: lost)
-                        await until(stream.consuming.is_set)
-                        staying.on_lost(lost.append)
-                await asyncio.sleep(0.5)
-                assert len(lost) == 1
-                async with DeliveryStream(accepted, trying) as other:
-                    (delivery,) = await take(other, 1)
-                    delivery.returned()
-                    await until(lambda: other.counts.committed == 1)
-                send(settings, queue_name, "y")
-                assert (await asyncio.wait_for(first, 20)).message.body == "y"
+        async with undisturbed_but_once(settings, queue_name) as (connection, disturbed):
+            for number in range(3):
+                async with DeliveryStream(refused, connection) as stream:
+                    with pytest.raises(PermanentBrokerError, match="precondition_failed"):
+                        await asyncio.wait_for(anext(stream), 20)
+                if not number:
+                    await disturbed()
+            async with DeliveryStream(accepted, connection) as stream:
+                (delivery,) = await take(stream, 1)
+                delivery.returned()
+                await until(lambda: stream.counts.committed == 1)
+
+    run(work())
+
+
+def test_rabbitmq_closes_connections_with_refused_dead_letters_but_a_shared_one_only_once(
+    rabbitmq: Broker, queue_name: str
+) -> None:
+    """J142, W15: the message stays, and whoever shares the connection has peace from then on."""
+    settings = rabbitmq.settings()
+    bad, dead = (f"{queue_name}.{name}" for name in ("bad", "dead"))
+    for name in (bad, dead):
+        send(settings, name, "x")
+    rules = listener_settings(
+        ActivationSpec(
+            destination=f"queue://{bad}",
+            polling_interval=0.1,
+            dead_letter_destination=f"jmsjca://?name=queue://{dead}&x-max-length=5",
+        )
+    )
+
+    async def work() -> None:
+        async with (
+            undisturbed_but_once(settings, queue_name) as (connection, disturbed),
+            DeliveryStream(rules, connection) as stream,
+        ):
+            for number in range(4):
+                (delivery,) = await take(stream, 1)
+                delivery.raised(PoisonMessageError("no order"))
+                if not number:
+                    await disturbed()
+        assert [await bodies(settings, name) for name in (bad, dead)] == [["x"], ["x"]]
 
     run(work())

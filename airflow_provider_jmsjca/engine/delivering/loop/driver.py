@@ -329,6 +329,8 @@ class LoopDriver(Driver):
         self._lane.submit(work)
 
     def _conclude(self, intake: Intake, decision: Settling, error: Exception | None) -> None:
+        if error is not None and (self.settings.copies or isinstance(decision, MoveMessage | Park)):
+            self._source.apart = True  # some brokers close the connection when they refuse what is sent
         self.settler.conclude(intake, decision, error)
         if error is None and intake is self.admission.intake:
             settled = decision.acknowledge if isinstance(decision, CommitUnit) else (decision.delivery,)
