@@ -4,7 +4,7 @@
     python -m tests.bench --airflow [--broker activemq]
     python -m tests.bench --spark [--messages 1000000] [--broker activemq]
     python -m tests.bench --soak 1000000 [--broker activemq]
-    python -m tests.bench --before CHECKOUT [--messages 4000] [--rounds 20] [--broker activemq]
+    python -m tests.bench --before CHECKOUT [--messages 10000] [--rounds 20] [--broker activemq]
 
 Prints every figure of every round, then medians, and beside their goals the medians of the rounds' ratios; a
 round before the first warms everybody up. The ratios are what counts: absolute figures depend on the machine,
@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    made.add_argument("--messages", type=int, help="default 20,000; with --spark 1,000,000, --before 4,000")
+    made.add_argument("--messages", type=int, help="default 20,000; with --spark 1,000,000, --before 10,000")
     made.add_argument("--rounds", type=int, help="default 5; with --before 20")
     made.add_argument("--broker", action="append", choices=list(BROKERS), dest="brokers")
     made.add_argument(
@@ -103,7 +103,7 @@ def main() -> int:
     if asked.before:
         return _on_brokers(
             asked.brokers or ["activemq", "rabbitmq"],
-            lambda broker: _before(broker, asked.before, asked.messages or 4_000, asked.rounds or 20),
+            lambda broker: _before(broker, asked.before, asked.messages or 10_000, asked.rounds or 20),
         )
     messages, rounds = asked.messages or 20_000, asked.rounds or 5
     print(f"{messages:,} persistent messages of {len(BODY)} bytes, {rounds} rounds\n")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 import statistics
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
@@ -61,19 +60,26 @@ def report(broker: Broker, before: Path, messages: int, rounds: int) -> Iterator
     for what, each in pairs.items():
         rates, times = ([(then[i], now[i]) for then, now in each] for i in (0, 1))
         then, now = (statistics.median(column) for column in zip(*rates, strict=True))
-        yield f"  {then:>9,.0f}  {now:>9,.0f}  {compared(rates)};  {compared(times)}  {what}"
+        rate, cost = compared(rates, statistics.geometric_mean), compared(times, statistics.fmean)
+        yield f"  {then:>9,.0f}  {now:>9,.0f}  {rate};  {cost}  {what}"
 
 
-def compared(pairs: Sequence[tuple[float, float]]) -> str:
-    """Return the second by the first, and where 95 % of the means of resampled pairs lie.
+def compared(pairs: Sequence[tuple[float, float]], mean: Callable[[Sequence[float]], float]) -> str:
+    """Return the second by the first, and where 95 % of the ratios of resampled pairs lie.
 
-    The mean is the geometric one, so that halves and doubles weigh the same.
+    Args:
+        pairs: Figures of slices that followed one another.
+        mean: The geometric one weighs halves and doubles alike, but takes no zeros: clocks of processors tick
+            slowly.
     """
-    logarithms = [math.log(now / then) for then, now in pairs]
+
+    def ratio(some: Sequence[tuple[float, float]]) -> float:
+        then, now = (mean(column) for column in zip(*some, strict=True))
+        return now / then
+
     drawn = random.Random(0)  # noqa: S311 - nothing secret
-    means = sorted(statistics.fmean(drawn.choices(logarithms, k=len(logarithms))) for _ in range(2000))
-    middle, low, high = (math.exp(value) for value in (statistics.fmean(logarithms), means[50], means[-51]))
-    return f"{middle:.3f} [{low:.3f}, {high:.3f}]"
+    ratios = sorted(ratio(drawn.choices(pairs, k=len(pairs))) for _ in range(2000))
+    return f"{ratio(pairs):.3f} [{ratios[50]:.3f}, {ratios[-51]:.3f}]"
 
 
 class _Checkout:
