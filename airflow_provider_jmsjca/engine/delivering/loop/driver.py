@@ -47,7 +47,13 @@ from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.receivers import InDoubt, Receivers, watches
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.watching.backlog import look_for_what_stays
-from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, TransientStoreError
+from airflow_provider_jmsjca.errors import (
+    ConfigurationError,
+    JmsError,
+    PermanentBrokerError,
+    TransientBrokerError,
+    TransientStoreError,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +80,7 @@ class LoopDriver(Driver):
     # Of a thousand most do nothing: what is empty is small.
     __slots__ = (
         "_alarm", "_asked", "_asking", "_closed", "_events", "_feeding", "_in_doubt", "_lane", "_looks",
-        "_loop", "_once", "_refusals", "_source", "_written", "changed", "handed_out", "stopped",
+        "_loop", "_once", "_refusals", "_source", "_unsent", "_written", "changed", "handed_out", "stopped",
     )  # fmt: skip
     admission: LoopAdmission
     link: LoopLink
@@ -105,6 +111,7 @@ class LoopDriver(Driver):
         self._source = connection
         self._once = once
         self._refusals = Refusals()
+        self._unsent: Bearer | None = None
         self._in_doubt = InDoubt(None if ledger is None else ledger.left_in_doubt)
         self._lane = Lane(self._loop.call_later)
         self._events: list[Event] = []
@@ -329,13 +336,22 @@ class LoopDriver(Driver):
         self._lane.submit(work)
 
     def _conclude(self, intake: Intake, decision: Settling, error: Exception | None) -> None:
-        if error is not None and (self.settings.copies or isinstance(decision, MoveMessage | Park)):
-            self._source.apart = True  # some brokers close the connection when they refuse what is sent
+        if self.settings.copies or isinstance(decision, MoveMessage | Park):
+            self._note_sending(intake.link, error)
         self.settler.conclude(intake, decision, error)
         if error is None and intake is self.admission.intake:
             settled = decision.acknowledge if isinstance(decision, CommitUnit) else (decision.delivery,)
             self.handed_out.settled(settled)
         self._take_more()
+
+    def _note_sending(self, link: Bearer, error: Exception | None) -> None:
+        """Stay apart when sending fails over a second connection: some brokers close it with each refusal."""
+        if not isinstance(error, (PermanentBrokerError, TransientBrokerError)):
+            self._unsent = None
+        elif self._unsent is None:
+            self._unsent = link  # it may be an outage
+        elif self._unsent is not link:
+            self._source.apart = True
 
     def _take_more(self) -> None:
         """A message is in hand no longer: there may be room for others."""
