@@ -60,23 +60,31 @@ def report(broker: Broker, before: Path, messages: int, rounds: int) -> Iterator
     for what, each in pairs.items():
         rates, times = ([(then[i], now[i]) for then, now in each] for i in (0, 1))
         then, now = (statistics.median(column) for column in zip(*rates, strict=True))
-        rate, cost = compared(rates, statistics.geometric_mean), compared(times, statistics.fmean)
+        rate, cost = compared(rates, of_middle), compared(times, of_sums)
         yield f"  {then:>9,.0f}  {now:>9,.0f}  {rate};  {cost}  {what}"
 
 
-def compared(pairs: Sequence[tuple[float, float]], mean: Callable[[Sequence[float]], float]) -> str:
-    """Return the second by the first, and where 95 % of the ratios of resampled pairs lie.
+_Pairs = Sequence[tuple[float, float]]
+
+
+def of_middle(pairs: _Pairs) -> float:
+    """Return the median of second by first: a broker that once stands still in a slice doesn't shift it."""
+    return statistics.median(now / then for then, now in pairs)
+
+
+def of_sums(pairs: _Pairs) -> float:
+    """Return the sum of the second by that of the first: the clocks of processors tick slowly."""
+    then, now = (sum(column) for column in zip(*pairs, strict=True))
+    return now / then
+
+
+def compared(pairs: _Pairs, ratio: Callable[[_Pairs], float]) -> str:
+    """Return the ratio, and where 95 % of those of resampled pairs lie.
 
     Args:
         pairs: Figures of slices that followed one another.
-        mean: The geometric one weighs halves and doubles alike, but takes no zeros: clocks of processors tick
-            slowly.
+        ratio: Of such pairs.
     """
-
-    def ratio(some: Sequence[tuple[float, float]]) -> float:
-        then, now = (mean(column) for column in zip(*some, strict=True))
-        return now / then
-
     drawn = random.Random(0)  # noqa: S311 - nothing secret
     ratios = sorted(ratio(drawn.choices(pairs, k=len(pairs))) for _ in range(2000))
     return f"{ratio(pairs):.3f} [{ratios[50]:.3f}, {ratios[-51]:.3f}]"
