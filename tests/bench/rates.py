@@ -23,7 +23,6 @@ PATIENCE: Final = 120.0
 PUBLISH: Final = f"publish text, transactions of {PUBLISH_TRANSACTION}"
 PUBLISH_BULK: Final = "publish text, in bulk"
 PUBLISH_BYTES: Final = f"publish bytes, transactions of {PUBLISH_TRANSACTION}"
-PUBLISH_GUESSABLE: Final = f"{PUBLISH_BYTES}, receipts 1, 2, 3"
 PUBLISH_BYTES_BULK: Final = "publish bytes, in bulk"
 INDIVIDUAL: Final = "receive, individual acknowledgements"
 TRANSACTED: Final = f"receive, transactions of {TRANSACTION}"

@@ -2,10 +2,14 @@
 
 A SEND with `amq-msg-type:text`, a content-length and bytes that are not UTF-8: the broker puts three bytes
 for each of those, and repeats the length it was told. What the body has more than that reads like frames.
+
+Artemis and RabbitMQ tell the right length, but also the receipt that the producer has asked for: from it,
+nobody may find out an id of the producer's connection.
 """
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -25,6 +29,8 @@ from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
 from tests.servers.broker import Broker
 
 DEADLINE = 15.0
+ENDINGS = ["", *(f"{kind}{number}" for kind in ("", "s") for number in range(1, 10)), *"abcdef"]
+"""How ids may go on after what connections have in common."""
 
 
 def smuggling(frames: bytes, visible: bytes = b"") -> bytes:
@@ -166,6 +172,61 @@ def test_a_forged_receipt_confirms_nothing(activemq: Broker, names: tuple[str, s
         thread.join(DEADLINE)
         assert isinstance(outcome[0], JmsError)
     finally:
+        connection.close()
+
+
+def told_receipt(broker: Broker, queue: str) -> str:
+    """Take a message from the queue; return the receipt that stands in it, empty if there is none."""
+    settings = broker.settings()
+    host, port = settings.hosts[0]
+    name = queue if broker.name == "artemis" else f"/queue/{queue}"
+    with socket.create_connection((host, port or 61613), timeout=DEADLINE) as sock:
+        login = f"login:{settings.username}\npasscode:{settings.password}\n"
+        sock.sendall(
+            f"CONNECT\naccept-version:1.2\nhost:/\n{login}\n\0"
+            f"SUBSCRIBE\nid:1\ndestination:{name}\nsubscription-type:ANYCAST\nack:auto\n\n\0".encode()
+        )
+        came = b""
+        while not re.search(rb"MESSAGE\n.*\0", came, re.DOTALL):
+            came += sock.recv(65536)
+    found = re.search(rb"\nreceipt:(.*)\n", came)
+    return found[1].decode() if found else ""
+
+
+def test_a_receipt_that_is_told_gives_nothing_away(broker: Broker, names: tuple[str, str]) -> None:
+    """Who reads what a connection sends, and writes to what it receives, must not know how its ids begin."""
+    public, payments = names
+    inbox = Inbox()
+    connection = opened(broker)
+    attacker = opened(broker)
+    try:
+        connection.consume(Subscription(destination=Destination.queue(payments)), inbox)
+        connection.send([Outgoing(destination=Destination.queue(public), message=JmsMessage.text("read me"))])
+        told = told_receipt(broker, public)
+        assert bool(told) == (broker.name != "activemq")
+        guesses = {told[:length] + ending for length in range(len(told) + 1) for ending in ENDINGS}
+        forged = "".join(
+            f"\0\nMESSAGE\nsubscription:{guess}\nmessage-id:evil\nack:evil\n\npay me\0\n"
+            f"RECEIPT\nreceipt-id:{guess}\n\n"
+            for guess in sorted(guesses)
+        )
+        # So long that its end isn't there yet when its beginning is read.
+        body = forged.encode() + b"\0\n" * 300_000
+        attacker.send(
+            [
+                Outgoing(destination=Destination.queue(payments), message=JmsMessage.bytes(body)),
+                Outgoing(destination=Destination.queue(payments), message=JmsMessage.text("good")),
+            ]
+        )
+        inbox.wait(1)
+        assert inbox.bodies()[0] == body
+        inbox.received[0].consumer.acknowledge(inbox.received)  # or Artemis sends no more for now
+        inbox.wait(2)
+        assert inbox.bodies()[1:] == ["good"]
+        inbox.received[1].consumer.acknowledge(inbox.received[1:])
+        connection.synchronize()
+    finally:
+        attacker.close()
         connection.close()
 
 

@@ -213,7 +213,8 @@ class Dialect(ABC):
         returns_through_another: Whether NACK needs a subscription that lives, once that of the message has
             ended. One to a topic is made for it.
         writes_singly: Whether the broker writes each message by itself, however many there are.
-        secret_length: With how many random characters our ids begin on one connection.
+        secret_length: With how many random characters the ids of our subscriptions and transactions begin.
+        receipt_length: How many random characters the id of a receipt has; four or a multiple.
         usual_prefetch: How many unsettled messages the broker may have outstanding if nobody says.
         counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
         highest_priority: Of a message; JMS knows 0 to 9.
@@ -243,6 +244,7 @@ class Dialect(ABC):
     returns_through_another: ClassVar[bool] = False
     writes_singly: ClassVar[bool] = False
     secret_length: ClassVar[int] = 11
+    receipt_length: ClassVar[int] = 12
     usual_prefetch: ClassVar[int] = 200
     counts_messages: ClassVar[bool] = True
     highest_priority: ClassVar[int] = HIGHEST_PRIORITY

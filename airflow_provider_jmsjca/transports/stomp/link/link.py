@@ -264,10 +264,11 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         self._ended = False
         # No producer can know it, so that no producer can send what is taken for the broker's.
         self._token = secrets.token_urlsafe(8)
+        self._identifiers = itertools.count(1)
         self._numbers = itertools.count(1)
-        self._prefix = f"ID:{secrets.token_urlsafe(12)}-"
+        self._prefix = f"ID:{secrets.token_urlsafe(9)}-"
         self.routes = Routes(self._token)
-        self.replies = Replies(self._token)
+        self.replies = Replies()
         self.orphans = Orphans(self)
         self._units: weakref.WeakSet[Blamable] = weakref.WeakSet()
         self._begun: deque[str] = deque()
@@ -337,9 +338,10 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
             self.dialect.frame_end, self._settings.max_frame_size, gathers=self.dialect.writes_singly
         )
         self._token = self._token[: self.dialect.secret_length]  # in no id so far
-        self.routes.prefix, self.replies.prefix = self._token.encode(), self._token
+        self.routes.prefix = self._token.encode()
+        self.replies.length = self.dialect.receipt_length
         proof = self.dialect.proof(headers.get("session", ""))
-        self.wire.believe_only(self._token.encode(), *(() if proof is None else (proof.encode(),)))
+        self._believe_only_ours(*(() if proof is None else (proof.encode(),)))
         send, receive = calculate_heartbeats(_beats(headers.get("heart-beat", "0,0")), beats)
         self.wire.heart_beats(send / 1000, receive / 1000)
 
@@ -453,9 +455,12 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         """
         if self._connected is not None:
             raise ProtocolError("the broker said CONNECTED twice")
-        self.wire.believe_only(self._token.encode())
+        self._believe_only_ours()
         self._connected = frame
         self._answered.set()
+
+    def _believe_only_ours(self, *proofs: bytes) -> None:
+        self.wire.believe_only(self._token.encode(), self.replies.is_asked, *proofs)
 
     def on_error(self, frame: StompFrame) -> None:
         """Take ERROR, and find whom it concerns."""
@@ -550,11 +555,11 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
 
     def new_subscription_id(self) -> str:
         """Return an id no other subscription of this connection has."""
-        return f"{self._token}s{next(self._numbers)}"
+        return f"{self._token}{next(self._identifiers)}"
 
     def new_transaction_id(self) -> str:
         """Return an id no other transaction of this connection has."""
-        return f"{self._token}t{next(self._numbers)}"
+        return f"{self._token}{next(self._identifiers)}"
 
     def encode(self, outgoing: Outgoing, first: bytes = b"") -> bytes:
         """Return the SEND frame, with these lines of headers before all others."""

@@ -5,16 +5,11 @@ Source: STOMP 1.2, "RECEIPT", "ERROR".
 
 from __future__ import annotations
 
-import itertools
-import string
+import secrets
 import threading
-from collections.abc import Iterator
 from time import monotonic
 
 from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, PermanentBrokerError
-from airflow_provider_jmsjca.transports.stomp.wire.frames import ForgedFrameError
-
-_ALPHABET = string.ascii_letters + string.digits + "-_"
 
 
 class ReceiptTimeoutError(ConnectionLostError):
@@ -95,13 +90,15 @@ class ReceiptGroup:
 class Replies:
     """Which receipt belongs to whom.
 
+    No id follows from another, for Artemis and RabbitMQ tell whoever gets a message which receipt was asked
+    for it.
+
     Attributes:
-        prefix: What all receipt ids begin with; a receipt for another is forged.
+        length: How many random characters an id has; four or a multiple.
     """
 
-    def __init__(self, prefix: str = "") -> None:
-        self.prefix = prefix
-        self._numbers = _short_words()
+    def __init__(self) -> None:
+        self.length = 12
         self._waiting: dict[str, ReceiptGroup] = {}
         self._lock = threading.Lock()
         self._lost: JmsError | None = None
@@ -116,27 +113,25 @@ class Replies:
 
     def register(self, receipts: ReceiptGroup, count: int) -> list[str]:
         """Return ids that lead to `receipts`."""
-        prefix = self.prefix
+        asked: dict[str, ReceiptGroup] = {}
         with self._lock:
             if self._lost is not None:
                 raise _again(self._lost)
-            identifiers = [prefix + word for word in itertools.islice(self._numbers, count)]
-            self._waiting.update(dict.fromkeys(identifiers, receipts))
-        return identifiers
+            while len(asked) < count:
+                drawn = _random_words(count - len(asked), self.length)
+                asked.update((each, receipts) for each in drawn if each not in self._waiting)
+            self._waiting.update(asked)
+        return list(asked)
+
+    def is_asked(self, identifier: bytes) -> bool:
+        """Say whether a receipt was asked for and has not come yet."""
+        return identifier.decode("ascii", "replace") in self._waiting
 
     def arrived(self, identifier: str) -> None:
-        """Note a receipt. One that nobody waits for any more is harmless.
-
-        Raises:
-            ForgedFrameError: The receipt was never asked for.
-        """
+        """Note a receipt. One that nobody waits for is harmless."""
         receipts = self._waiting.pop(identifier, None)
         if receipts is not None:
             receipts.arrived(identifier)
-        elif not identifier.startswith(self.prefix):
-            raise ForgedFrameError(
-                f"the broker sent a receipt {identifier[:80]!r}, which this connection never asked for"
-            )
 
     def refused(self, identifier: str | None, error: PermanentBrokerError) -> bool:
         """Note an ERROR frame; say whether somebody waits for it."""
@@ -159,10 +154,9 @@ class Replies:
             receipts.failed(error)
 
 
-def _short_words() -> Iterator[str]:
-    """Yield words without end, the short ones first: 64 of one character, 4,096 of two."""
-    words = (itertools.product(_ALPHABET, repeat=length) for length in itertools.count(1))
-    return map("".join, itertools.chain.from_iterable(words))
+def _random_words(count: int, length: int) -> list[str]:
+    letters = secrets.token_urlsafe(count * length // 4 * 3)  # four of three bytes
+    return [letters[at : at + length] for at in range(0, count * length, length)]
 
 
 def _again(error: JmsError) -> JmsError:

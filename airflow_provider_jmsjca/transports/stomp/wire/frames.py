@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from airflow_provider_jmsjca.errors import (
@@ -37,6 +37,7 @@ _LINE_LENGTH: Final = len(b"MESSAGE\n")
 _COMMAND_LINES: Final = tuple(
     before + command + b"\n" for before in (b"\n", b"\0") for command in (b"MESSAGE", b"RECEIPT", b"ERROR")
 )
+_RECEIPT_NAMED: Final = re.compile(rb"\nreceipt-id:([\w-]{1,40})\r?\n")
 _SEAM: Final = re.compile(rb"[\0\n](?:MESSAGE|RECEIPT|ERROR)\r?\n")
 _ENDS_OF_HEADS: Final = (b"\n\n", b"\n\r\n", *_COMMAND_LINES)
 _LONGEST_COMMAND: Final = 64
@@ -215,7 +216,8 @@ class FrameParser:
     Attributes:
         end: What ends a body without content-length: NUL, or more where a broker lets NUL into such bodies.
         limit: The most bytes of a frame.
-        proofs: One of these stands in each head; none before `believe_only` is called.
+        proofs: One of these stands in each head, or the id of a receipt that is awaited; none before
+            `believe_only` is called.
     """
 
     def __init__(self, end: bytes = b"\0", suspects: Suspects = SUSPECTS) -> None:
@@ -227,21 +229,31 @@ class FrameParser:
         self._size = 0
         self._need = 0
         self._awaited: tuple[bytes, ...] = ()
+        self._awaits_proof = False
+        self._is_asked: Callable[[bytes], bool] = frozenset().__contains__
         self._last_bytes = b""
         self._blank = 0
         self._doubt = False
         self._last: Frame | None = None
         self._kinds: dict[bytes, tuple[bytes, bytes, int]] = {}
 
-    def believe_only(self, ours: bytes, *proofs: bytes) -> None:
-        """Believe from now on only what names an id of ours, which begins so, or bears another proof."""
+    def believe_only(self, subscriptions: bytes, is_asked: Callable[[bytes], bool], *proofs: bytes) -> None:
+        """Believe from now on only what names an id of ours, or bears another proof.
+
+        Args:
+            subscriptions: How the ids of subscriptions begin.
+            is_asked: Whether a receipt of this id is awaited.
+            proofs: What else stands only in frames of the broker's.
+        """
+        # With its mark, for a large body may have such short letters by chance.
+        marked = SUBSCRIPTION + subscriptions
         # What nearly all frames are, by their first line; the two are equally long.
         self._kinds = {
-            command + b"\n": (command, mark + ours, len(mark))
-            for command, mark in ((_MESSAGE, SUBSCRIPTION), (_RECEIPT, RECEIPT_ID))
+            b"MESSAGE\n": (_MESSAGE, marked, len(SUBSCRIPTION)),
+            b"RECEIPT\n": (_RECEIPT, RECEIPT_ID, len(RECEIPT_ID)),
         }
-        # With its mark, for a large body may have such short letters by chance.
-        self.proofs = (*(marked for _, marked, _ in self._kinds.values()), *proofs)
+        self.proofs = (marked, *proofs)
+        self._is_asked = is_asked
 
     @property
     def is_unfinished(self) -> bool:
@@ -285,9 +297,10 @@ class FrameParser:
                         found += length
                         to = head.find(b"\n", found)
                         key = head[found:] if to < 0 else head[found:to]
-                        frames.append(Frame(command, head, chunk[end + 2 : stop], key))
-                        before, at = at, stop + 1
-                        continue
+                        if command is _MESSAGE or self._is_asked(key):
+                            frames.append(Frame(command, head, chunk[end + 2 : stop], key))
+                            before, at = at, stop + 1
+                            continue
             before, at = self._next(frames, chunk, before, at)
         if frames:
             self._last = frames[-1] if frames[-1].command is _MESSAGE else None
@@ -328,7 +341,7 @@ class FrameParser:
             self._keep(chunk[at:], (self.end,))
         else:
             # Only of a message may a producer have told the length.
-            self._keep(chunk[at:], self.proofs if command is _MESSAGE else (), need=stop + 1 - at)
+            self._keep(chunk[at:], need=stop + 1 - at, proof=command is _MESSAGE)
         return -1, -1
 
     def _joined(self, chunk: bytes) -> bytes:
@@ -339,15 +352,18 @@ class FrameParser:
             if not self._need and self._size > self.limit:
                 raise _too_large(self._size, self.limit)
             chunk = self._last_bytes + chunk
-            if not any(mark in chunk for mark in self._awaited):
+            has_come = any(mark in chunk for mark in self._awaited)
+            if not (has_come or (self._awaits_proof and self._proof_at(chunk, 0) >= 0)):
                 self._last_bytes = chunk[-_LONGEST_MARK:]
                 return b""
         chunk = b"".join(self._parts)
         self._parts.clear()
         return chunk
 
-    def _keep(self, unfinished: bytes, awaited: tuple[bytes, ...], *, need: int = 0) -> None:
-        """Keep the beginning of a frame until one of `awaited` comes, or it is of `need` bytes.
+    def _keep(
+        self, unfinished: bytes, awaited: tuple[bytes, ...] = (), *, need: int = 0, proof: bool = False
+    ) -> None:
+        """Keep the beginning of a frame until one of `awaited` comes, or a `proof`, or it is of `need` bytes.
 
         Raises:
             FrameTooLargeError: The frame is or will be larger than may be.
@@ -358,6 +374,7 @@ class FrameParser:
         self._size = len(unfinished)
         self._need = need
         self._awaited = awaited
+        self._awaits_proof = proof
         self._last_bytes = unfinished[-_LONGEST_MARK:]
 
     def _head_end(self, chunk: bytes, at: int) -> tuple[int, int]:
@@ -422,7 +439,19 @@ class FrameParser:
             last = frames[-1] if frames else self._last
             # Of a message like that its producer has told the length.
             return last is None or last.command != _MESSAGE or _TYPE_TOLD not in last.head
-        return any(proof in head for proof in self.proofs)
+        if any(proof in head for proof in self.proofs):
+            return True
+        named = Frame(command, head, b"").first(RECEIPT_ID)
+        return named is not None and self._is_asked(named)
+
+    def _proof_at(self, chunk: bytes, start: int) -> int:
+        """Return where the first proof stands, or -1."""
+        places = [place for proof in self.proofs if (place := chunk.find(proof, start)) >= 0]
+        receipt_at = chunk.find(RECEIPT_ID, start)
+        if receipt_at >= 0:
+            named = _RECEIPT_NAMED.finditer(chunk, receipt_at)
+            places += next(([each.start()] for each in named if self._is_asked(each[1])), [])
+        return min(places, default=-1)
 
     def _is_suspect(self, head: bytes) -> bool:
         found = Frame(_MESSAGE, head, b"").first(MESSAGE_ID)
@@ -437,7 +466,7 @@ class FrameParser:
             return chunk[stop] != 0
         if stop == _NO_NUMBER or stop + 1 - message.at > self.limit:
             return True
-        return stop >= 0 and any(chunk.find(proof, message.body_at) >= 0 for proof in self.proofs)
+        return stop >= 0 and self._proof_at(chunk, message.body_at) >= 0
 
     def _step_back(self, frames: list[Frame], chunk: bytes, before: int, at: int) -> int:
         """Read the message before what has no proof again, if it wasn't handed out yet.
@@ -475,13 +504,13 @@ class FrameParser:
             ForgedFrameError: The proof stands in no frame.
         """
         at, head, body_at, stop = message
-        places = [place for proof in self.proofs if (place := chunk.find(proof, body_at)) >= 0]
-        if not places:
+        proof_at = self._proof_at(chunk, body_at)
+        if proof_at < 0:
             self._doubt = True
-            self._keep(chunk[at:], self.proofs)
+            self._keep(chunk[at:], proof=True)
             return -1
         self._doubt = False
-        following = 1 + max(chunk.rfind(line, body_at, min(places) + 1) for line in _COMMAND_LINES)
+        following = 1 + max(chunk.rfind(line, body_at, proof_at + 1) for line in _COMMAND_LINES)
         true_stop = chunk.rfind(b"\0", body_at, following)
         if true_stop < 0:
             raise ForgedFrameError(f"what follows a message is no frame: {chunk[at : at + _LONGEST_SHOWN]!r}")

@@ -471,14 +471,15 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         """Read each message when it comes: somebody waits for it."""
         self.gathering.allowed = False
 
-    def believe_only(self, ours: bytes, *proofs: bytes) -> None:
+    def believe_only(self, subscriptions: bytes, is_asked: Callable[[bytes], bool], *proofs: bytes) -> None:
         """Take for the broker's only what names an id of ours or bears a proof, which no producer can know.
 
         Args:
-            ours: How ids of ours begin.
+            subscriptions: How the ids of our subscriptions begin.
+            is_asked: Whether a receipt of this id is awaited.
             proofs: What else stands only in frames of the broker's.
         """
-        self._parser.believe_only(ours, *proofs)
+        self._parser.believe_only(subscriptions, is_asked, *proofs)
 
     def heart_beats(self, send: float, receive: float) -> None:
         """Set how often (seconds) we promised a sign of life, and how often the broker did; 0 for never."""

@@ -689,8 +689,7 @@ def test_receipts_of_rabbitmq_are_short_because_each_character_costs_time(pair: 
     link = pair.up(b"RabbitMQ/3.10.8").link
     receipts = link.replies.receipts().ask_for(5000)
     assert len(set(receipts)) == 5000
-    assert {len(each) for each in receipts} == {7, 8, 9}
-    assert {each[:6] for each in receipts} == {receipts[0][:6]}
+    assert {len(each) for each in receipts} == {4}
 
 
 def test_what_crosses_an_unsubscribe_is_no_forgery(pair: Pair) -> None:
@@ -705,7 +704,6 @@ def test_what_crosses_an_unsubscribe_is_no_forgery(pair: Pair) -> None:
     thread.join(5)
     assert raised == []
     pair.peer.say(message)
-    pair.peer.say(f"RECEIPT\nreceipt-id:{headers['receipt']}\n\n\0\n".encode())  # and one that comes twice
     thread, raised = pair.in_background(pair.connection.synchronize)
     pair.peer.receipt(pair.peer.hear()[1])
     thread.join(5)

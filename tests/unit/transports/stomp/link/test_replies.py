@@ -51,6 +51,33 @@ def test_an_unknown_receipt_is_harmless() -> None:
     assert group.is_open(asked)
 
 
+def test_no_receipt_tells_of_another() -> None:
+    """Some brokers tell them to whoever gets the message for which they were asked."""
+    replies = Replies()
+    asked = replies.receipts().ask_for(1000)
+    assert {len(each) for each in asked} == {12}
+    assert len({each[:6] for each in asked}) > 990
+    assert len({each[6:] for each in asked}) > 990
+
+
+def test_only_what_was_asked_is_waited_for() -> None:
+    replies = Replies()
+    asked = replies.receipts().ask()
+    assert replies.is_asked(asked.encode())
+    assert not replies.is_asked(b"\xff" + asked.encode())
+    replies.arrived(asked)
+    assert not replies.is_asked(asked.encode())
+
+
+def test_short_ids_are_never_given_twice() -> None:
+    replies = Replies()
+    replies.length = 4
+    group = replies.receipts()
+    asked = [each for _ in range(20) for each in group.ask_for(2000)]  # some 50 are drawn twice
+    assert len(set(asked)) == 40_000
+    assert {len(each) for each in asked} == {4}
+
+
 def test_an_error_with_a_receipt_id_hits_its_group_only() -> None:
     replies = Replies()
     one, other = replies.receipts(), replies.receipts()

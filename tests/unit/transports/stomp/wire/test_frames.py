@@ -219,9 +219,14 @@ def receipt(number: int) -> bytes:
     return b"RECEIPT\nreceipt-id:%b%d\n\n\0\n" % (TOKEN, number)
 
 
+def is_asked(identifier: bytes) -> bool:
+    """Say whether one of our receipts has this id."""
+    return identifier.startswith(TOKEN)
+
+
 def careful(suspects: Suspects | None = None) -> FrameParser:
     parser = FrameParser(b"\0\n", Suspects() if suspects is None else suspects)
-    parser.believe_only(TOKEN)
+    parser.believe_only(TOKEN, is_asked)
     return parser
 
 
@@ -340,9 +345,29 @@ def test_a_body_may_have_the_letters_of_our_ids_by_chance() -> None:
     assert shown(parser.feed(whole[-20:])) == [(b"MESSAGE", b"x" * 50 + TOKEN + b"x" * 50, False)]
 
 
+def test_a_body_may_name_receipts_that_nobody_awaits() -> None:
+    """Some brokers tell them to whoever gets the message for which they were asked."""
+    text = b"x\0\nRECEIPT\nreceipt-id:told\n\n\0\n" * 50
+    parser, whole = careful(), ours(1, text, b"content-length:%d\n" % len(text))
+    for byte in range(len(whole) - 2):
+        assert parser.feed(whole[byte : byte + 1]) == []
+        assert not parser.is_doubtful
+    assert shown(parser.feed(whole[-2:])) == [(b"MESSAGE", text, False)]
+
+
+def test_a_receipt_is_believed_once() -> None:
+    asked = {TOKEN + b"1"}
+    parser = careful()
+    parser.believe_only(TOKEN, asked.__contains__)
+    assert shown(parser.feed(receipt(1))) == [(b"RECEIPT", b"", False)]
+    asked.clear()
+    with pytest.raises(ForgedFrameError):
+        parser.feed(receipt(1))
+
+
 def test_a_name_as_subscription_is_proven_by_what_else_nobody_knows() -> None:
     parser = careful()
-    parser.believe_only(TOKEN, b"@@session-secret@@")
+    parser.believe_only(TOKEN, is_asked, b"@@session-secret@@")
     head = b"MESSAGE\nsubscription:app.name\nack:T_app.name@@session-secret@@1\n\nx\0\n"
     assert [frame.body for frame in parser.feed(head)] == [b"x"]
     with pytest.raises(ForgedFrameError):
@@ -422,3 +447,13 @@ def test_a_proof_in_each_piece_of_a_body_costs_nothing(head: bytes) -> None:
         assert parser.feed(piece) == []
     assert [len(frame.body) for frame in parser.feed(b"\0\n")] == [16 * 1024 * 1024]
     assert time.process_time() - began < 1  # it was 2, and 22 for twice as much
+
+
+def test_a_wrong_receipt_in_each_piece_of_a_body_costs_nothing() -> None:
+    parser, piece = careful(), b"\nreceipt-id:told\n".ljust(16 * 1024, b"x")
+    began = time.process_time()
+    parser.feed(ours(1, b"", b"content-length:%d\n" % (16 * 1024 * 1024)).removesuffix(b"\0\n"))
+    for _ in range(1024):
+        assert parser.feed(piece) == []
+    assert [len(frame.body) for frame in parser.feed(b"\0\n")] == [16 * 1024 * 1024]
+    assert time.process_time() - began < 1
