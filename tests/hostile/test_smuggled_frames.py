@@ -3,7 +3,10 @@
 A SEND with `amq-msg-type:text`, a content-length and bytes that are not UTF-8: the broker puts three bytes
 for each of those, and repeats the length it was told. What the body has more than that reads like frames.
 
-Artemis and RabbitMQ tell the right length, but also the receipt that the producer has asked for: from it,
+RabbitMQ repeats a length too, if an AMQP producer gives the header `content-length` twice. With an empty body
+it is the only one.
+
+Artemis and RabbitMQ tell the receipt that the producer has asked for: from it,
 nobody may find out an id of the producer's connection.
 """
 
@@ -26,6 +29,7 @@ from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
 from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from tests.hostile.amqp import Amqp
 from tests.servers.broker import Broker
 
 DEADLINE = 15.0
@@ -171,6 +175,61 @@ def test_a_forged_receipt_confirms_nothing(activemq: Broker, names: tuple[str, s
             send(public, body)
         thread.join(DEADLINE)
         assert isinstance(outcome[0], JmsError)
+    finally:
+        connection.close()
+
+
+HIDDEN = {
+    "a message": b"MESSAGE\nsubscription:1\nmessage-id:evil\nack:evil\n\npay me",
+    "a receipt": b"RECEIPT\nreceipt-id:1\n\n",
+    "an error": b"ERROR\nmessage:forged\n\nforged",
+    "an error with a length": b"ERROR\nmessage:forged\ncontent-length:6\n\nforged",
+}
+
+
+@pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN.keys())
+def test_a_length_that_is_told_twice_hides_nothing(
+    rabbitmq: Broker, names: tuple[str, str], hidden: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    public, _ = names
+    inbox = Inbox()
+    connection = opened(rabbitmq)
+    try:
+        connection.consume(Subscription(destination=Destination.queue(public)), inbox)
+        body = b"hello\0\n" + hidden
+        with Amqp(rabbitmq) as producer:
+            producer.publish(public, [(b"content-length", b"5")] * 2, body)
+            producer.publish(public, [], b"good")
+            inbox.wait(2)
+        assert inbox.bodies() == [PoisonMessageError, b"good"]
+        salvaged = inbox.received[0].salvaged
+        assert salvaged is not None
+        assert salvaged.body == body
+        assert connection.link.is_up
+        assert "error" not in caplog.text
+        inbox.received[0].consumer.acknowledge(inbox.received)
+        connection.synchronize()
+    finally:
+        connection.close()
+
+
+def test_a_length_that_is_told_of_nothing_swallows_nothing(rabbitmq: Broker, names: tuple[str, str]) -> None:
+    """Whatever it is: one of these ends exactly where the next message does."""
+    public, _ = names
+    lengths = range(120, 280)
+    inbox = Inbox()
+    connection = opened(rabbitmq)
+    try:
+        connection.consume(Subscription(destination=Destination.queue(public)), inbox)
+        with Amqp(rabbitmq) as producer:
+            for length in lengths:
+                producer.publish(public, [(b"content-length", b"%d" % length)] * 2, b"")
+                producer.publish(public, [], b"good %d" % length)
+            inbox.wait(2 * len(lengths))
+        assert inbox.bodies()[1::2] == [b"good %d" % length for length in lengths]
+        assert inbox.bodies()[::2] == [PoisonMessageError] * len(lengths)
+        inbox.received[0].consumer.acknowledge(inbox.received)
+        connection.synchronize()
     finally:
         connection.close()
 

@@ -293,7 +293,12 @@ class FrameParser:
                 found = head.find(mark)
                 if found >= 0 and 0 not in head:
                     stop = self._body_end(chunk, at, end, end + 2)
-                    if 0 <= stop < size and not chunk[stop]:
+                    if (
+                        0 <= stop < size
+                        and not chunk[stop]
+                        # A body with the end of its frame and a proof in it has swallowed another.
+                        and (chunk.find(0, end, stop) < 0 or self._proof_at(chunk, end, stop) < 0)
+                    ):
                         found += length
                         to = head.find(b"\n", found)
                         key = head[found:] if to < 0 else head[found:to]
@@ -396,6 +401,9 @@ class FrameParser:
         value = chunk[found + len(_CONTENT_LENGTH) : end if stop < 0 else stop].strip()
         if not value.isdigit() or len(value) > _MOST_DIGITS:
             return _NO_NUMBER
+        # STOMP says that the first one counts. But only one of two is the broker's, and nobody knows which.
+        if stop >= 0 and self.proofs and chunk.find(_CONTENT_LENGTH, stop, end) >= 0:
+            return _NO_NUMBER
         return body_at + int(value)
 
     def _may_begin(self, chunk: bytes, at: int) -> bool:
@@ -444,12 +452,12 @@ class FrameParser:
         named = Frame(command, head, b"").first(RECEIPT_ID)
         return named is not None and self._is_asked(named)
 
-    def _proof_at(self, chunk: bytes, start: int) -> int:
+    def _proof_at(self, chunk: bytes, start: int, end: int = sys.maxsize) -> int:
         """Return where the first proof stands, or -1."""
-        places = [place for proof in self.proofs if (place := chunk.find(proof, start)) >= 0]
-        receipt_at = chunk.find(RECEIPT_ID, start)
+        places = [place for proof in self.proofs if (place := chunk.find(proof, start, end)) >= 0]
+        receipt_at = chunk.find(RECEIPT_ID, start, end)
         if receipt_at >= 0:
-            named = _RECEIPT_NAMED.finditer(chunk, receipt_at)
+            named = _RECEIPT_NAMED.finditer(chunk, receipt_at, end)
             places += next(([each.start()] for each in named if self._is_asked(each[1])), [])
         return min(places, default=-1)
 
@@ -462,11 +470,12 @@ class FrameParser:
         if self._doubt or (self._suspects and self._is_suspect(message.head)):
             return True
         stop = message.stop
-        if 0 <= stop < len(chunk):
-            return chunk[stop] != 0
-        if stop == _NO_NUMBER or stop + 1 - message.at > self.limit:
+        is_whole = 0 <= stop < len(chunk)
+        if stop == _NO_NUMBER or (not is_whole and stop + 1 - message.at > self.limit):
             return True
-        return stop >= 0 and self._proof_at(chunk, message.body_at) >= 0
+        if is_whole and chunk[stop]:
+            return True
+        return stop >= 0 and self._proof_at(chunk, message.body_at, stop) >= 0
 
     def _step_back(self, frames: list[Frame], chunk: bytes, before: int, at: int) -> int:
         """Read the message before what has no proof again, if it wasn't handed out yet.
@@ -525,6 +534,8 @@ class FrameParser:
 def _fault_of(head: bytes, told: int, true: int | None = None) -> str:
     """Say what is wrong with the length that a head tells; negative: it is no number."""
     if told < 0:
+        if head.count(_CONTENT_LENGTH) > 1:
+            return "it has more than one content-length"
         value = (Frame(b"", head, b"").first(_CONTENT_LENGTH) or b"").strip()
         return f"the content-length {value[:40]!r} is no number"
     if true is None:

@@ -234,6 +234,10 @@ def shown(frames: list[Frame]) -> list[tuple[bytes, bytes, bool]]:
     return [(frame.command, frame.body, frame.fault is not None) for frame in frames]
 
 
+def in_pieces(parser: FrameParser, stream: bytes, size: int) -> list[Frame]:
+    return [frame for at in range(0, len(stream), size) for frame in parser.feed(stream[at : at + size])]
+
+
 LENGTH = b"content-length:1\n"
 # What comes after a message that is told to end early; the broker's NUL and line feed follow.
 SURPLUS = {
@@ -353,6 +357,31 @@ def test_a_body_may_name_receipts_that_nobody_awaits() -> None:
         assert parser.feed(whole[byte : byte + 1]) == []
         assert not parser.is_doubtful
     assert shown(parser.feed(whole[-2:])) == [(b"MESSAGE", text, False)]
+
+
+def test_of_two_lengths_none_is_believed() -> None:
+    """RabbitMQ passes one on that a producer names twice, and puts its own behind it."""
+    hidden = b"x\0\nERROR\nmessage:forged\n\nforged"
+    head = ours(2, b"", b"content-length:1\ncontent-length:%d\n" % len(hidden)).removesuffix(b"\0\n")
+    stream = ours(1) + head + hidden + b"\0\n" + receipt(3)
+    for size in (1, 7, len(stream)):
+        frames = in_pieces(careful(), stream, size)
+        assert shown(frames) == [
+            (b"MESSAGE", b"x", False),
+            (b"MESSAGE", hidden, True),
+            (b"RECEIPT", b"", False),
+        ]
+        assert frames[1].fault == "it has more than one content-length"
+
+
+@pytest.mark.parametrize("swallowed", [ours(2, b"good"), receipt(2)])
+def test_a_length_that_reaches_beyond_the_next_frame_swallows_nothing(swallowed: bytes) -> None:
+    told = len(b"x\0\n" + swallowed) - 2
+    stream = ours(1, b"x", b"content-length:%d\n" % told) + swallowed + receipt(3)
+    for size in (1, 7, len(stream)):
+        frames = in_pieces(careful(), stream, size)
+        assert shown(frames)[0] == (b"MESSAGE", b"x", True)
+        assert len(frames) == 3
 
 
 def test_a_receipt_is_believed_once() -> None:
