@@ -1,7 +1,7 @@
 """Writes the generated pages; with `--check` only says which are stale and fails then.
 
-It fails too where a number of the catalogue has no verdict, or a verdict no reason or no test. A name that
-says nothing is a fault, and so is a module that is named and isn't there (`tests.docs.names`). So is a page,
+It fails too where a number of the catalogue has no verdict, or a verdict no reason or no test. A reference
+to a missing module is a fault (`tests.docs.references`). So is a page,
 an option, a public docstring or an error that is hard to read (`tests.docs.prose`), and a docstring that
 doesn't name what it speaks of (`tests.docs.docstrings`). Given a number (`python -m tests.docs J133`) it
 prints what is known of that number.
@@ -19,8 +19,8 @@ from tests.docs import brokers_page
 from tests.docs.cli_page import render_cli_page
 from tests.docs.conformance import explain, gaps, render_conformance_page
 from tests.docs.docstrings import subject_faults
-from tests.docs.names import name_faults, reference_faults
 from tests.docs.prose import prose_faults, text_faults
+from tests.docs.references import reference_faults
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
             path.write_text(text, encoding="utf-8")
     for name in stale:
         print(f"{name}: stale, run python -m tests.docs" if check else f"{name}: written")  # its output
-    lacking = gaps(ROOT) + name_faults(ROOT) + reference_faults(ROOT)
+    lacking = gaps(ROOT) + reference_faults(ROOT)
     lacking += subject_faults(ROOT) + prose_faults(ROOT) + text_faults(ROOT)
     for gap in lacking:
         print(gap)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.docs.names import PACKAGE
+from tests.docs.references import PACKAGE
 
 _BARE = re.compile(
     r"(?:\A|^(?:Returns|Yields):\n {4}|^ {4}[\w.*]+: )"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.docs.__main__ import ROOT
 from tests.docs.docstrings import docstrings_in, subject_faults
-from tests.docs.names import PACKAGE
+from tests.docs.references import PACKAGE
 
 BAD = '''"""They are rooms."""
 
