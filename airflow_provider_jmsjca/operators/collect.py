@@ -94,8 +94,9 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
 
     Guarantee: a message is acknowledged only after it is in a sealed file, so nothing is lost whatever dies.
     The batch belongs to the task instance and not to its attempt: a retry goes on with it. A task that is
-    cleared after success finds it finished and receives nothing. What comes twice is dropped by its
-    message id, as far back as the spool's retained ids.
+    cleared after success finds it finished and receives nothing. What the broker repeats is
+    dropped as far back as the spool retains ids. Where producers make the ids (RabbitMQ), equal messages that
+    were sent on purpose are all stored.
 
     Args:
         destination: `queue://name`, `topic://name`, `lookup://object`, or the name of a queue. Templated.

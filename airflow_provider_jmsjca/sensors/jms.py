@@ -75,8 +75,9 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
     With `peek=False` it claims one message, or a batch, and returns it. Guarantee: a message is acknowledged
     only after it is in a sealed file of the spool, so nothing is lost whatever dies. The messages belong to
     the task instance and not to its attempt. A retry returns the same ones and takes no others, and so does a
-    task that is cleared. What the broker repeats, here or to another sensor of the queue, is dropped by
-    its id, as far back as the spool retains ids. What an earlier run took from the queue and never finished,
+    task that is cleared. What the broker repeats, here or to another sensor of the queue, is dropped as far
+    back as the spool retains ids. Where producers make the ids (RabbitMQ), an equal message that was sent on
+    purpose is claimed too. What an earlier run took from the queue and never finished,
     the log names once in a run, with the task to clear. A message that can't be decoded is moved to
     `dead_letter_destination`. Without one it goes where the redelivery handling of the connection or of
     `[jmsjca]` moves messages. Without either it stays, and the sensor looks past it.
@@ -440,8 +441,8 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
                         finish(connection, batch, what)
                 except (TransientBrokerError, PermanentBrokerError) as error:
                     self.log.warning(
-                        "What the broker repeats of batch %s is dropped by its message id, for the broker "
-                        "can't be told now: %s",
+                        "Batch %s is finished, but its messages can't be acknowledged now; the next look "
+                        "drops those that the broker repeats: %s",
                         batch.batch_id,
                         error,
                     )

@@ -16,8 +16,9 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import ExitStack, nullcontext
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
@@ -31,6 +32,7 @@ from airflow_provider_jmsjca.errors import BatchInUseError, SpoolError
 from airflow_provider_jmsjca.spool.batch_id import TaskKey, check_batch_id
 from airflow_provider_jmsjca.spool.files import (
     Place,
+    add_mark,
     digest_of,
     exists,
     has_renames,
@@ -66,6 +68,7 @@ from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, MESSAGE_SCHEMA,
 LOCK: Final = "lock"
 _END: Final = b"jmsjca.end"
 _ADOPTS: Final = "adopts"
+_SETTLED: Final = "settled"
 # Worth a dictionary; ids and bodies are not.
 _REPEATED: Final = [
     "destination",
@@ -136,7 +139,7 @@ class SpoolBatch:
         # Keys are kept as hashes, which take a third of the memory: a segment that has one is read anyway.
         self._sealed_in: dict[int, tuple[Place, ...]] = {}
         self._others = IdIndex(self.folder.parent, activation, batch_id, horizon, clock)
-        self._said: dict[Place, frozenset[Identity]] = {}
+        self._said: dict[Place, Counter[Identity]] = {}
         self._lock: ExitStack | None = None
         self._writing = threading.Lock()
         self._open: _SegmentFile | None = None
@@ -265,15 +268,57 @@ class SpoolBatch:
             identity in self._said_in(path) for path in others if exists(path)
         )
 
+    def segments_with(self, key: str) -> list[Place]:
+        """Return the sealed segments that may hold a message with this key, here and in other batches.
+
+        Args:
+            key: As for `knows`.
+
+        Raises:
+            SpoolError: The index of other batches can't be read.
+        """
+        others = [path for path in self._others.find(key) if exists(path)]
+        return [*self._sealed_in.get(hash(key), ()), *others]
+
+    def identities(self, segment: Place) -> Mapping[Identity, int]:
+        """Return the identities in a segment, and how many messages have each.
+
+        Raises:
+            SpoolError: The segment can't be read.
+        """
+        return self._said_in(segment)
+
+    @staticmethod
+    def is_settled(segment: Place) -> bool:
+        """Tell whether `note_settled` was called for a segment."""
+        return exists(_settled_mark(segment))
+
+    @staticmethod
+    def note_settled(segment: Place) -> None:
+        """Note durably that the broker has confirmed the acknowledgement of each message in a segment.
+
+        Args:
+            segment: Of this batch or another. A segment that was removed since needs no note.
+
+        Raises:
+            SpoolError: The operating system refused.
+        """
+        mark = _settled_mark(segment)
+        try:
+            with suppress(FileExistsError, FileNotFoundError):
+                add_mark(mark)
+        except OSError as error:
+            raise SpoolError(f"{mark}: can't be written: {error.strerror or error}") from error
+
     def _remember(self, path: Place, keys: Iterable[str]) -> None:
         here = (path,)
         for each in map(hash, keys):
             before = self._sealed_in.get(each)
             self._sealed_in[each] = here if before is None else before + here
 
-    def _said_in(self, path: Place) -> frozenset[Identity]:
+    def _said_in(self, path: Place) -> Counter[Identity]:
         if path not in self._said:
-            self._said[path] = frozenset(read_identities(path))
+            self._said[path] = Counter(read_identities(path))
         return self._said[path]
 
     def add(self, rows: Sequence[Row]) -> None:
@@ -531,6 +576,11 @@ def seal_place(folder: Place, batch_id: str, number: int, ended: str | None = No
 def segment_file(number: int) -> str:
     """Return the name of the file in a place."""
     return f"{SEGMENT_STEM}-{number:06d}.parquet"
+
+
+def _settled_mark(segment: Place) -> Place:
+    number = segment.name.removeprefix(f"{SEGMENT_STEM}-").partition(".")[0]
+    return segment.parent / f"{_SETTLED}-{number}"
 
 
 def segment_metadata(batch_id: str, number: int) -> dict[bytes, bytes]:

@@ -13,7 +13,9 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, CollectResult
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
+from airflow_provider_jmsjca.engine.collecting.claim import ClaimResult, ClaimSpec, claim
 from airflow_provider_jmsjca.engine.connecting.connector import open_connection
+from airflow_provider_jmsjca.engine.watching.peek import peek
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Outgoing, Received, Subscription
@@ -77,3 +79,27 @@ def test_a_look_makes_no_repetition_of_a_new_message(
     connection.close()
     found = run("b2")
     assert (found.received, found.duplicates, found.stored) == (1, 0, 1)
+
+
+def test_equal_messages_are_stored_and_handled_as_often_as_they_were_sent(
+    rabbitmq: Broker, queue_name: str, tmp_path: Path
+) -> None:
+    """Same id and body, no time of sending, and a look has flagged them: that makes no repetition of them."""
+    queue = Destination.queue(queue_name)
+    head = (f"destination:/queue/{queue_name}", "persistent:true", "amqp-message-id:order-7")
+    for _ in range(4):
+        raw_send(rabbitmq, *head, body="paid")
+    connection = connect(rabbitmq.settings())
+    assert peek(connection, queue, None) is not None
+
+    def claimed(batch_id: str) -> ClaimResult:
+        spec = ClaimSpec(subscription=Subscription(destination=queue))
+        return claim(
+            connection, lambda: SpoolBatch(tmp_path, batch_id, source=str(queue), activation="a"), spec
+        )
+
+    found = [claimed(f"run{number}") for number in range(2)]
+    assert [(each.manifest is not None, each.repeated) for each in found] == [(True, 0)] * 2
+    connection.close()
+    result = collector(rabbitmq, queue, tmp_path)("b1")
+    assert (result.received, result.duplicates, result.stored) == (2, 0, 2)

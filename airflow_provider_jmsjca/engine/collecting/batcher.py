@@ -48,7 +48,8 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
 )
 from airflow_provider_jmsjca.spool.known_ids import message_key
-from airflow_provider_jmsjca.spool.rows import Row, row_identity
+from airflow_provider_jmsjca.spool.repetitions import Dropped, Repetitions
+from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SealedElsewhereError, SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, Received, Subscription, UnitOfWork
 
@@ -82,9 +83,8 @@ def collect(
     """Fill a batch and finish it.
 
     Guarantee: no message is acknowledged before it is in a sealed segment, so nothing is lost whatever dies.
-    A message delivered again is recognised (`identity`) and stored once, as far as the batch knows it
-    (`spool.known_ids.Horizon`) and the broker gives ids to go by: one without stable ids must also have said
-    that it is a redelivery.
+    A message delivered again is stored once, within `spool.known_ids.Horizon`, where
+    `spool.repetitions.Repetitions` can tell it from a new message that is equal to it.
 
     Args:
         connect: Opens a connection, with backoff.
@@ -128,6 +128,8 @@ class _Collection:
         self._rows: list[Row] = []
         # Of the segment in hand, what another collector may be given too.
         self._keys: list[str] = []
+        self._repetitions = Repetitions(batch, stable=False)
+        self._dropped: list[Dropped] = []
         self._unit: UnitOfWork | None = None
         self._bytes = self._in_unit = self._bytes_sealed = 0
         self._most_bytes = math.inf if spec.max_bytes is None else spec.max_bytes
@@ -216,7 +218,7 @@ class _Collection:
     # --- Receiving -------------------------------------------------------------------------------------
 
     def _receive(self, connection: Connection) -> None:
-        trusted_ids = connection.capabilities.stable_message_id
+        self._repetitions.connected(stable=connection.capabilities.stable_message_id)
         arrivals = Arrivals(connection, self._subscription(connection))
         self._left = 0
         self._last_arrival = time.monotonic()
@@ -228,7 +230,7 @@ class _Collection:
             for received in arrived:
                 if self._unit is None:
                     self._unit = connection.unit()
-                taken = self._take(received, self._unit, trusted_ids=trusted_ids)
+                taken = self._take(received, self._unit)
                 if (not taken and self._is_held_up(arrivals)) or self._is_full():
                     self._seal()
                     # What it waited for the sealer was no silence of the broker.
@@ -304,7 +306,7 @@ class _Collection:
         asked = self._spec.subscription
         return asked.destination.kind is DestinationKind.TOPIC and asked.durable_name is None
 
-    def _take(self, received: Received, unit: UnitOfWork, *, trusted_ids: bool) -> bool:
+    def _take(self, received: Received, unit: UnitOfWork) -> bool:
         """Take a message into the segment in hand; tell whether it is to be settled with that."""
         self._received += 1
         undecodable = None
@@ -321,9 +323,11 @@ class _Collection:
             message, undecodable = salvaged, str(fault)
             self._undecodable += 1
         row = Row(message, time.time_ns() // 1000, undecodable)
-        key = self._key(message) if trusted_ids or message.redelivered else None
-        if key is not None and self._is_known(key, row):
+        key = self._key(message) if self._repetitions.is_candidate(message) else None
+        dropped = None if key is None else self._repetitions.repeated(key, row)
+        if dropped is not None:
             self._duplicates += 1
+            self._dropped.append(dropped)
         else:
             if key is not None:
                 self._keys.append(key)
@@ -343,9 +347,6 @@ class _Collection:
         if place is not self._place:
             self._place, self._place_name = place, None if place is None else str(place)
         return message_key(message.message_id, self._place_name)
-
-    def _is_known(self, key: str, row: Row) -> bool:
-        return self._batch.knows(key) and self._batch.knows(key, row_identity(row))
 
     def _is_held_up(self, arrivals: Arrivals) -> bool:
         """Tell whether a message that stays holds up all behind it; then each is acknowledged alone."""
@@ -393,14 +394,16 @@ class _Collection:
             self._promised += count
             self._bytes_sealed += self._bytes
             self._sealing = self._sealer.submit(
-                self._seal_and_commit, self._rows, self._keys, self._unit, count
+                self._seal_and_commit, self._rows, self._keys, self._unit, count, self._dropped
             )
             self._begin_segment()
 
-    def _seal_and_commit(self, rows: list[Row], keys: list[str], unit: UnitOfWork, count: int) -> None:
-        if count:
-            self._batch.seal(rows, unless_known=keys)
+    def _seal_and_commit(
+        self, rows: list[Row], keys: list[str], unit: UnitOfWork, count: int, dropped: list[Dropped]
+    ) -> None:
+        sealed = self._batch.seal(rows, unless_known=keys) if count else None
         unit.commit()
+        self._repetitions.confirmed(dropped, sealed)
 
     def _put_on_disk(self) -> None:
         """Hand the rows in memory to the sealer, which writes them into the segment in hand."""
@@ -433,7 +436,7 @@ class _Collection:
             raise failure
 
     def _begin_segment(self) -> None:
-        self._rows, self._keys, self._unit = [], [], None
+        self._rows, self._keys, self._dropped, self._unit = [], [], [], None
         self._bytes = self._in_unit = self._added = self._bytes_in_memory = 0
 
     def _give_up_rows(self) -> None:

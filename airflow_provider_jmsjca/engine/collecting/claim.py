@@ -33,7 +33,8 @@ from airflow_provider_jmsjca.engine.moving import Losses, in_some_way
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, PoisonMessageError
 from airflow_provider_jmsjca.spool.known_ids import message_key
 from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.rows import Row, row_identity
+from airflow_provider_jmsjca.spool.repetitions import Dropped, Repetitions
+from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription, UnitOfWork
 
@@ -156,11 +157,17 @@ class _Claim:
         self._connection = connection
         self._open_batch = open_batch
         self._spec = spec
-        self._batch = batch
-        self._trusted_ids = connection.capabilities.stable_message_id
+        self._batch: SpoolBatch | None = None
+        self._repetitions: Repetitions | None = None
+        if batch is not None:
+            self._take_up(batch)
         self._claimed: list[tuple[Received, Row]] = []
-        self._repeated: list[Received] = []
+        self._repeated: list[tuple[Received, Dropped]] = []
         self._left = self._dead_letters = 0
+
+    def _take_up(self, batch: SpoolBatch) -> None:
+        self._batch = batch
+        self._repetitions = Repetitions(batch, stable=self._connection.capabilities.stable_message_id)
 
     def run(self) -> ClaimResult:
         window = self._spec.max_messages + (LOOKED_PAST if self._spec.looks_past else _SPARE)
@@ -221,13 +228,14 @@ class _Claim:
         row = Row(message, time.time_ns() // 1000)
         choice = Choice.CLAIM if self._spec.choose is None else self._spec.choose(message)
         if self._batch is None and choice is not Choice.LEAVE and self._open_batch is not None:
-            self._batch = self._open_batch()
+            self._take_up(self._open_batch())
         batch = self._batch
         if batch is None:
             self._left += 1
             return False
-        if self._is_known(batch, row):
-            self._repeated.append(received)
+        dropped = self._repetition(row)
+        if dropped is not None:
+            self._repeated.append((received, dropped))
             return 0 < batch.rows <= len(self._repeated)
         if choice is Choice.LEAVE or batch.rows or batch.manifest is not None:
             # Unwanted; or an attempt before has claimed already, and this one takes nothing more.
@@ -240,13 +248,12 @@ class _Claim:
         self._claimed.append((received, row))
         return len(self._claimed) >= self._spec.max_messages
 
-    def _is_known(self, batch: SpoolBatch, row: Row) -> bool:
-        message = row.message
-        if message.message_id is None or not (self._trusted_ids or message.redelivered):
-            return False
+    def _repetition(self, row: Row) -> Dropped | None:
+        message, repetitions = row.message, self._repetitions
+        if repetitions is None or message.message_id is None or not repetitions.is_candidate(message):
+            return None
         place = None if message.destination is None else str(message.destination)
-        key = message_key(message.message_id, place)
-        return batch.knows(key) and batch.knows(key, row_identity(row))
+        return repetitions.repeated(message_key(message.message_id, place), row)
 
     def _settle(self) -> Manifest | None:
         """Seal what is claimed, acknowledge it with what came again, and finish the batch."""
@@ -256,14 +263,15 @@ class _Claim:
         if batch.manifest is not None:
             # Another attempt was quicker; what this one took goes back.
             return self._unless_empty(batch)
-        if self._claimed:
-            batch.seal([row for _, row in self._claimed])
-        settled = [*self._repeated, *(received for received, _ in self._claimed)]
+        sealed = batch.seal([row for _, row in self._claimed]) if self._claimed else None
+        settled = [received for received, _ in (*self._repeated, *self._claimed)]
         if settled:
             unit = self._connection.unit()
             for received in settled:
                 unit.acknowledge(received)
             unit.commit()
+        if self._repetitions is not None:
+            self._repetitions.confirmed([dropped for _, dropped in self._repeated], sealed)
         batch.complete()
         return self._unless_empty(batch)
 

@@ -61,6 +61,17 @@ def test_a_batch_is_continued_and_finished_once(open_batch: OpenBatch) -> None:
     manifest.verify()
 
 
+def test_a_segment_is_noted_as_settled_for_every_writer(open_batch: OpenBatch) -> None:
+    with open_batch() as batch:
+        first, second = (batch.folder / batch.seal(rows([number])).file for number in range(2))
+        for _ in range(2):
+            batch.note_settled(first)
+        batch.note_settled(batch.folder.parent / "gone" / first.name)
+    with open_batch() as batch:
+        assert (batch.is_settled(first), batch.is_settled(second)) == (True, False)
+        assert batch.rows == 2
+
+
 def test_the_newer_writer_shuts_out_the_older(open_batch: OpenBatch, spool: Place) -> None:
     with open_batch() as old:
         old.seal(rows([1]))

@@ -38,6 +38,7 @@ from airflow_provider_jmsjca.transports.base import (
 )
 from airflow_provider_jmsjca.transports.memory import Broker, MemoryTransport, broker
 from airflow_provider_jmsjca.transports.memory.connection import CAPABILITIES
+from airflow_provider_jmsjca.transports.memory.message_queue import QueuedMessage
 from tests.pace import at_most
 from tests.unit.engine.brokers import LesserConnection
 
@@ -409,6 +410,30 @@ def test_another_message_under_an_id_that_the_producer_repeats_is_stored(
     result = run(tmp_path, spec(), connect=open_one)
     assert (result.received, result.duplicates, result.stored) == (2, 1, 1)
     assert [item.message.body for item in stored(tmp_path)] == ["0", "another", "1"]
+
+
+def test_equal_messages_of_a_producer_that_makes_the_ids_are_all_stored(
+    orders: Broker, tmp_path: Path
+) -> None:
+    """A browse has flagged them all. Two batches collect the queue."""
+    equal = replace(JmsMessage.text("paid"), message_id="order-7", destination=ORDERS)
+    queue = orders.queue(ORDERS.name)
+    for number in range(5):
+        entry = QueuedMessage(equal, number)
+        entry.deliveries = 1
+        with orders.lock:
+            queue.add(entry)
+
+    def open_one(**_: object) -> Connection:
+        return LesserConnection(orders, replace(CAPABILITIES, stable_message_id=False))
+
+    first = run(tmp_path, spec(max_messages=3, segment_messages=2), connect=open_one)
+    second = run(tmp_path, spec(), connect=open_one, name="b2")
+    assert [(each.received, each.duplicates, each.stored) for each in (first, second)] == [
+        (3, 0, 3),
+        (2, 0, 2),
+    ]
+    assert orders.depth("orders") == 0
 
 
 def test_nothing_is_acknowledged_when_sealing_fails(orders: Broker, tmp_path: Path) -> None:

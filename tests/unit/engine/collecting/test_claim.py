@@ -17,7 +17,10 @@ from airflow_provider_jmsjca.spool.rows import Row, manifest_messages
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.memory import Broker, MemoryTransport, broker
+from airflow_provider_jmsjca.transports.memory.connection import CAPABILITIES
+from airflow_provider_jmsjca.transports.memory.message_queue import QueuedMessage
 from tests.dead_letters import original_of
+from tests.unit.engine.brokers import LesserConnection
 from tests.unit.engine.collecting.test_batcher import Spoiling
 from tests.unit.engine.listening import refusing_at_commit
 
@@ -177,6 +180,29 @@ def test_what_another_holder_sealed_is_dropped_and_the_next_is_claimed(
     result = claim(connection, opener(tmp_path, "next"), spec())
     assert (bodies(result.manifest), result.repeated) == (["b"], 1)
     assert orders.depth("orders") == 0
+
+
+def test_equal_messages_of_a_producer_that_makes_the_ids_are_claimed_one_by_one(
+    orders: Broker, tmp_path: Path
+) -> None:
+    """All are flagged; of what an attempt sealed and did not acknowledge one is settled, and no more."""
+    equal = replace(JmsMessage.text("paid"), message_id="order-7", destination=ORDERS)
+    for number in range(4):
+        entry = QueuedMessage(equal, number)
+        entry.deliveries = 1
+        with orders.lock:
+            orders.queue(ORDERS.name).add(entry)
+    with contextlib.closing(
+        LesserConnection(orders, replace(CAPABILITIES, stable_message_id=False))
+    ) as lesser:
+        assert claim(lesser, opener(tmp_path, "first"), spec()).repeated == 0
+        assert claim(lesser, opener(tmp_path, "second"), spec()).repeated == 0
+        with pytest.raises(KeyboardInterrupt):
+            claim(lesser, crashing(tmp_path, "after"), spec())
+        with opener(tmp_path)() as batch:
+            assert finish(lesser, batch, spec(9)).repeated == 1
+        assert orders.depth("orders") == 1
+        assert bodies(claim(lesser, opener(tmp_path, "last"), spec()).manifest) == ["paid"]
 
 
 def test_only_repetitions_leave_no_batch(orders: Broker, connection: Connection, tmp_path: Path) -> None:

@@ -1,0 +1,152 @@
+"""Tells messages that the broker repeats from new messages under a known id."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.message import Identity
+from airflow_provider_jmsjca.spool.files import Place
+from airflow_provider_jmsjca.spool.manifest import Segment
+from airflow_provider_jmsjca.spool.rows import Row, row_identity
+from airflow_provider_jmsjca.spool.spool import SpoolBatch
+
+
+class Dropped(NamedTuple):
+    """A message that was dropped because a segment has it.
+
+    Attributes:
+        segment: The segment whose copy it repeats.
+    """
+
+    segment: Place
+    identity: Identity
+
+
+class Repetitions:
+    """Decides which received messages repeat sealed ones, and may be acknowledged without being stored.
+
+    Where the broker makes the ids, each message whose identity is in a sealed segment is a repetition.
+
+    Where the producer makes the ids, two messages may be equal in everything. The redelivered flag proves
+    nothing then: a browse sets it on messages that were never received. A flagged message is a repetition of
+    one sealed copy, which no other message repeats over the same connection, if one of these holds:
+
+    - The broker hasn't confirmed the acknowledgement of the copy's segment (`SpoolBatch.is_settled`).
+    - The messages carry the time they were sent. RabbitMQ loses confirmed acknowledgements when it is killed.
+
+    Safe to use from two threads: one that receives, and one that commits.
+
+    Args:
+        batch: The batch that the messages are for.
+        stable: Whether the broker makes the ids (`Capabilities.stable_message_id`).
+    """
+
+    def __init__(self, batch: SpoolBatch, *, stable: bool) -> None:
+        self._batch = batch
+        self._stable = stable
+        self._lock = threading.Lock()
+        # Copies without a sending time that may come again, by segment; and repetitions of others of them,
+        # whose acknowledgement isn't confirmed.
+        self._unsettled: defaultdict[Place, Counter[Identity]] = defaultdict(Counter)
+        self._unconfirmed: Counter[Dropped] = Counter()
+        # Repetitions over this connection of messages with a sending time.
+        self._timed: Counter[Identity] = Counter()
+        self._sealed_before = self._sealed()
+
+    def connected(self, *, stable: bool) -> None:
+        """Begin with another connection: what was sealed or dropped and not confirmed may come again."""
+        with self._lock:
+            self._stable = stable
+            for dropped, count in self._unconfirmed.items():
+                self._unsettled[dropped.segment][dropped.identity] += count
+            self._unconfirmed.clear()
+            self._timed.clear()
+            self._sealed_before = self._sealed()
+
+    def is_candidate(self, message: JmsMessage) -> bool:
+        """Tell whether a message with an id can be a repetition."""
+        return self._stable or message.redelivered
+
+    def repeated(self, key: str, row: Row) -> Dropped | None:
+        """Return which sealed message a message repeats; `None` if it is to be stored.
+
+        Args:
+            key: The message's key, as `known_ids.message_key` makes it.
+            row: The message; `is_candidate` is true of it.
+
+        Raises:
+            SpoolError: A segment can't be read.
+        """
+        if not self._batch.knows(key):
+            return None
+        identity = row_identity(row)
+        if identity is None:
+            return None
+        found = [
+            segment
+            for segment in self._batch.segments_with(key)
+            if self._batch.identities(segment).get(identity)
+        ]
+        if self._stable:
+            return Dropped(found[0], identity) if found else None
+        # What was settled over a connection isn't repeated over the same one.
+        found = [each for each in found if each.parent != self._batch.folder or each in self._sealed_before]
+        with self._lock:
+            return (
+                self._repeats_timed(found, identity) if identity.timestamp else self._repeats(found, identity)
+            )
+
+    def _repeats_timed(self, found: Sequence[Place], identity: Identity) -> Dropped | None:
+        copies = sum(self._batch.identities(segment)[identity] for segment in found)
+        if copies <= self._timed[identity]:
+            return None
+        self._timed[identity] += 1
+        return Dropped(found[0], identity)
+
+    def _repeats(self, found: Sequence[Place], identity: Identity) -> Dropped | None:
+        for segment in found:
+            if self._batch.is_settled(segment):
+                continue
+            if segment not in self._unsettled:
+                there = self._batch.identities(segment).items()
+                self._unsettled[segment].update({each: count for each, count in there if not each.timestamp})
+            left = self._unsettled[segment]
+            if left[identity] > 0:
+                left[identity] -= 1
+                dropped = Dropped(segment, identity)
+                self._unconfirmed[dropped] += 1
+                return dropped
+        return None
+
+    def confirmed(self, dropped: Sequence[Dropped], sealed: Segment | None) -> None:
+        """Note that the broker has confirmed the acknowledgements of a unit of work.
+
+        Args:
+            dropped: The repetitions in the unit.
+            sealed: The segment with the other messages of the unit, if there were others.
+
+        Raises:
+            SpoolError: The operating system refused.
+        """
+        if self._stable:
+            return
+        with self._lock:
+            untimed = Counter(each for each in dropped if not each.identity.timestamp)
+            self._unconfirmed -= untimed
+            waiting = {each.segment for each in self._unconfirmed}
+            settled = [
+                segment
+                for segment in dict.fromkeys(each.segment for each in untimed)
+                if segment not in waiting and not +self._unsettled[segment]
+            ]
+        if sealed is not None:
+            settled.append(self._batch.folder / sealed.file)
+        for segment in settled:
+            self._batch.note_settled(segment)
+
+    def _sealed(self) -> frozenset[Place]:
+        return frozenset(self._batch.folder / segment.file for segment in self._batch.segments)
