@@ -40,7 +40,7 @@ class TcpProxy:
         self._lock = threading.Lock()
         self._tunnels: set[_Tunnel] = set()
         self._listener = socket.create_server((HOST, 0))
-        self._listener.settimeout(_TICK)
+        self._listener.setblocking(False)
         self.address: tuple[str, int] = (HOST, self._listener.getsockname()[1])
         self._thread = threading.Thread(target=self._accept, name=f"proxy-{self.port}", daemon=True)
         self._thread.start()
@@ -54,11 +54,16 @@ class TcpProxy:
     def connections(self) -> int:
         """How many connections are open now."""
         with self._lock:
+            self._accept_pending()
             return len(self._tunnels)
 
     def cut(self) -> int:
-        """Reset every connection on both sides, and return how many there were. New ones are accepted."""
+        """Reset every connection on both sides, and return how many there were. New ones are accepted.
+
+        A client whose `connect` has returned is among them, even if nothing was forwarded for it yet.
+        """
         with self._lock:
+            self._accept_pending()
             tunnels = list(self._tunnels)
         for tunnel in tunnels:
             tunnel.cut.set()
@@ -101,15 +106,23 @@ class TcpProxy:
 
     def _accept(self) -> None:
         with self._listener:
+            pending = select.poll()
+            pending.register(self._listener, select.POLLIN)
             while not self._closed.is_set():
-                try:
-                    client, _ = self._listener.accept()
-                except TimeoutError:
-                    continue
-                with self._lock:
-                    tunnel = _Tunnel(client, self.target, self._gate, self._forget, self._loses_answer)
-                    self._tunnels.add(tunnel)
-                tunnel.start()
+                if pending.poll(_TICK * 1000):
+                    with self._lock:
+                        self._accept_pending()
+
+    def _accept_pending(self) -> None:
+        """Start a tunnel for each connection that the kernel has accepted; the caller holds the lock."""
+        while not self._closed.is_set():
+            try:
+                client, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            tunnel = _Tunnel(client, self.target, self._gate, self._forget, self._loses_answer)
+            self._tunnels.add(tunnel)
+            tunnel.start()
 
     def _forget(self, tunnel: _Tunnel) -> None:
         with self._lock:

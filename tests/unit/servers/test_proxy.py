@@ -88,6 +88,15 @@ def test_cut_resets_and_lets_new_ones_in(echo: tuple[str, int]) -> None:
             assert read(client, 4) == b"pong"
 
 
+def test_cut_resets_a_connection_that_was_only_just_opened(echo: tuple[str, int]) -> None:
+    with TcpProxy(echo) as proxy:
+        for _ in range(20):
+            with connect(proxy) as client:
+                assert proxy.cut() == 1
+                with pytest.raises(ConnectionResetError):
+                    client.recv(1)
+
+
 def test_frozen_proxy_accepts_and_forwards_nothing_until_thawed(echo: tuple[str, int]) -> None:
     with TcpProxy(echo) as proxy, connect(proxy) as old:
         old.sendall(b"warm")
