@@ -122,6 +122,17 @@ def get_provider_info() -> dict[str, Any]:
                         "example": "/data/jms-spool",
                         "default": "",
                     },
+                    "spool_roots": {
+                        "description": (
+                            "Further spools, separated by commas, as paths or URIs like those of "
+                            "`spool_path`. Messages that an event refers to are read from `spool_path` and "
+                            "from these, and from nowhere else."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "/data/other-spool,s3://bucket/jms-spool",
+                        "default": "",
+                    },
                     "batch_url": {
                         "description": (
                             "Web page that shows a batch in the spool, with {batch_id} for its name: the "

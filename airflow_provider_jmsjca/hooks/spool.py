@@ -81,6 +81,19 @@ def spool_path(given: str | Path | None = None) -> Place:
         ) from error
 
 
+def spool_roots() -> list[Place]:
+    """Return the trusted spools of this installation: `[jmsjca] spool_path`, then `[jmsjca] spool_roots`.
+
+    Files that an event or an XCom names are opened only below these.
+
+    Raises:
+        ConfigurationError: As `spool_path`.
+    """
+    further = conf.get("jmsjca", "spool_roots", fallback="") or ""
+    named = (text.strip() for text in further.replace("\n", ",").split(","))
+    return [spool_path(), *(spool_path(text) for text in named if text)]
+
+
 def _object_path(text: str) -> ObjectPath:
     """Return a place in an object store, with the credentials of the connection that the URI names."""
     scheme, netloc, path, *_ = urlsplit(text)

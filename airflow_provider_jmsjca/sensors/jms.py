@@ -47,7 +47,13 @@ from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
-from airflow_provider_jmsjca.hooks.spool import known_with, reference_retention, spool_path, task_key
+from airflow_provider_jmsjca.hooks.spool import (
+    known_with,
+    reference_retention,
+    spool_path,
+    spool_roots,
+    task_key,
+)
 from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timed_out
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import Place, exists, is_folder
@@ -414,6 +420,12 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         contents = [self._content(message, manifest, spool) for message in messages]
         if any("reference" in content for content in contents):
             sweep_references(spool, reference_retention())
+            if spool not in spool_roots():
+                self.log.warning(
+                    "XCom refers to messages in %s, which [jmsjca] spool_path and spool_roots don't name. "
+                    "Name it there, or read them by JmsMessage.all_from_event(..., spool_path=...)",
+                    spool,
+                )
         named = {"batch_id": manifest.batch_id, "manifest": manifest.uri, "destination": manifest.source}
         return batch_event(self.jms_conn_id, contents) | named
 

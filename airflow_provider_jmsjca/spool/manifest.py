@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 
-from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spool.files import (
     ObjectPath,
     Place,
@@ -108,10 +108,13 @@ class Manifest:
 
         Raises:
             SpoolError: The manifest is missing or isn't one this version reads; every fault is named.
+            ConfigurationError: The store can't be used as the environment says.
         """
         path = uri_to_path(location) if isinstance(location, str) else location
         try:
             document = read_document(path)
+        except ConfigurationError:
+            raise  # of the store; a ValueError too, but no fault of the document
         except OSError as error:
             raise SpoolError(f"{path}: the manifest can't be read: {error.strerror or error}") from error
         except ValueError as error:

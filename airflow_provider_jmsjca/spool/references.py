@@ -6,6 +6,7 @@ whoever reads it knows whether it is what was sealed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -14,9 +15,12 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.message.checks import shortened
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spool.files import (
     Entry,
@@ -69,8 +73,8 @@ def seal_message(spool: Place, message: JmsMessage) -> dict[str, Any]:
         )
     content = json.dumps(message.to_json(), separators=(",", ":"), allow_nan=False).encode()
     digest = hashlib.sha256(content).hexdigest()
-    folder = spool / FOLDER / digest[:_SHARDS]
-    path = folder / f"{digest}.json"
+    path = _path(spool, digest)
+    folder = path.parent
     try:
         require_exclusive_creation(spool)
         for each in (spool, folder.parent, folder):
@@ -82,22 +86,51 @@ def seal_message(spool: Place, message: JmsMessage) -> dict[str, Any]:
     return {"uri": path_to_uri(path), "sha256": digest, "bytes": len(content)}
 
 
-def read_message(reference: Mapping[str, Any]) -> JmsMessage:
-    """Return the message that `seal_message` has put into the spool.
+def trusted_roots(given: str | Path | None = None) -> Sequence[Place]:
+    """Return the spools from which messages are read that an event refers to.
 
     Args:
-        reference: What it returned.
+        given: A spool that the caller names; `None` for those of this installation: `[jmsjca] spool_path` and
+            `[jmsjca] spool_roots` of Airflow's configuration.
 
     Raises:
-        ConfigurationError: `reference` is no reference.
+        ConfigurationError: A spool can't be used. Or none is given, and Airflow isn't installed here.
+    """
+    try:
+        # Airflow's configuration is known above; a job without Airflow names its spool.
+        hooks = import_module("airflow_provider_jmsjca.hooks.spool")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "airflow":
+            raise
+        if given is None:
+            raise ConfigurationError(
+                "the event refers to a message in a spool, and without Airflow no spool is trusted; "
+                "pass it: from_event(event, spool_path='/data/jms-spool')"
+            ) from error
+        return (given if isinstance(given, Path) else uri_to_path(given),)
+    roots: Sequence[Place] = hooks.spool_roots() if given is None else (hooks.spool_path(given),)
+    return roots
+
+
+def read_message(reference: Mapping[str, Any], roots: Sequence[Place]) -> JmsMessage:
+    """Return the message that `seal_message` has put into a trusted spool.
+
+    The reference comes from an event, which anyone may have forged. Nothing outside of `roots` is opened or
+    contacted: the reference only selects one of them. The file is opened under the root's own name and with
+    the root's own credentials.
+
+    Args:
+        reference: The value that `seal_message` returned.
+        roots: The trusted spools.
+
+    Raises:
+        ConfigurationError: `reference` is no reference, or names a file outside of the trusted spools.
         SpoolError: The file isn't there, can't be read, or isn't what was sealed.
     """
     uri, digest, size = (reference.get(name) for name in ("uri", "sha256", "bytes"))
     if not (isinstance(uri, str) and isinstance(digest, str) and isinstance(size, int)):
         raise ConfigurationError("reference: expected uri, sha256 and bytes of a message in the spool")
-    path = uri_to_path(uri)
-    if not _DIGEST.fullmatch(digest) or path.name != f"{digest}.json" or path.parent.parent.name != FOLDER:
-        raise ConfigurationError(f"reference: {uri!r} is no message in a spool")
+    path = _trusted_path(uri, digest, roots)
     try:
         with open_file(path) as file:
             if (length := file.seek(0, os.SEEK_END)) != size:
@@ -121,6 +154,27 @@ def read_message(reference: Mapping[str, Any]) -> JmsMessage:
         return JmsMessage.from_json(json.loads(content))
     except (ValueError, RecursionError) as error:  # whoever made the event has sealed something else
         raise SpoolError(f"{path}: it holds no message: {error}") from error
+
+
+def _trusted_path(uri: str, digest: str, roots: Sequence[Place]) -> Place:
+    named = None
+    if _DIGEST.fullmatch(digest):
+        with contextlib.suppress(SpoolError):
+            named = uri_to_path(uri)
+    if named is None or named.name != f"{digest}.json":
+        raise ConfigurationError(f"reference: {shortened(uri)} is no message in a spool")
+    for root in roots:
+        if named == (path := _path(root.absolute(), digest)):
+            return path
+    trusted = " or ".join(path_to_uri(root) for root in roots)
+    raise ConfigurationError(
+        f"reference: {shortened(uri)} isn't in a trusted spool; expected one below {trusted}. To read from "
+        "another spool, name it in [jmsjca] spool_roots, or call from_event(event, spool_path=...)"
+    )
+
+
+def _path(spool: Place, digest: str) -> Place:
+    return spool / FOLDER / digest[:_SHARDS] / f"{digest}.json"
 
 
 def sweep_references(spool: Place, retention: timedelta) -> int:

@@ -17,6 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypedDict, Unpack
 
@@ -461,7 +462,7 @@ class JmsMessage(PropertyReader):
         return cls(**arguments_from_json(data))
 
     @classmethod
-    def from_event(cls, event: Any) -> JmsMessage:
+    def from_event(cls, event: Any, *, spool_path: str | Path | None = None) -> JmsMessage:
         """Return the message of an event that `JmsActivationTrigger` has made.
 
         The message is in the event, or in the spool where the event refers to it. In the second case this
@@ -470,9 +471,14 @@ class JmsMessage(PropertyReader):
         Args:
             event: One of `triggering_asset_events`, or its payload, or one of the `messages` in the payload
                 of a batch.
+            spool_path: The spool in which referenced messages are, as a path or URI. `None` trusts the spools
+                that Airflow's configuration names: `[jmsjca] spool_path` and `[jmsjca] spool_roots`. A
+                reference to any other place is refused: whoever forges an event must not choose the file or
+                the server that this process reads.
 
         Raises:
             ConfigurationError: `event` is no such event, carries no body, or is a batch (`all_from_event`).
+                Or it refers to a place outside of the trusted spools.
             SpoolError: The message isn't in the spool (any more), or not what was sealed there.
         """
         payload = _payload(event)
@@ -481,7 +487,7 @@ class JmsMessage(PropertyReader):
         if isinstance(reference := payload.get("reference"), Mapping):
             # The one place where the core asks a room above: users know one class for both kinds.
             spool = import_module("airflow_provider_jmsjca.spool.references")
-            found: JmsMessage = spool.read_message(reference)
+            found: JmsMessage = spool.read_message(reference, spool.trusted_roots(spool_path))
             return found
         if isinstance(message := payload.get("message"), Mapping):
             return cls.from_json(message)
@@ -491,13 +497,13 @@ class JmsMessage(PropertyReader):
         )
 
     @classmethod
-    def all_from_event(cls, event: Any) -> tuple[JmsMessage, ...]:
+    def all_from_event(cls, event: Any, *, spool_path: str | Path | None = None) -> tuple[JmsMessage, ...]:
         """Return the messages of an event in their order: those of a batch, or the one; as `from_event`."""
         payload = _payload(event)
         messages = payload.get("messages", [payload])
         if not isinstance(messages, Sequence) or isinstance(messages, str):
             raise ConfigurationError("event: messages is no list; expected an event of JmsActivationTrigger")
-        return tuple(cls.from_event(each) for each in messages)
+        return tuple(cls.from_event(each, spool_path=spool_path) for each in messages)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by plain dictionaries: read-only views can't be pickled."""

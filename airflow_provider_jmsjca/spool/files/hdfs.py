@@ -101,6 +101,17 @@ class WebHdfs:
         self._session = requests.Session()
         self._session.trust_env = False  # a .netrc isn't meant for HDFS
         self._session.verify = os.environ.get("REQUESTS_CA_BUNDLE") or True
+        if (
+            "webhdfs_delegation_token" not in options
+            and not option("webhdfs_url")
+            and (os.environ.get("WEBHDFS_DELEGATION_TOKEN"))
+        ):
+            # The URI may come from an XCom or a command line: its host must not choose who gets the token.
+            raise ConfigurationError(
+                f"{root}: WEBHDFS_DELEGATION_TOKEN is set without WEBHDFS_URL; expected the addresses of the "
+                f"name nodes that issued the token, such as WEBHDFS_URL=http://namenode:{PORT}. The token is "
+                "sent nowhere else"
+            )
         if token := option("webhdfs_delegation_token"):
             self._identity = {"delegation": token}
         else:

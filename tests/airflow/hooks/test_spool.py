@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
-from airflow_provider_jmsjca.hooks.spool import spark_properties, spool_path, store_environment
+from airflow_provider_jmsjca.hooks.spool import spark_properties, spool_path, spool_roots, store_environment
 from airflow_provider_jmsjca.spool.references import seal_message
 
 
@@ -38,6 +38,14 @@ def test_the_connection_has_the_credentials(monkeypatch: pytest.MonkeyPatch) -> 
     }
     with pytest.raises(ConfigurationError, match="who reads it has no Airflow connection"):
         seal_message(spool, JmsMessage.text("x"))
+
+
+def test_messages_are_read_from_the_spools_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, conn_type="aws", login="key", password="geheim")
+    monkeypatch.setenv("AIRFLOW__JMSJCA__SPOOL_PATH", "/data/spool")
+    assert [str(each) for each in spool_roots()] == ["/data/spool"]
+    monkeypatch.setenv("AIRFLOW__JMSJCA__SPOOL_ROOTS", "s3://store@bucket/spool, file:///a%20b,\n/data/c,")
+    assert [str(each) for each in spool_roots()] == ["/data/spool", "s3://bucket/spool", "/a b", "/data/c"]
 
 
 def test_other_stores(monkeypatch: pytest.MonkeyPatch) -> None:

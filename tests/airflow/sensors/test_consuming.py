@@ -153,7 +153,7 @@ def test_each_mapped_task_has_messages_of_its_own(server: Broker, publish: Publi
 
 
 def test_a_long_body_is_returned_by_reference_and_read_back_whole(
-    server: Broker, publish: Publish, sensor: Sensor, spool: Path
+    server: Broker, publish: Publish, sensor: Sensor, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish("short", "x" * 5_000)
     publish_status(server, "y" * 5_000)
@@ -163,6 +163,9 @@ def test_a_long_body_is_returned_by_reference_and_read_back_whole(
     assert "body" not in long["headers"]
     assert properties["headers"]["properties"] == {}
     assert len(json.dumps(value)) < 5_000
+    with pytest.raises(ConfigurationError, match=r"isn't in a trusted spool; expected one below file://"):
+        bodies(value)
+    monkeypatch.setenv("AIRFLOW__JMSJCA__SPOOL_ROOTS", f"/somewhere/else, {spool}")
     assert bodies(value) == ["short", "x" * 5_000, "y" * 5_000]
     assert JmsMessage.from_event(properties).properties == {"status": "y" * 5_000}
     old = time.time() - 31 * 86_400

@@ -248,11 +248,11 @@ def test_messages_of_events(spool: Place) -> None:
     message = JmsMessage.text("x" * 100_000, message_id="ID:1")
     reference = seal_message(place, message)
     assert seal_message(place, message) == reference
-    assert read_message(reference) == message
+    assert read_message(reference, [place]) == message
     assert sweep_references(place, timedelta(days=1)) == 0
     assert sweep_references(place, timedelta(seconds=-5)) == 1
     with pytest.raises(SpoolError, match="reference_retention_days"):
-        read_message(reference)
+        read_message(reference, [place])
 
 
 @pytest.mark.parametrize("complete", [True, False], ids=["finished", "unfinished"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import socket
 import threading
 import uuid
 from collections.abc import Callable
@@ -246,3 +247,18 @@ def test_an_address_is_a_url() -> None:
 
 def test_what_spark_calls_it() -> None:
     assert path_for_spark(uri_to_path("hdfs://nn:8020/jms~~spool/b{1}")) == "hdfs://nn:8020/jms~~spool/b{1}"
+
+
+def test_a_token_of_the_environment_goes_only_to_the_name_nodes_that_issued_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WEBHDFS_DELEGATION_TOKEN", "geheim")
+    monkeypatch.delenv("WEBHDFS_URL", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0)
+        root = f"hdfs://127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(ConfigurationError, match="expected the addresses of the name nodes") as refused:
+            Manifest.read(f"{root}/spool/batch/manifest.json")
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+    assert "geheim" not in str(refused.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from datetime import timedelta
@@ -16,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.errors import JmsError, SpoolError
+from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, SpoolError
 from airflow_provider_jmsjca.spool.references import FOLDER, read_message, seal_message, sweep_references
 
 MESSAGE = JmsMessage.map({"n": 1, "b": b"\x00\xff"}, {"region": "eu"}, message_id="ID:1", correlation_id="c")
@@ -29,8 +30,10 @@ def files(spool: Path) -> list[Path]:
 def test_the_message_comes_back_exactly(tmp_path: Path) -> None:
     spool = tmp_path / "a place#1"
     reference = json.loads(json.dumps(seal_message(spool, MESSAGE)))
-    assert read_message(reference) == MESSAGE
-    assert JmsMessage.from_event({"headers": {}, "reference": reference}) == MESSAGE
+    assert read_message(reference, [spool]) == MESSAGE
+    event = {"headers": {}, "reference": reference}
+    assert JmsMessage.from_event(event, spool_path=spool) == MESSAGE
+    assert JmsMessage.all_from_event({"messages": [event, event]}, spool_path=str(spool)) == (MESSAGE,) * 2
     (path,) = files(spool)
     assert path.stat().st_size == reference["bytes"]
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
@@ -66,7 +69,63 @@ def test_what_was_not_sealed_is_not_believed(tmp_path: Path, change: str) -> Non
             path.unlink()
             os.mkfifo(path)
     with pytest.raises(SpoolError, match=str(path)):
-        read_message(reference)
+        read_message(reference, [tmp_path])
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "hdfs://127.0.0.1:{port}/spool",
+        "s3://elsewhere/spool",
+        "abfs://spool@elsewhere.dfs.core.windows.net/spool",
+        "file://{other}",
+        "{other}",
+        "file://{spool}/../other",
+        "file://{spool}/%2e%2e/other",
+        "file://{spool}//../other",
+        "file://{spool}/link",
+        "file://{spool}2",
+        "file://localhost.example.com{spool}",
+        "file://user@{spool}",
+    ],
+)
+def test_a_forged_reference_opens_nothing_outside_of_the_trusted_spools(tmp_path: Path, place: str) -> None:
+    spool, other = tmp_path / "spool", tmp_path / "other"
+    forged = seal_message(other, MESSAGE)
+    seal_message(tmp_path / "spool2", MESSAGE)
+    seal_message(spool, JmsMessage.text("another"))
+    (spool / "link").symlink_to(other)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0)
+        where = place.format(port=listening.getsockname()[1], spool=spool, other=other)
+        forged["uri"] = f"{where}/{FOLDER}/{forged['sha256'][:2]}/{forged['sha256']}.json"
+        with pytest.raises(ConfigurationError, match=r"^reference: ") as refused:
+            read_message(forged, [spool])
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+    assert "is no message in a spool" in str(refused.value) or (
+        f"expected one below file://{spool}." in str(refused.value) and "spool_roots" in str(refused.value)
+    )
+
+
+def test_without_airflow_the_caller_names_the_spool(tmp_path: Path) -> None:
+    event = {"headers": {}, "reference": seal_message(tmp_path, MESSAGE)}
+    program = """
+import json, sys
+sys.modules["airflow"] = None
+from airflow_provider_jmsjca import ConfigurationError, JmsMessage
+event = json.loads(sys.argv[1])
+print(JmsMessage.from_event(event, spool_path=sys.argv[2]).body["n"])
+try:
+    JmsMessage.from_event(event)
+except ConfigurationError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, json.dumps(event), tmp_path],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("1\nthe event refers to a message in a spool, and without Airflow")
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -82,14 +141,14 @@ def test_what_was_not_sealed_is_not_believed(tmp_path: Path, change: str) -> Non
 )
 def test_no_reference_raises_anything_else(reference: dict[str, Any]) -> None:
     with pytest.raises(JmsError):
-        read_message(reference)
+        read_message(reference, [Path("/x")])
 
 
 @pytest.mark.parametrize("size", [-5, 0, True, 10**15, 10**30])
 def test_a_size_that_is_not_the_file_s_takes_no_memory(tmp_path: Path, size: int) -> None:
     reference = {**seal_message(tmp_path, MESSAGE), "bytes": size}
     with pytest.raises(SpoolError, match=f"of {size} bytes, found "):
-        read_message(reference)
+        read_message(reference, [tmp_path])
 
 
 @pytest.mark.parametrize(
@@ -98,7 +157,7 @@ def test_a_size_that_is_not_the_file_s_takes_no_memory(tmp_path: Path, size: int
 def test_a_place_that_no_file_can_have_is_refused(place: str) -> None:
     reference = {"uri": f"{place}/{FOLDER}/00/{'0' * 64}.json", "sha256": "0" * 64, "bytes": 3}
     with pytest.raises(JmsError):
-        read_message(reference)
+        read_message(reference, [Path("/x")])
 
 
 @pytest.mark.parametrize(
@@ -111,7 +170,7 @@ def test_a_file_that_is_no_message_is_named(tmp_path: Path, content: bytes) -> N
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     with pytest.raises(SpoolError, match=f"{path}: it holds no message"):
-        read_message({"uri": f"file://{path}", "sha256": digest, "bytes": len(content)})
+        read_message({"uri": f"file://{path}", "sha256": digest, "bytes": len(content)}, [tmp_path])
 
 
 def test_old_ones_are_swept_and_others_stay(tmp_path: Path) -> None:
@@ -127,10 +186,10 @@ def test_old_ones_are_swept_and_others_stay(tmp_path: Path) -> None:
     leftover.write_text("half of")
     os.utime(leftover, (1, 1))
     assert sweep_references(tmp_path, timedelta(days=30)) == 2
-    assert read_message(young).body == "young"
+    assert read_message(young, [tmp_path]).body == "young"
     assert (batch / "manifest.json").exists()
     with pytest.raises(SpoolError, match=r"deleted after .* reference_retention_days"):
-        read_message(old)
+        read_message(old, [tmp_path])
     assert sweep_references(tmp_path / "nowhere", timedelta(days=30)) == 0
 
 
@@ -165,5 +224,5 @@ print(references.seal_message(spool, JmsMessage.text("x" * 100_000, message_id="
         named = [path for path in files(spool) if path.suffix == ".json"]
         reference = seal_message(spool, JmsMessage.text("x" * 100_000, message_id="ID:1"))
         assert [path.stem for path in named] in ([], [reference["sha256"]])
-        assert read_message(reference).body == "x" * 100_000
+        assert read_message(reference, [spool]).body == "x" * 100_000
     assert killed >= 3
