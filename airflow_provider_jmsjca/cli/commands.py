@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from airflow.cli.simple_table import AirflowConsole
@@ -163,24 +163,36 @@ def import_command(args: argparse.Namespace) -> None:
     paths = [Path(file) for file in args.files]
     common, common_dropped = _common_to_sinks([path for path in paths if path.suffix == _PROPERTIES])
     descriptor = _descriptor(*(path for path in paths if path.suffix != _PROPERTIES))
+    # Printed at the end: a command that fails leaves nothing behind in the file to which it is redirected.
+    printed: list[str] = []
+    notes: list[str] = []
     if descriptor.activations:
         spec = ActivationSpec.from_descriptor(descriptor, args.name, below=common)
-        sys.stdout.write(spec.to_yaml(secrets=args.secrets))
-        for sentence in (*spec.without_effect, *descriptor.notes[descriptor.choose(args.name)]):
-            sys.stderr.write(f"note: {sentence}\n")
-        _note_transport(spec.connection_url)
+        printed.append(spec.to_yaml(secrets=args.secrets))
+        notes.extend((*spec.without_effect, *descriptor.notes[descriptor.choose(args.name)]))
+        notes.extend(_transport_notes(spec.connection_url))
     if descriptor.destinations:
-        sys.stdout.write("# destinations, for [jmsjca]\n")
+        printed.append("# destinations, for [jmsjca]\n")
     for name, destination in descriptor.destinations.items():
-        sys.stdout.write(f"# destination.{name} = {destination}\n")
-    _write_comments("connector, for [jmsjca]", descriptor.connector, secrets=args.secrets)
-    for interface, fields in descriptor.connection_factories.items():
-        _write_comments(f"{interface}, for an Airflow connection", fields, secrets=args.secrets)
-    for dropped in (*descriptor.dropped, *common_dropped):
-        sys.stderr.write(f"note: dropped, not read here: {dropped}\n")
-    for name in descriptor.activations:
-        if args.name is not None and name != args.name:
-            sys.stderr.write(f"note: not printed: activation {name!r}, see --name\n")
+        printed.append(f"# destination.{name} = {destination}\n")
+    for title, fields in (
+        ("connector, for [jmsjca]", descriptor.connector),
+        *(
+            (f"{name}, for an Airflow connection", found)
+            for name, found in descriptor.connection_factories.items()
+        ),
+    ):
+        printed.append(_comments(title, fields, secrets=args.secrets))
+        urls = (text for spelling, text in fields.items() if _names(spelling, "connection_url"))
+        notes.extend(note for url in urls for note in _transport_notes(url))
+    notes.extend(f"dropped, not read here: {dropped}" for dropped in (*descriptor.dropped, *common_dropped))
+    notes.extend(
+        f"not printed: activation {name!r}, see --name"
+        for name in descriptor.activations
+        if args.name is not None and name != args.name
+    )
+    sys.stdout.write("".join(printed))
+    sys.stderr.write("".join(f"note: {note}\n" for note in dict.fromkeys(notes)))
 
 
 def _common_to_sinks(paths: list[Path]) -> tuple[dict[str, str], list[str]]:
@@ -200,28 +212,30 @@ def _common_to_sinks(paths: list[Path]) -> tuple[dict[str, str], list[str]]:
     return common, dropped
 
 
-def _write_comments(title: str, fields: Mapping[str, str], *, secrets: bool) -> None:
+def _comments(title: str, fields: Mapping[str, str], *, secrets: bool) -> str:
     lines: list[str] = []
     for spelling, given in fields.items():
         option = option_by_field(spelling)
         if option is None:
             lines.append(f"{spelling}: not known here")
         elif (value := read_value(option, given, spelling)) is not None:
-            if option.name == "connection_url":
-                _note_transport(str(value))
             shown = str(value) if secrets else display(option, value)
             lines.append(f"{option.name} = " + "\n#     ".join(shown.splitlines()))
-    if lines:
-        sys.stdout.write("".join(f"# {line}\n" for line in (title, *lines)))
+    return "".join(f"# {line}\n" for line in (title, *lines)) if lines else ""
 
 
-def _note_transport(url: str | None) -> None:
+def _names(spelling: str, name: str) -> bool:
+    option = option_by_field(spelling)
+    return option is not None and option.name == name
+
+
+def _transport_notes(url: str | None) -> Iterator[str]:
     scheme = ConnectionUrl.parse(url).scheme if url else LOOKUP
     if scheme != LOOKUP:
         try:
             refuse_unknown_scheme(scheme)
         except ConfigurationError as error:
-            sys.stderr.write(f"note: {error}\n")
+            yield str(error)
 
 
 def _layer(path: Path, name: str | None) -> Layer:

@@ -335,6 +335,36 @@ def test_import_says_that_no_transport_leads_to_the_message_server(
     assert "url-secret" not in printed.out + printed.err
 
 
+def test_import_reads_the_descriptor_that_the_original_adapter_ships(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """J31: its default URL has no host."""
+    descriptor = tmp_path / "ra.xml"
+    descriptor.write_text(
+        "<connector><resourceadapter><config-property><config-property-name>ConnectionURL"
+        "</config-property-name><config-property-value>stcms://</config-property-value></config-property>"
+        "</resourceadapter></connector>"
+    )
+    run("import", str(descriptor))
+    printed = capsys.readouterr()
+    assert "# connection_url = stcms://" in printed.out
+    assert "the JMS IQ Manager can't be reached" in printed.err
+
+
+def test_import_prints_nothing_when_it_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bean, adapter = tmp_path / "ejb-jar.xml", tmp_path / "ra.xml"
+    bean.write_text(DESCRIPTOR)
+    adapter.write_text(
+        "<resourceadapter><config-property><config-property-name>ConnectionURL</config-property-name>"
+        "<config-property-value>stomp://</config-property-value></config-property></resourceadapter>"
+    )
+    with pytest.raises(SystemExit):
+        run("import", str(bean), str(adapter))
+    printed = capsys.readouterr()
+    assert "error: connection URL: no host" in printed.err
+    assert printed.out == ""
+
+
 def test_explain_refuses_a_property_that_import_leaves_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

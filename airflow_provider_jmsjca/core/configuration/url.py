@@ -27,8 +27,8 @@ _UNFIT_IN_HOST = re.compile(r"[\s\x00-\x1f\x7f()\[\]<>\"'\\^`{|}?#/@,:]")
 _HIGHEST_PORT = 65535
 _WHAT = "connection URL"
 _EXPECTED = "scheme://host:port?key=value"
-_HOSTLESS = ("jndi", "jms+")
-"""Schemes whose address may stand in the query alone."""
+_WITH_HOST = frozenset({*DEFAULT_PORTS, "vm"})
+"""Schemes whose address begins with a host; what stands there in others, their own providers say."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -242,7 +242,7 @@ def _read_authority(authority: str, parts: _Parts, faults: list[str]) -> None:
         name, colon, password = user.partition(":")
         parts.username = percent_decoded(name, f"{_WHAT}: user", faults) or None
         parts.password = percent_decoded(password, f"{_WHAT}: password", faults) if colon else None
-    if not hosts and parts.scheme.startswith(_HOSTLESS):
+    if not hosts and parts.scheme not in _WITH_HOST:
         return
     for host in hosts.split(","):
         read = _read_host(host.strip(), faults)

@@ -21,6 +21,7 @@ VALID = [
     ("STOMP://h", "stomp", (("h", None),), "", {}),
     ("stomp+ssl://h:1/", "stomp+ssl", (("h", 1),), "/", {}),
     ("stcms://blue:18008?a=b", "stcms", (("blue", 18008),), "", {"a": "b"}),
+    ("stcms://", "stcms", (), "", {}),
     ("stomp://h:1/file?a=b&c=d", "stomp", (("h", 1),), "/file", {"a": "b", "c": "d"}),
     ("stomp://h:1/a%20b", "stomp", (("h", 1),), "/a b", {}),
     ("stomp://h?a=b&amp;c=d", "stomp", (("h", None),), "", {"a": "b", "c": "d"}),
