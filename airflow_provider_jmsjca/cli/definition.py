@@ -343,7 +343,8 @@ def get_jms_cli_commands() -> list[CLICommand]:
                     name="import",
                     help="Print the activation spec of a deployment descriptor as YAML",
                     description=(
-                        "Reads ejb-jar.xml, weblogic-ejb-jar.xml, sun-ejb-jar.xml, JMS modules, ra.xml or "
+                        "Reads ejb-jar.xml, weblogic-ejb-jar.xml, weblogic-application.xml, sun-ejb-jar.xml, "
+                        "glassfish-ejb-jar.xml, JMS modules, ra.xml or "
                         "Patch Bay XML, whole or a fragment, and Patch Bay's MessagingManager.properties. "
                         "Several files about one bean belong together."
                     ),

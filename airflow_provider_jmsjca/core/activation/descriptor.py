@@ -1,16 +1,17 @@
 """Reads activations out of Java deployment descriptors, so that they can move here.
 
-Read are `ejb-jar.xml`, `weblogic-ejb-jar.xml`, `sun-ejb-jar.xml`, `ra.xml`, Patch Bay configuration files and
-JMS modules of WebLogic, whole or a piece with one root element.
+Read are `ejb-jar.xml`, `weblogic-ejb-jar.xml`, `weblogic-application.xml`, `sun-ejb-jar.xml`,
+`glassfish-ejb-jar.xml`, `ra.xml`, Patch Bay configuration files and JMS modules of WebLogic, whole or a piece
+with one root element.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from airflow_provider_jmsjca.core.activation.elements import PROPERTY_NAMES, Element, parse
+from airflow_provider_jmsjca.core.activation.elements import CONNECTOR, PROPERTY_NAMES, Element, parse
 from airflow_provider_jmsjca.core.activation.jms_module import JmsModules
 from airflow_provider_jmsjca.core.activation.redelivery import CLIENT_PROPERTIES, PATCH_BAY
 from airflow_provider_jmsjca.core.configuration.administered import LOOKUP
@@ -41,11 +42,48 @@ _ELEMENTS = {
     for family, spelling in option.spellings()
     if family in {Family.EJB, Family.WEBLOGIC, Family.PATCH_BAY}
 }
+_GLASSFISH = {
+    spelling for option in OPTIONS for family, spelling in option.spellings() if family is Family.GLASSFISH
+}
+_GLASSFISH_CONTAINERS = {"bean-pool", "mdb-resource-adapter"}
+_GLASSFISH_BEAN = {
+    "mdb-connection-factory",
+    "mdb-resource-adapter",
+    "jms-durable-subscription-name",
+    "jms-max-messages-load",
+}
+"""Elements of an `ejb` that only message-driven beans have."""
+_ZERO = {"max-pool-size": "", "resize-quantity": "", "pool-idle-timeout-in-seconds": "-1"}
+"""What 0 in GlassFish, no limit, is here; empty: the line is left out."""
+_COMMON = {
+    "security-role-assignment": "security-role-assignment",
+    "run-as-role-assignment": "run-as-principal-name",
+    "security-role-mapping": "security-role-mapping",
+    "start-mdbs-with-application": "start-mdbs-with-application",
+}
+"""Elements outside of beans, which concern all of them, and the spellings of their options."""
 _SINGLE = "timer-descriptor"
 _LINK = "message-destination-link"
 _MOST_PARTICULAR = {
-    "destination": ("destination-jndi-name", "destination-resource-link", "destinationLookup", _LINK),
-    "jms_conn_id": ("connection-factory-jndi-name", "connection-factory-resource-link"),
+    "destination": (
+        "destination-jndi-name",
+        "destination-resource-link",
+        "jndi-name",
+        "destinationLookup",
+        _LINK,
+    ),
+    "jms_conn_id": (
+        "connection-factory-jndi-name",
+        "connection-factory-resource-link",
+        "mdb-connection-factory",
+    ),
+    "subscription_name": ("jms-durable-subscription-name",),
+    "endpoint_pool_max_size": ("max-beans-in-free-pool", "max-pool-size"),
+    "endpoint_pool_steady_size": ("initial-beans-in-free-pool", "steady-pool-size"),
+    "pool_idle_timeout": ("idle-timeout-seconds", "pool-idle-timeout-in-seconds"),
+    "transaction_timeout": ("trans-timeout-seconds", "cmt-timeout-in-seconds"),
+    "dispatch_policy": ("dispatch-policy", "use-thread-pool-id"),
+    "resource_adapter": ("resource-adapter-jndi-name", "resource-adapter-mid"),
 }
 """Spellings of one option, by descriptors that may differ: the server's own comes before the standard's."""
 _REFERENCE = "message-destination-ref"
@@ -54,6 +92,8 @@ _REDELIVERY = {"redelivery_handling", *PATCH_BAY, *CLIENT_PROPERTIES}
 _TRANSPORTS = ("stomp:", "stomp+ssl:", "vm:", "failover:", LOOKUP)
 """What a provider-url begins with that names a broker and no JNDI server."""
 _EJB_3 = 3
+_DEFAULT_PORT = "DEFAULT"
+"""Name of an input port that names none."""
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -136,16 +176,20 @@ def read_descriptor(*texts: str | bytes, titles: Sequence[str] = ()) -> Descript
 
     Source: J31, J37, W13, W14, W19, W21, W30, P6-P10.
     """
-    read = _Read()
-    for place, text in enumerate(texts):
-        read.take(parse(text, titles[place] if place < len(titles) else "descriptor"))
+    roots = [
+        parse(text, titles[place] if place < len(titles) else "descriptor")
+        for place, text in enumerate(texts)
+    ]
+    read = _Read(roots=roots, beans=_message_driven(roots))
+    for root in roots:
+        read.take(root)
     for name, fields in read.activations.items():
         read.complete(name, fields)
-    if not (read.activations or read.connector or read.factories or read.modules.destinations):
+    if not (read.activations or read.connector or read.factories or read.modules.entries):
         raise ConfigurationError(
             f"{', '.join(titles) or 'descriptor'}: no activation in it, expected message-driven, "
-            "message-driven-descriptor, activation-config, activationspec, config-property, message-sink or "
-            "weblogic-jms"
+            "message-driven-descriptor, ejb of a message-driven bean, activation-config, activationspec, "
+            "config-property, message-sink or weblogic-jms"
         )
     return Descriptor(
         activations=read.activations,
@@ -156,9 +200,17 @@ def read_descriptor(*texts: str | bytes, titles: Sequence[str] = ()) -> Descript
             **read.factories,
             **{name: {"ClientId": client_id} for name, client_id in read.modules.client_ids.items()},
         },
-        destinations=read.modules.entries,
-        dropped=tuple(path for root in read.roots for path in root.unread()),
+        destinations={**read.modules.entries, **read.destinations},
+        dropped=tuple(path for root in read.roots for path in (*root.unread(), *_of_every_connector(root))),
     )
+
+
+def _of_every_connector(root: Element) -> Iterator[str]:
+    tags = dict.fromkeys(
+        found.tag for tag in sorted(CONNECTOR) for found in root.find(tag) if found.text.strip()
+    )
+    if root.tag == "connector" and tags:
+        yield f"{root.tag} > {', '.join(tags)}: what product it is, not how messages are delivered"
 
 
 @dataclass(slots=True)
@@ -172,19 +224,30 @@ class _Read:
     factories: dict[str, dict[str, str]] = field(default_factory=dict)
     modules: JmsModules = field(default_factory=JmsModules)
     links: dict[str, str] = field(default_factory=dict)
+    destinations: dict[str, str] = field(default_factory=dict)
+    common: dict[str, None] = field(default_factory=dict)
     weblogic: set[str] = field(default_factory=set)
+    glassfish: set[str] = field(default_factory=set)
     roots: list[Element] = field(default_factory=list)
+    beans: set[str] = field(default_factory=set)
 
     def take(self, root: Element) -> None:
         """Take what a text says."""
-        self.roots.append(root)
         for name, fields, unknown in _activations(root):
             self.activations.setdefault(name, {}).update(fields)
             self.unknown.setdefault(name, []).extend(unknown)
             if any(root.find("message-driven-descriptor")):
                 self.weblogic.add(name)
-        for link in root.find("message-destination-descriptor"):
-            self.links[link.value("message-destination-name")] = link.value("destination-jndi-name")
+        for name, fields, unknown in _glassfish_beans(root, self.beans):
+            self.activations.setdefault(name, {}).update(fields)
+            self.unknown.setdefault(name, []).extend(unknown)
+            self.glassfish.add(name)
+        self._read_links(root)
+        for tag, spelling in _COMMON.items():
+            for found in _outside_of_beans(root, tag):
+                found.taken()
+                if option := option_by_field(spelling):
+                    self.common[f"{option.name}: {option.status}"] = None
         _read_ra(root, self.connector, self.factories)
         self.modules.read(root)
 
@@ -212,35 +275,74 @@ class _Read:
                 f"connection_url: {looked_up} is a JNDI name; replace it by lookup:// and the id of your "
                 "Airflow connection"
             )
-        factory = given.get("jms_conn_id", ("", ""))[1]
-        if factory:
+        spelling, factory = given.get("jms_conn_id", ("", ""))
+        if factory and spelling != "jms_conn_id":
             notes.append(
                 f"jms_conn_id: {factory} is a JNDI name; replace it by the id of your Airflow connection"
             )
         said = {option.name for key in fields if (option := option_by_field(key) or option_by_key(key))}
         notes.extend(_surprises(given))
-        if name in self.weblogic and not (_REDELIVERY & said or self._connector_says("redeliveryhandling")):
-            self._redelivery(fields, given, factory, notes)
-        if name in self.weblogic and not (
-            "concurrency_mode" in said or self._connector_says("concurrencymode")
-        ):
-            notes.extend(_concurrency(given))
+        destination = given.get("destination", ("", ""))[1].removeprefix(LOOKUP)
+        if address := self.modules.address(destination):
+            self.destinations[destination] = address
+        self._delivery(name, fields, given, destination, said)
+        notes.extend(self.common)
+
+    def _delivery(
+        self,
+        name: str,
+        fields: dict[str, str],
+        given: Mapping[str, tuple[str, str]],
+        destination: str,
+        said: Collection[str],
+    ) -> None:
+        """Add the redelivery handling, and say what holds here where the bean says nothing."""
+        notes = self.notes[name]
+        server = "WebLogic" if name in self.weblogic else "GlassFish" if name in self.glassfish else ""
+        if not (_REDELIVERY.intersection(said) or self._connector_says("redeliveryhandling")):
+            if name in self.weblogic or self.modules.know(destination):
+                self._redelivery(fields, given, destination, notes)
+            elif server:
+                notes.append(
+                    "redelivery_handling: not said, a message that always fails comes again for ever here. "
+                    "What GlassFish does with it is a setting of its resource adapter and of the broker"
+                )
+        if server and not ("concurrency_mode" in said or self._connector_says("concurrencymode")):
+            notes.extend(_concurrency(server, given))
+
+    def _read_links(self, root: Element) -> None:
+        """Take the JNDI names of logical destinations: WebLogic's and GlassFish's."""
+        for link in root.find("message-destination-descriptor"):
+            tags = ("destination-jndi-name", "destination-resource-link")
+            tag = next((each for each in tags if link.glimpse(each)), None)
+            if tag is not None:
+                self.links[link.value("message-destination-name")] = link.value(tag)
+        for link in root.find("message-destination"):
+            tag = next(
+                (each for each in ("jndi-name", "lookup-name", "mapped-name") if link.glimpse(each)), None
+            )
+            if tag is not None:
+                self.links[link.value("message-destination-name")] = link.value(tag)
 
     def _connector_says(self, key: str) -> bool:
         """Tell whether the connector or its Options name this option, which then holds for each bean."""
         return any(key in f"{name}={text}".lower() for name, text in self.connector.items())
 
     def _redelivery(
-        self, fields: dict[str, str], given: Mapping[str, tuple[str, str]], factory: str, notes: list[str]
+        self,
+        fields: dict[str, str],
+        given: Mapping[str, tuple[str, str]],
+        destination: str,
+        notes: list[str],
     ) -> None:
-        found = self.modules.handling(given.get("destination", ("", ""))[1].removeprefix(LOOKUP), factory)
+        found = self.modules.handling(destination, given.get("jms_conn_id", ("", ""))[1])
         if found is None:
             notes.append(
                 "redelivery_handling: not said, a message that always fails comes again for ever; WebLogic "
                 "keeps limit, delay and error destination in the JMS module: import its *-jms.xml too"
             )
             return
-        handling, note = found
+        handling, module_notes = found
         if handling:
             fields["RedeliveryHandling"] = handling
         if handling.partition(";")[0].removeprefix("1:").isdigit():
@@ -260,8 +362,7 @@ class _Read:
                 "use_store: set it before the first run. Messages that waited in the stopped bean may come "
                 f"with the redelivered flag; without a store that counts as a failure, and {step} acts on it"
             )
-        if note:
-            notes.append(f"redelivery_handling: {note}")
+        notes.extend(f"redelivery_handling: {note}" for note in module_notes)
 
 
 def _keep_one(fields: dict[str, str], name: str, order: Sequence[str]) -> Iterator[str]:
@@ -292,7 +393,7 @@ def _surprises(given: Mapping[str, tuple[str, str]]) -> Iterator[str]:
         )
 
 
-def _concurrency(given: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+def _concurrency(server: str, given: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     size = given.get("endpoint_pool_max_size", ("", ""))[1]
     if size == "1":
         return
@@ -302,7 +403,7 @@ def _concurrency(given: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     said = [way for name, way in ways.items() if kind.endswith(name)]
     yield (
         "concurrency_mode: not said, messages are handled one by one; "
-        f"WebLogic handles {at_once} at once, as "
+        f"{server} may handle {at_once} at once, as "
         + (said[0] if said else f"{ways['queue']} on a queue and {ways['topic']} on a topic")
         + "; the order is lost then"
     )
@@ -317,34 +418,86 @@ def _activations(root: Element) -> Iterator[tuple[str, dict[str, str], list[str]
         if bean.tag == "message-driven-descriptor" or any(bean.find("message-driven-descriptor")):
             yield bean.value("ejb-name"), *_leaves(bean)
     for sink in (*root.find("message-sink"), *root.find("message-filter")):
-        yield sink.value("nucleus-name"), *_patch_bay(sink)
-    named = [bean for bean in root.find("ejb") if any(bean.find("activation-config"))]
-    for bean in named:
-        for config in bean.find("activation-config"):
-            yield bean.value("ejb-name"), *_properties(config)
-    if not named and not any(root.find("message-driven")):
+        yield from _patch_bay(sink)
+    if not any(root.find("message-driven")) and not any(map(_is_glassfish_bean, root.find("ejb"))):
         for config in (*root.find("activation-config"), *root.find("activationspec")):
             fields, unknown = _properties(config)
             if fields or unknown:
                 yield "", fields, unknown
 
 
-def _transaction_attributes(root: Element) -> dict[str, tuple[int, str]]:
-    """Return the last attribute said for each bean, and for `*`, with its place in the text."""
-    return {
-        transaction.value("ejb-name"): (place, transaction.value("trans-attribute"))
-        for place, transaction in enumerate(root.find("container-transaction"))
+def _message_driven(roots: Sequence[Element]) -> set[str]:
+    """Return the names of the message-driven beans of all texts."""
+    names = {bean.glimpse("ejb-name") for root in roots for bean in root.find("message-driven")}
+    return names | {
+        bean.glimpse("ejb-name")
+        for root in roots
+        for bean in root.find("weblogic-enterprise-bean")
+        if any(bean.find("message-driven-descriptor"))
     }
 
 
+def _is_glassfish_bean(bean: Element) -> bool:
+    return any(child.tag in _GLASSFISH_BEAN for child in bean.children)
+
+
+def _glassfish_beans(
+    root: Element, beans: Collection[str]
+) -> Iterator[tuple[str, dict[str, str], list[str]]]:
+    """Yield the message-driven beans of a `sun-ejb-jar.xml` or `glassfish-ejb-jar.xml`.
+
+    Args:
+        root: The text.
+        beans: Names of the message-driven beans of all texts. A bean that isn't among them counts if it has
+            an element that only message-driven beans have: `jndi-name` of other beans is their own name.
+    """
+    for bean in root.find("ejb"):
+        name = next((child.text.strip() for child in bean.children if child.tag == "ejb-name"), "")
+        if not (_is_glassfish_bean(bean) or (name and name in beans)):
+            continue
+        fields, unknown = _leaves(bean, _GLASSFISH, _GLASSFISH_CONTAINERS)
+        for child in bean.children:
+            if child.tag == "mdb-connection-factory" and (factory := child.value("jndi-name")):
+                fields[child.tag] = factory
+        for tag, instead in _ZERO.items():
+            if fields.get(tag) == "0":
+                fields[tag] = instead
+        yield bean.value("ejb-name"), {tag: text for tag, text in fields.items() if text}, unknown
+
+
+def _outside_of_beans(root: Element, tag: str) -> Iterator[Element]:
+    """Yield the elements with the tag that aren't part of a bean."""
+    if root.tag == tag:
+        yield root
+    for child in root.children:
+        if child.tag != "weblogic-enterprise-bean":
+            yield from _outside_of_beans(child, tag)
+
+
+def _transaction_attributes(root: Element) -> dict[str, tuple[bool, int, str]]:
+    """Return the attribute of each bean, and of `*`: whether it is for `onMessage`, its place, and the value.
+
+    The greatest holds: a method that is named goes before all methods, and the last word before the others.
+    """
+    found: dict[str, tuple[bool, int, str]] = {}
+    for place, transaction in enumerate(root.find("container-transaction")):
+        attribute = transaction.value("trans-attribute")
+        for method in transaction.find("method"):
+            bean, name = method.value("ejb-name"), method.glimpse("method-name")
+            named = name.startswith("onMessage")
+            if named or name in {"", "*"}:
+                found[bean] = max(found.get(bean, (False, -1, "")), (named, place, attribute))
+    return found
+
+
 def _ejb(
-    bean: Element, attributes: Mapping[str, tuple[int, str]], root: Element
+    bean: Element, attributes: Mapping[str, tuple[bool, int, str]], root: Element
 ) -> tuple[dict[str, str], list[str]]:
     fields, unknown = _leaves(bean)
     if fields.get("transaction-type", "Container").lower() == "container":
         said = [attributes[name] for name in (bean.value("ejb-name"), "*") if name in attributes]
         if said:
-            fields["trans-attribute"] = max(said)[1]
+            fields["trans-attribute"] = max(said)[2]
         elif root.tag == "ejb-jar" and "transaction-type" in fields and _version(root) < _EJB_3:
             fields["trans-attribute"] = "NotSupported"
     return fields, unknown
@@ -356,31 +509,52 @@ def _version(root: Element) -> int:
     return int(said) if said.isascii() and said.isdigit() else 0
 
 
-def _patch_bay(sink: Element) -> tuple[dict[str, str], list[str]]:
-    fields: dict[str, str] = {"nucleus-name": sink.value("nucleus-name")}
-    inputs = list(sink.find("input-destination"))
-    if len(inputs) > 1:
-        raise ConfigurationError(
-            f"descriptor: message sink {fields['nucleus-name']!r} has {len(inputs)} input destinations, "
-            "expected one: give each its own activation"
-        )
-    if inputs:
-        fields.update(_leaves(inputs[0])[0])
-    port = fields.get("failure-output-port")
-    targets = [
-        f"{(output.value('destination-type') or 'Queue').lower()}://"
-        f"{output.value('destination-name').removeprefix('patchbay:/')}"
-        for redelivery in sink.find("redelivery-port")
-        if redelivery.value("port-name") == port
-        for output in redelivery.find("output-destination")
+def _patch_bay(sink: Element) -> Iterator[tuple[str, dict[str, str], list[str]]]:
+    """Yield an activation for each input destination of a message sink or filter.
+
+    One input has the name of the sink. Of several each has its port's name too, `/a/Sink > PORT`, and if a
+    port has several destinations, the name of the destination.
+    """
+    sink_name = sink.value("nucleus-name")
+    ports = [
+        (port.value("port-name"), list(port.find("input-destination"))) for port in sink.find("input-port")
     ]
-    if targets:
-        fields["output-destination"] = ";".join(targets)
-    return {name: value for name, value in fields.items() if value}, []
+    inputs = [(port, found, len(destinations)) for port, destinations in ports for found in destinations]
+    if not ports:
+        inputs = [("", found, 1) for found in sink.find("input-destination")]
+    if not inputs:
+        yield sink_name, {"nucleus-name": sink_name} if sink_name else {}, []
+    for port, found, of_port in inputs:
+        parts = [sink_name]
+        if len(inputs) > 1:
+            parts.append(port or _DEFAULT_PORT)
+            if of_port > 1 or not port:
+                parts.append(found.glimpse("destination-name"))
+        name = " > ".join(filter(None, parts))
+        fields = {"nucleus-name": name, **_leaves(found)[0]}
+        fields["output-destination"] = ";".join(_failure_targets(sink, fields.get("failure-output-port", "")))
+        yield name, {spelling: value for spelling, value in fields.items() if value}, []
 
 
-def _leaves(element: Element) -> tuple[dict[str, str], list[str]]:
-    """Return an element's options, by tags and in its configuration properties, and unknown properties."""
+def _failure_targets(sink: Element, port: str) -> Iterator[str]:
+    """Yield the destinations of a redelivery port of the sink."""
+    for redelivery in sink.find("redelivery-port"):
+        if port and redelivery.value("port-name") == port:
+            for output in redelivery.find("output-destination"):
+                kind = (output.value("destination-type") or "Queue").lower()
+                yield f"{kind}://{output.value('destination-name').removeprefix('patchbay:/')}"
+
+
+def _leaves(
+    element: Element, elements: Collection[str] = _ELEMENTS, containers: Collection[str] = _CONTAINERS
+) -> tuple[dict[str, str], list[str]]:
+    """Return an element's options, by tags and in its configuration properties, and unknown properties.
+
+    Args:
+        element: A bean, or a destination.
+        elements: Tags of options.
+        containers: Tags of elements whose own elements are options too.
+    """
     fields: dict[str, str] = {}
     referred: dict[str, str] = {}
     unknown: list[str] = []
@@ -393,13 +567,17 @@ def _leaves(element: Element) -> tuple[dict[str, str], list[str]]:
         elif child.tag == _SINGLE:
             given = child.taken()
             fields[child.tag] = " ".join(leaf.text.strip() for leaf in child.children) or given
-        elif child.tag in _CONTAINERS:
-            found, strange = _leaves(child)
+        elif child.tag in containers:
+            found, strange = _leaves(child, elements, containers)
             fields.update(found)
             unknown.extend(strange)
-        elif child.tag == _REFERENCE and child.glimpse("message-destination-usage").lower() != "produces":
+        elif (
+            child.tag == _REFERENCE
+            and elements is _ELEMENTS
+            and child.glimpse("message-destination-usage").lower() != "produces"
+        ):
             referred = referred or _leaves(child)[0]
-        elif child.tag in _ELEMENTS and not child.children and child.text.strip():
+        elif (child.tag in elements or child.tag == "ejb-name") and not child.children and child.text.strip():
             fields[child.tag] = child.taken()
             _replace(taken, child.tag, child)
     for tag, text in referred.items():
@@ -428,9 +606,13 @@ def _properties(element: Element, *, known_only: bool = True) -> tuple[dict[str,
     for child in element.children:
         name = child.glimpse(*PROPERTY_NAMES)
         given = next((found for tag in _VALUES for found in child.find(tag)), None)
-        if not name or given is None or child.tag not in {"activation-config-property", "config-property"}:
+        if not name or child.tag not in {"activation-config-property", "config-property"}:
             continue
         spelling = _spelling(name)
+        option = option_by_field(spelling) if spelling else None
+        if given is None or not (given.text.strip() or (option is not None and option.blank_counts)):
+            child.taken()  # a property without a value says nothing
+            continue
         if spelling is None and known_only:
             unknown.append(name)
             continue

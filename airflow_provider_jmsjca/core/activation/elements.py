@@ -20,6 +20,10 @@ _SILENT = {
     "description",
     "display-name",
     "icon",
+    "small-icon",
+    "large-icon",
+    "notes",
+    "required-config-property",
     "version",
     "weblogic-version",
     "method-name",
@@ -31,9 +35,33 @@ _SILENT = {
     "default-targeting-enabled",
 }
 """Elements of which nothing is lost."""
+CONNECTOR = frozenset(
+    {
+        "vendor-name",
+        "spec-version",
+        "eis-type",
+        "resourceadapter-version",
+        "license",
+        "resourceadapter-class",
+        "managedconnectionfactory-class",
+        "connectionfactory-impl-class",
+        "connection-interface",
+        "connection-impl-class",
+        "authentication-mechanism",
+        "reauthentication-support",
+        "messagelistener-type",
+        "activationspec-class",
+        "adminobject-interface",
+        "adminobject-class",
+    }
+)
+"""Elements that every connector has, about its product and its classes."""
 _NO_XA = "there is no XA; a transaction covers the broker alone, so store the message id with the effect"
 _LIMIT = "set a limit of the queue at the new broker"
 _THREADS = "endpoint_pool_max_size bounds the threads"
+_ROLES = "the function runs as Airflow's worker"
+_LOGIN = "user and password stand in the Airflow connection"
+_BROKER = "the Airflow connection names the broker"
 _RESOURCE = "the function opens what it needs, by an Airflow connection"
 _INSTEAD = {
     "transaction-params": _NO_XA,
@@ -47,6 +75,19 @@ _INSTEAD = {
     "max-threads-constraint": _THREADS,
     "resource-ref": _RESOURCE,
     "resource-description": _RESOURCE,
+    "security-identity": _ROLES,
+    "security-role": _ROLES,
+    "principal": _ROLES,
+    "default-resource-principal": _LOGIN,
+    "username": _LOGIN,
+    "password": _LOGIN,
+    "password-encrypted": _LOGIN,
+    "provider-name": _BROKER,
+    "connection-url": _BROKER,
+    "initial-context-factory": _BROKER,
+    "jms-max-messages-load": "prefetch says how many messages are fetched ahead",
+    "unsubscribe-on-undeploy": "durable_subscription_deletion deletes the subscription at the end",
+    "module": "a JMS module is a file of its own; import it too",
 }
 """What takes the place of elements that aren't read."""
 
@@ -90,7 +131,7 @@ class Element:
 
         What takes an element's place follows its path, where something does.
         """
-        if self.tag in _SILENT or self.read or not self.says_anything():
+        if self.tag in _SILENT or self.tag in CONNECTOR or self.read or not self.says_anything():
             return
         names = (child.text.strip() for child in self.children if child.tag in _NAMES)
         name = next(names, "") or self.attributes.get("name", "")

@@ -1,11 +1,12 @@
-"""Reads JMS modules of WebLogic: they hold the names of destinations, and what becomes of failed messages.
+"""Reads JMS modules of WebLogic: names of destinations, and what becomes of failed messages.
 
-A module is a file `*-jms.xml`, in `config/jms` of a domain or in an application.
+A module is a file `*-jms.xml`, in `config/jms` of a domain or in an application. A foreign server in a module
+gives destinations of another server local names.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from airflow_provider_jmsjca.core.activation.elements import Element
 
@@ -17,9 +18,49 @@ _KINDS = {
     "distributed-topic": "topic",
     "uniform-distributed-topic": "topic",
 }
+_MEMBERS = ("distributed-queue-member", "distributed-topic-member")
 _JNDI_NAMES = ("jndi-name", "local-jndi-name")
+_RESOURCE = "#"
+"""Between module and name in a `destination-resource-link` or `connection-factory-resource-link`."""
+_WITHOUT_DELAY = ("weblogic.jms.", "javax.jms.")
+"""What the JNDI names of WebLogic's default connection factories begin with."""
+_BY_NAME = {"dynamicQueues/": "queue", "dynamicTopics/": "topic"}
+"""What a name of ActiveMQ's own JNDI begins with where the rest is the destination's name."""
+_LONGEST = 19
+"""Digits of the longest number that Java's `long` holds."""
 _UNFIT = ("://", *";,()$")
 """What the name of a move's target can't hold as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureRules:
+    """What becomes of failed messages; `None`: not said, and then the template's word counts.
+
+    Attributes:
+        limit: Redeliveries before WebLogic takes the message away; negative: no limit.
+        delay: Milliseconds before each redelivery; negative: that of the connection factory.
+        error_destination: Name in the module of where the message goes then.
+    """
+
+    limit: int | None
+    delay: int | None
+    error_destination: str | None
+
+    def over(self, base: FailureRules) -> FailureRules:
+        """Return these rules, completed by those of the template."""
+        return FailureRules(
+            limit=base.limit if self.limit is None else self.limit,
+            delay=base.delay if self.delay is None else self.delay,
+            error_destination=self.error_destination or base.error_destination,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Notes about rules, and whether everything that may give rules was read."""
+
+    notes: tuple[str, ...] = ()
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,17 +71,55 @@ class ModuleDestination:
         kind: `queue` or `topic`.
         name: The destination's name in the module.
         jndi_names: The names that beans look it up by.
-        limit: Redeliveries before WebLogic takes the message away; `None`: it never does.
-        delay: Milliseconds before each; `None`: what the connection factory says.
-        error_destination: Name in the module of where the message goes then; empty: WebLogic drops it.
+        own: The rules that it states itself.
+        template: Name of its template; empty without one.
+        sub_deployment: The template may have an error destination for this subdeployment.
+        members: Names of the destinations that a weighted distributed destination consists of.
     """
 
     kind: str
     name: str
     jndi_names: tuple[str, ...]
-    limit: int | None
-    delay: int | None
-    error_destination: str
+    own: FailureRules
+    template: str
+    sub_deployment: str
+    members: tuple[str, ...]
+
+    @property
+    def address(self) -> str:
+        """The destination as this package writes it."""
+        return f"{self.kind}://{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignDestination:
+    """A local JNDI name for a destination of another server.
+
+    Attributes:
+        server: Name of the foreign server.
+        remote: JNDI name of the destination at the other server.
+        address: The destination, as `queue://orders`, where the JNDI settings of ActiveMQ or Artemis tell it.
+    """
+
+    server: str
+    remote: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A template: defaults of the destinations that name it."""
+
+    rules: FailureRules
+    groups: dict[str, str]
+
+
+@dataclass(slots=True)
+class Module:
+    """One module; names are unique within it."""
+
+    destinations: dict[str, ModuleDestination] = field(default_factory=dict)
+    templates: dict[str, Template] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -48,75 +127,258 @@ class JmsModules:
     """What the modules say together.
 
     Attributes:
-        destinations: By their names in the modules.
-        delays: Milliseconds before each redelivery, by the JNDI name of the connection factory.
-        client_ids: By the JNDI name of the connection factory.
+        modules: The modules, in the order in which they were read.
+        foreign: Foreign destinations, by their local JNDI names.
+        foreign_factories: Remote JNDI names of foreign connection factories, by the local ones.
+        delays: Milliseconds that connection factories give, by JNDI names and names; `None`: none is said.
+        client_ids: Client ids that connection factories give, by JNDI names.
     """
 
-    destinations: dict[str, ModuleDestination] = field(default_factory=dict)
-    delays: dict[str, int] = field(default_factory=dict)
+    modules: list[Module] = field(default_factory=list)
+    foreign: dict[str, ForeignDestination] = field(default_factory=dict)
+    foreign_factories: dict[str, str] = field(default_factory=dict)
+    delays: dict[str, int | None] = field(default_factory=dict)
     client_ids: dict[str, str] = field(default_factory=dict)
 
     def read(self, root: Element) -> None:
         """Take what a text says, if it is a module."""
-        for child in root.children if root.tag == "weblogic-jms" else ():
+        if root.tag != "weblogic-jms":
+            return
+        module = Module()
+        self.modules.append(module)
+        for child in root.children:
             names = tuple(leaf.taken() for leaf in child.children if leaf.tag in _JNDI_NAMES)
             name = child.attributes.get("name") or next(iter(names), "")
             if child.tag in _KINDS:
-                self.destinations[name] = ModuleDestination(
-                    kind=_KINDS[child.tag],
-                    name=name,
-                    jndi_names=names or (name,),
-                    limit=_number(child, "redelivery-limit"),
-                    delay=_number(child, "redelivery-delay"),
-                    error_destination=child.value("error-destination"),
-                )
+                module.destinations[name] = _destination(child, name, names or (name,))
+            elif child.tag == "template":
+                module.templates[name] = _template(child)
             elif child.tag == "connection-factory":
                 delay, client_id = _number(child, "default-redelivery-delay"), child.value("client-id")
-                self.delays.update(dict.fromkeys(names, delay) if delay else {})
+                self.delays.update(dict.fromkeys((*names, name), delay))
                 self.client_ids.update(dict.fromkeys(names, client_id) if client_id else {})
+            elif child.tag == "foreign-server":
+                self._read_foreign(child, name)
 
     @property
     def entries(self) -> dict[str, str]:
         """The destinations, as `queue://OrderQueue`, by the JNDI names."""
-        return {
-            name: f"{each.kind}://{each.name}"
-            for each in self.destinations.values()
+        local = {
+            name: each.address
+            for module in reversed(self.modules)
+            for each in reversed(module.destinations.values())
             for name in each.jndi_names
         }
+        foreign = {name: self.address(name) for name in self.foreign if name not in local}
+        return {
+            **dict(reversed(local.items())),
+            **{name: address for name, address in foreign.items() if address},
+        }
 
-    def handling(self, jndi_name: str, factory: str) -> tuple[str, str] | None:
-        """Return the redelivery handling of a destination and a note, either may be empty; `None`: not known.
+    def address(self, jndi_name: str) -> str:
+        """Return the destination, as `queue://OrderQueue`, that a name leads to; empty if it isn't known."""
+        leads = self.foreign.get(jndi_name)
+        found = self._find(jndi_name) or (leads and self._find(leads.remote))
+        return found[1].address if found else leads.address if leads else ""
 
-        WebLogic's limit counts redeliveries: of five a message comes back five times and then goes away, so
-        five become `6:move(...)`.
+    def know(self, jndi_name: str) -> bool:
+        """Tell whether a module has a destination of this name, its own or a foreign one."""
+        return jndi_name in self.foreign or self._find(jndi_name) is not None
+
+    def handling(self, jndi_name: str, factory: str) -> tuple[str, tuple[str, ...]] | None:
+        """Return the redelivery handling of a destination and notes about it; `None`: it isn't known.
+
+        WebLogic's limit counts redeliveries: with five a message comes back five times and then goes away, so
+        five become `6:move(...)`. A name of a foreign server is followed to the destination at the other
+        server, if that one's module was read.
 
         Args:
             jndi_name: Name of the destination.
             factory: JNDI name of the connection factory, whose delay holds where the destination has none.
         """
-        found = next((each for each in self.destinations.values() if jndi_name in each.jndi_names), None)
+        found = self._find(jndi_name)
+        if found is None and (leads := self.foreign.get(jndi_name)) is not None:
+            found = self._find(leads.remote)
+            if found is None:
+                note = (
+                    f"{jndi_name} is {leads.remote} of the foreign server {leads.server!r}, which isn't in "
+                    "these files. Limit, delay and error destination are kept there; if that is WebLogic, "
+                    "import its *-jms.xml too"
+                )
+                return "", (note,)
         if found is None:
             return None
-        delay = self.delays.get(factory, 0) if found.delay is None else found.delay
-        waits = [f"1:{delay}"] if delay and found.limit != 0 else []
-        where = f"{found.kind}://{found.name}"
+        module, destination = found
+        rules, said = _rules(module, destination)
+        waits, notes = self._delay(rules, factory, complete=said.complete)
+        text, more = self._end(module, destination, rules, complete=said.complete)
+        return "; ".join(filter(None, (waits, text))), (*said.notes, *notes, *more)
+
+    def _delay(self, rules: FailureRules, factory: str, *, complete: bool) -> tuple[str, list[str]]:
+        delay, notes = rules.delay, []
+        if delay is None or delay < 0:
+            name = self.foreign_factories.get(factory, factory).rpartition(_RESOURCE)[2]
+            delay = self.delays.get(name)
+            if name and name not in self.delays and not name.startswith(_WITHOUT_DELAY) and complete:
+                notes.append(
+                    f"the connection factory {name} isn't in these files; if it has a "
+                    "default-redelivery-delay, begin with 1: and its milliseconds"
+                )
+        return f"1:{delay}" if delay and delay > 0 and rules.limit != 0 else "", notes
+
+    def _end(
+        self, module: Module, destination: ModuleDestination, rules: FailureRules, *, complete: bool
+    ) -> tuple[str, tuple[str, ...]]:
+        """Return what ends the redeliveries.
+
+        Args:
+            module: Module of the destination.
+            destination: The destination.
+            rules: The rules in force.
+            complete: Whether all that may give rules was read; otherwise nothing is said to be missing.
+        """
+        where = destination.address
         # Not $.dlq: the destination is looked up, and `$` would make the name of another object.
-        dead = "lookup://NAME" if any(part in found.name for part in _UNFIT) else f"{found.name}.dlq"
-        if found.limit is None:
-            note = f"{where} has no redelivery limit: a message that always fails comes again for ever"
-            return "; ".join(waits), f"{note}; end it with {_after('6', 'queue', dead)}"
-        at = str(found.limit + 1)
-        if not found.error_destination:
-            note = f"WebLogic drops a message of {where} after {found.limit} redeliveries, here it stays"
-            return "; ".join(waits), f"{note}; end it with {at}:delete, or {_after(at, 'queue', dead)}"
-        target = self.destinations.get(found.error_destination)
-        kind, name = ("queue", found.error_destination) if target is None else (target.kind, target.name)
+        unfit = any(part in destination.name for part in _UNFIT)
+        dead = "lookup://NAME" if unfit else f"{destination.name}.dlq"
+        if rules.limit is None or rules.limit < 0:
+            note = (
+                f"these files give {where} no redelivery limit. Unless its producers set one, a message that "
+                f"always fails comes again for ever; end it with {_after('6', 'queue', dead)}"
+            )
+            return "", (note,) if complete else ()
+        at = str(rules.limit + 1)
+        if not rules.error_destination:
+            known = f"WebLogic drops a message of {where} after {rules.limit} redeliveries, here it stays"
+            note = known if complete else f"the limit of {where} is {rules.limit}"
+            return "", (f"{note}; end it with {at}:delete, or {_after(at, 'queue', dead)}",)
+        target = self._named(module, rules.error_destination)
+        kind, name = ("queue", rules.error_destination) if target is None else (target.kind, target.name)
         if any(part in name for part in _UNFIT):
             note = f"the error destination {name!r} can't stand in it; define an object for it"
-            return "; ".join(waits), f"{note} and end it with {_after(at, kind, 'lookup://NAME')}"
-        said = "" if target else f"the error destination {name!r} isn't in these files, taken for a queue"
-        return "; ".join([*waits, _after(at, kind, name)]), said
+            return "", (f"{note} and end it with {_after(at, kind, 'lookup://NAME')}",)
+        said = () if target else (f"the error destination {name!r} isn't in these files, taken for a queue",)
+        return _after(at, kind, name), said
+
+    def _read_foreign(self, server: Element, name: str) -> None:
+        settings = {
+            found.value("key"): found.value("value")
+            for found in server.find("jndi-property")
+            if found.glimpse("key").startswith(tuple(f"{kind}." for kind in set(_KINDS.values())))
+        }
+        for child in server.children:
+            local, remote = child.glimpse("local-jndi-name"), child.glimpse("remote-jndi-name")
+            if not (local and remote):
+                continue
+            if child.tag == "foreign-destination":
+                address = _activemq(remote, settings)
+                self.foreign[local] = ForeignDestination(server=name, remote=remote, address=address)
+            elif child.tag == "foreign-connection-factory":
+                self.foreign_factories[local] = remote
+            else:
+                continue
+            for tag in ("local-jndi-name", "remote-jndi-name"):
+                child.value(tag)
+
+    def _find(self, jndi_name: str) -> tuple[Module, ModuleDestination] | None:
+        """Return the destination that a JNDI name or a resource link names, with its module."""
+        _, link, name = jndi_name.rpartition(_RESOURCE)
+        return next(
+            (
+                (module, each)
+                for module in self.modules
+                for each in module.destinations.values()
+                if jndi_name in each.jndi_names or (link and name == each.name)
+            ),
+            None,
+        )
+
+    def _named(self, module: Module, name: str) -> ModuleDestination | None:
+        """Return the destination of this name, of this module if it has one, else of another."""
+        modules = [module, *(each for each in self.modules if each is not module)]
+        return next((each.destinations[name] for each in modules if name in each.destinations), None)
+
+
+def _destination(element: Element, name: str, jndi_names: tuple[str, ...]) -> ModuleDestination:
+    return ModuleDestination(
+        kind=_KINDS[element.tag],
+        name=name,
+        jndi_names=jndi_names,
+        own=_own_rules(element),
+        template=next((child.taken() for child in element.children if child.tag == "template"), ""),
+        sub_deployment=element.glimpse("sub-deployment-name"),
+        members=tuple(
+            member.value("physical-destination-name") or member.attributes.get("name", "")
+            for tag in _MEMBERS
+            for member in element.find(tag)
+        ),
+    )
+
+
+def _template(element: Element) -> Template:
+    groups = {
+        found.value("sub-deployment-name"): found.value("error-destination")
+        for found in element.find("group-params")
+    }
+    return Template(_own_rules(element), groups)
+
+
+def _own_rules(element: Element) -> FailureRules:
+    failure = next(element.find("delivery-failure-params"), None)
+    return FailureRules(
+        limit=None if failure is None else _number(failure, "redelivery-limit"),
+        delay=_number(element, "redelivery-delay"),
+        error_destination=None if failure is None else failure.value("error-destination") or None,
+    )
+
+
+def _rules(module: Module, destination: ModuleDestination) -> tuple[FailureRules, _Said]:
+    """Return the rules in force, and what has to be said of where they come from."""
+    if destination.members:
+        return _rules_of_members(module, destination)
+    if not destination.template:
+        return destination.own, _Said()
+    template = module.templates.get(destination.template)
+    if template is None:
+        note = (
+            f"the template {destination.template!r} of {destination.address} isn't in these files; it may "
+            "give limit, delay and error destination"
+        )
+        return destination.own, _Said((note,), complete=False)
+    base, group = template.rules, template.groups.get(destination.sub_deployment)
+    return destination.own.over(replace(base, error_destination=group) if group else base), _Said()
+
+
+def _rules_of_members(module: Module, distributed: ModuleDestination) -> tuple[FailureRules, _Said]:
+    """Return the rules of the first member: a weighted distributed destination has none of its own."""
+    named = {name: module.destinations.get(name) for name in distributed.members}
+    found = [member for member in named.values() if member is not None and not member.members]
+    each = [_rules(module, member) for member in found]
+    notes = [
+        f"the member {name!r} of {distributed.address} isn't in these files; it may give limit, delay and "
+        "error destination"
+        for name, member in named.items()
+        if member is None
+    ]
+    notes.extend(note for _, said in each for note in said.notes)
+    if len({rules for rules, _ in each}) > 1:
+        notes.append(
+            f"the members of {distributed.address} differ in limit, delay or error destination; those of "
+            f"{found[0].name!r} are taken"
+        )
+    complete = None not in named.values() and all(said.complete for _, said in each)
+    return each[0][0] if each else distributed.own, _Said(tuple(notes), complete=complete)
+
+
+def _activemq(remote: str, settings: dict[str, str]) -> str:
+    """Return the destination that ActiveMQ's or Artemis' own JNDI has by this name; empty if none is said."""
+    for kind in ("queue", "topic"):
+        if name := settings.get(f"{kind}.{remote}"):
+            return f"{kind}://{name}"
+    for prefix, kind in _BY_NAME.items():
+        if remote.startswith(prefix):
+            return f"{kind}://{remote.removeprefix(prefix)}"
+    return ""
 
 
 def _after(count: str, kind: str, name: str) -> str:
@@ -124,6 +386,7 @@ def _after(count: str, kind: str, name: str) -> str:
 
 
 def _number(element: Element, tag: str) -> int | None:
-    """Return a number said in it; `None` where it isn't, or is -1: the server's default."""
+    """Return a number said in it; `None` where none is."""
     given = element.value(tag)
-    return int(given) if given.isascii() and given.isdigit() else None
+    digits = given.removeprefix("-")
+    return int(given) if digits.isascii() and digits.isdigit() and len(digits) <= _LONGEST else None

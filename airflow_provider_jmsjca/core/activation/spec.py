@@ -107,7 +107,7 @@ class ActivationSpec(ActivationFields):
 
     @classmethod
     def from_xml(cls, *texts: str | bytes, name: str | None = None) -> Self:
-        """Return an activation in `ejb-jar.xml`, `weblogic-ejb-jar.xml`, `ra.xml` or Patch Bay text.
+        """Return an activation in deployment descriptors, of the kinds that `airflow jms import` reads.
 
         A configuration property that no option is named by is refused; `from_descriptor` leaves it out.
 

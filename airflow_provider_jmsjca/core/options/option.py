@@ -54,6 +54,7 @@ class Family(enum.StrEnum):
     JMSJCA_KEY = "JMSJCA option"
     EJB = "ejb-jar"
     WEBLOGIC = "WebLogic"
+    GLASSFISH = "GlassFish"
     PATCH_BAY = "Patch Bay"
     JAVA_CAPS = "Java CAPS"
     WBIA = "WBIA"
@@ -72,6 +73,7 @@ class Option:
         key: Names inside an Options text or a URL query, for example `JMSJCA.NoXA`.
         ejb: Elements of `ejb-jar.xml`.
         weblogic: Elements of `weblogic-ejb-jar.xml`.
+        glassfish: Elements of `sun-ejb-jar.xml` and `glassfish-ejb-jar.xml`.
         patch_bay: Tags of the Patch Bay configuration file.
         java_caps: Properties of a Java CAPS JMS client.
         wbia: Properties of the WBIA adapter for JMS.
@@ -104,6 +106,7 @@ class Option:
     key: tuple[str, ...] = ()
     ejb: tuple[str, ...] = ()
     weblogic: tuple[str, ...] = ()
+    glassfish: tuple[str, ...] = ()
     patch_bay: tuple[str, ...] = ()
     java_caps: tuple[str, ...] = ()
     wbia: tuple[str, ...] = ()
@@ -146,6 +149,7 @@ class Option:
             (Family.JMSJCA_KEY, self.key),
             (Family.EJB, self.ejb),
             (Family.WEBLOGIC, self.weblogic),
+            (Family.GLASSFISH, self.glassfish),
             (Family.PATCH_BAY, self.patch_bay),
             (Family.JAVA_CAPS, self.java_caps),
             (Family.WBIA, self.wbia),
@@ -171,6 +175,7 @@ def accepted(name: str, meaning: str, source: str, why: str, **families: tuple[s
         why=why,
         ejb=families.get("ejb", ()),
         weblogic=families.get("weblogic", ()),
+        glassfish=families.get("glassfish", ()),
         patch_bay=families.get("patch_bay", ()),
         wbia=families.get("wbia", ()),
     )

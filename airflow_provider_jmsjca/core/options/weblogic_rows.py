@@ -95,6 +95,7 @@ WEBLOGIC = (
         default=timedelta(seconds=30),
         minimum=0,
         weblogic=("trans-timeout-seconds",),
+        glassfish=("cmt-timeout-in-seconds",),
         meaning="A delivery that takes longer is rolled back; 0: the default.",
         source="W18, W22",
         acts=_ENGINE,
@@ -105,6 +106,7 @@ WEBLOGIC = (
         levels="A",
         unlimited=True,
         weblogic=("idle-timeout-seconds",),
+        glassfish=("pool-idle-timeout-in-seconds",),
         meaning="Idle threads beyond the steady size end after this.",
         source="W3",
         acts=_ENGINE,
@@ -151,6 +153,7 @@ WEBLOGIC = (
         "W6, W17",
         "there are no execute queues; endpoint_pool_max_size bounds the threads",
         weblogic=("dispatch-policy",),
+        glassfish=("use-thread-pool-id",),
     ),
     accepted(
         "start_with_application",
@@ -165,6 +168,7 @@ WEBLOGIC = (
         "W10",
         "the scheme of connection_url chooses the transport",
         weblogic=("resource-adapter-jndi-name",),
+        glassfish=("resource-adapter-mid",),
     ),
     accepted(
         "timer_descriptor",
@@ -179,6 +183,7 @@ WEBLOGIC = (
         "W40, W42",
         "the handler runs as Airflow's worker; username and password log in to the broker",
         weblogic=("run-as-principal-name", "security-role-assignment"),
+        glassfish=("security-role-mapping",),
     ),
     accepted(
         "ejb_class",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec, Descriptor, read_descriptor
+from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 FOLDER = Path(__file__).with_name("descriptors")
@@ -43,7 +44,7 @@ def test_a_bean_of_weblogic_12_with_its_module_w13_w14() -> None:
     )
     concurrency = (
         "concurrency_mode: not said, messages are handled one by one; "
-        "WebLogic handles up to 16 at once, as sync does (a session for each); the order is lost then"
+        "WebLogic may handle up to 16 at once, as sync does (a session for each); the order is lost then"
     )
     assert found.notes["OrderBean"] == (
         "provider-url: dropped, t3 is no transport; the Airflow connection names the broker",
@@ -54,6 +55,7 @@ def test_a_bean_of_weblogic_12_with_its_module_w13_w14() -> None:
             "with the redelivered flag; without a store that counts as a failure, and 1:2000 acts on it"
         ),
         concurrency,
+        ROLES,
     )
     assert found.destinations == {
         "jms/shop/OrderQueue": "queue://OrderQueue",
@@ -120,9 +122,17 @@ def test_a_fault_names_its_bean() -> None:
         ActivationSpec.from_xml(text, name="OrderBean")
 
 
+ROLES = (
+    "run_as_principal: accepted, no meaning here: the handler runs as Airflow's worker; "
+    "username and password log in to the broker"
+)
 WAITING = (
     "redelivery delay: a message that waits holds its place here, in serial all others wait with it; "
     "on WebLogic it waits in the server. Above 5 s, park and use_store free the place"
+)
+NO_LIMIT = (
+    "these files give queue://OrderQueue no redelivery limit. Unless its producers set one, a message that "
+    "always fails comes again for ever; end it with 6:move(queue:OrderQueue.dlq)"
 )
 _ERRORS = '<queue name="OrderErrors">'
 _DELAY = "<delivery-params-overrides><redelivery-delay>7</redelivery-delay></delivery-params-overrides>"
@@ -137,7 +147,7 @@ _DROPS = "WebLogic drops a message of queue://OrderQueue after 5 redeliveries, h
             "<redelivery-limit>5<",
             "<redelivery-limit>-1<",
             "1:2000",
-            "end it with 6:move(queue:OrderQueue.dlq)",
+            NO_LIMIT,
         ),
         ("<load-balancing-policy>", f"{_DELAY}<load-balancing-policy>", "1:7; 6:move(queue:OrderErrors)", ""),
         (_ERRORS, '<queue name="Other">', "1:2000; 6:move(queue:OrderErrors)", "isn't in these files"),
@@ -223,7 +233,9 @@ def test_the_beans_of_glassfish_have_their_properties_in_a_file_of_its_own() -> 
         "</activation-config-property-value></activation-config-property>"
         "</activation-config></mdb-resource-adapter></ejb></enterprise-beans></sun-ejb-jar>"
     )
-    assert ActivationSpec.from_xml(ejb_jar, sun) == ActivationSpec(ejb_name="B", destination="queue://Queue1")
+    assert ActivationSpec.from_xml(ejb_jar, sun) == ActivationSpec(
+        ejb_name="B", destination="queue://Queue1", resource_adapter="sun-jms-adapter"
+    )
 
 
 def test_a_connection_that_is_looked_up_in_jndi_is_named_without_its_secrets() -> None:
@@ -245,5 +257,330 @@ def test_what_the_connector_says_for_all_beans_is_not_said_to_be_missing() -> No
     )
     weblogic, module = ((FOLDER / name).read_bytes() for name in ("weblogic-ejb-jar.xml", "shop-jms.xml"))
     found = read_descriptor(weblogic, module, adapter)
-    assert [note.partition(":")[0] for note in found.notes["OrderBean"]] == ["provider-url", "jms_conn_id"]
+    said = [note.partition(":")[0] for note in found.notes["OrderBean"]]
+    assert said == ["provider-url", "jms_conn_id", "run_as_principal"]
     assert "RedeliveryHandling" not in found.activations["OrderBean"]
+
+
+def bean_on(jndi_name: str, *modules: str | bytes, factory: str = "") -> tuple[str | None, list[str]]:
+    """Return the redelivery handling of a bean on this destination, and the notes about it."""
+    bean = (
+        "<weblogic-ejb-jar><weblogic-enterprise-bean><ejb-name>B</ejb-name><message-driven-descriptor>"
+        f"<destination-jndi-name>{jndi_name}</destination-jndi-name>"
+        + (f"<connection-factory-jndi-name>{factory}</connection-factory-jndi-name>" if factory else "")
+        + "</message-driven-descriptor></weblogic-enterprise-bean></weblogic-ejb-jar>"
+    )
+    found = read_descriptor(bean, *modules)
+    notes = [note.partition(": ")[2] for note in found.notes["B"] if note.startswith("redelivery_handling: ")]
+    return found.activations["B"].get("RedeliveryHandling"), notes
+
+
+_TEMPLATE = """<weblogic-jms>
+  <template name="T">
+    <delivery-params-overrides><redelivery-delay>300</redelivery-delay></delivery-params-overrides>
+    <delivery-failure-params>
+      <redelivery-limit>7</redelivery-limit>
+      <error-destination>E</error-destination>
+    </delivery-failure-params>
+    <group-params><sub-deployment-name>Left</sub-deployment-name>
+      <error-destination>EL</error-destination></group-params>
+  </template>
+  <queue name="E"/><topic name="EL"/>
+  <queue name="Q"><template>T</template><jndi-name>q</jndi-name>{own}</queue>
+</weblogic-jms>"""
+
+
+@pytest.mark.parametrize(
+    ("own", "handling"),
+    [
+        ("", "1:300; 8:move(queue:E)"),
+        ("<sub-deployment-name>Left</sub-deployment-name>", "1:300; 8:move(topic:EL)"),
+        (
+            "<delivery-failure-params><error-destination>Own</error-destination></delivery-failure-params>",
+            "1:300; 8:move(queue:Own)",
+        ),
+        (
+            "<delivery-failure-params><redelivery-limit>1</redelivery-limit></delivery-failure-params>",
+            "1:300; 2:move(queue:E)",
+        ),
+        (
+            "<delivery-params-overrides><redelivery-delay>0</redelivery-delay></delivery-params-overrides>",
+            "8:move(queue:E)",
+        ),
+        (
+            "<delivery-failure-params><redelivery-limit>-1</redelivery-limit></delivery-failure-params>",
+            "1:300",
+        ),
+    ],
+)
+def test_a_destination_takes_from_its_template_what_it_does_not_say(own: str, handling: str) -> None:
+    assert bean_on("q", _TEMPLATE.format(own=own))[0] == handling
+
+
+@pytest.mark.parametrize(
+    ("own", "handling", "said"),
+    [
+        ("", None, []),
+        (
+            "<delivery-failure-params><redelivery-limit>4</redelivery-limit></delivery-failure-params>",
+            None,
+            ["the limit of queue://Q is 4; end it with 5:delete, or 5:move(queue:Q.dlq)"],
+        ),
+    ],
+)
+def test_a_template_that_is_not_there_is_missing_and_nothing_is_said_of_what_it_holds(
+    own: str, handling: str | None, said: list[str]
+) -> None:
+    module = _TEMPLATE.format(own=own).replace('template name="T"', 'template name="Other"')
+    missing = (
+        "the template 'T' of queue://Q isn't in these files; it may give limit, delay and error destination"
+    )
+    assert bean_on("q", module, factory="jms/cf") == (handling, [missing, *said])
+
+
+def test_a_weighted_distributed_queue_has_the_rules_of_its_members() -> None:
+    module = """<weblogic-jms>
+      <distributed-queue name="D"><jndi-name>d</jndi-name>
+        <distributed-queue-member name="A"><weight>1</weight></distributed-queue-member>
+        <distributed-queue-member name="m2"><physical-destination-name>B</physical-destination-name>
+        </distributed-queue-member></distributed-queue>
+      <queue name="A"><delivery-failure-params><redelivery-limit>2</redelivery-limit>
+        <error-destination>E</error-destination></delivery-failure-params></queue>
+      <queue name="B"><delivery-failure-params><redelivery-limit>2</redelivery-limit>
+        <error-destination>E</error-destination></delivery-failure-params></queue><queue name="E"/>
+    </weblogic-jms>"""
+    assert bean_on("d", module) == ("3:move(queue:E)", [])
+    others = module.replace(">2</redelivery-limit>", ">3</redelivery-limit>", 1)
+    differ = "the members of queue://D differ in limit, delay or error destination; those of 'A' are taken"
+    assert bean_on("d", others) == ("4:move(queue:E)", [differ])
+    (missing,) = bean_on("d", module.replace('queue name="A"', 'queue name="Z"'))[1]
+    assert missing.startswith("the member 'A' of queue://D isn't in these files")
+
+
+def test_a_name_counts_within_its_module() -> None:
+    """Two modules may have queues of one name, and templates too."""
+    second = _TEMPLATE.format(own="").replace(">q<", ">p<").replace(">7<", ">1<")
+    assert bean_on("q", _TEMPLATE.format(own=""), second)[0] == "1:300; 8:move(queue:E)"
+    assert bean_on("p", _TEMPLATE.format(own=""), second)[0] == "1:300; 2:move(queue:E)"
+
+
+@pytest.mark.parametrize(
+    ("factory", "said"), [("jms/cf", 1), ("", 0), ("weblogic.jms.MessageDrivenBeanConnectionFactory", 0)]
+)
+def test_the_delay_of_a_factory_that_was_not_read_is_not_ruled_out(factory: str, said: int) -> None:
+    module = _TEMPLATE.format(own="").replace(">300<", ">-1<")
+    handling, notes = bean_on("q", module, factory=factory)
+    assert handling == "8:move(queue:E)"
+    assert [note.partition("; ")[0] for note in notes] == [
+        "the connection factory jms/cf isn't in these files"
+    ] * said
+
+
+def test_a_foreign_destination_has_the_rules_of_the_queue_that_it_leads_to() -> None:
+    foreign, module = ((FOLDER / name).read_bytes() for name in ("foreign-jms.xml", "shop-jms.xml"))
+    for files in ((foreign, module), (module, foreign)):
+        handling = bean_on("jms/remote/Orders", *files, factory="jms/remote/CF")
+        assert handling == ("1:2000; 6:move(queue:OrderErrors)", [])
+    found = read("foreign-jms.xml", "shop-jms.xml")
+    assert found.destinations["jms/remote/Orders"] == "queue://OrderQueue"
+    assert found.destinations["jms/returns"] == "queue://shop.returns"
+    assert found.destinations["jms/news"] == "topic://shop.news"
+    assert "jms/remote/Elsewhere" not in found.destinations
+    assert "foreign-secret" not in str(found.dropped)
+
+
+def test_a_foreign_destination_whose_server_was_not_read_is_named() -> None:
+    foreign, module = ((FOLDER / name).read_bytes() for name in ("foreign-jms.xml", "shop-jms.xml"))
+    for name, files in (("Orders", (foreign,)), ("Elsewhere", (foreign, module))):
+        handling, (note,) = bean_on(f"jms/remote/{name}", *files)
+        assert handling is None
+        assert "of the foreign server 'Shop', which isn't in these files" in note
+        assert "import its *-jms.xml too" in note
+
+
+def test_a_resource_link_leads_to_the_destination_of_a_module_in_the_application() -> None:
+    bean = (
+        "<weblogic-ejb-jar><weblogic-enterprise-bean><ejb-name>B</ejb-name><message-driven-descriptor>"
+        "<destination-resource-link>shop-jms#OrderQueue</destination-resource-link>"
+        "<connection-factory-resource-link>shop-jms#ShopXACF</connection-factory-resource-link>"
+        "</message-driven-descriptor></weblogic-enterprise-bean></weblogic-ejb-jar>"
+    )
+    found = read_descriptor(bean, (FOLDER / "shop-jms.xml").read_bytes())
+    spec = ActivationSpec.from_descriptor(found)
+    assert spec.redelivery_handling == "1:2000; 6:move(queue:OrderErrors)"
+    assert spec.destination == ("lookup://shop-jms#OrderQueue",)
+    assert found.destinations["shop-jms#OrderQueue"] == "queue://OrderQueue"
+
+
+def test_a_bean_without_a_descriptor_of_weblogic_finds_its_queue_in_the_module_too() -> None:
+    found = read("ejb-jar.xml", "shop-jms.xml")
+    assert found.activations["OrderBean"]["RedeliveryHandling"] == "6:move(queue:OrderErrors)"
+
+
+def test_a_link_of_the_application_may_be_a_resource_link() -> None:
+    bean = (
+        "<message-driven><ejb-name>B</ejb-name><message-destination-link>Orders</message-destination-link>"
+        "</message-driven>"
+    )
+    links = (
+        "<weblogic-ejb-jar><message-destination-descriptor>"
+        "<message-destination-name>Orders</message-destination-name>"
+        "<destination-resource-link>shop-jms#OrderQueue</destination-resource-link>"
+        "</message-destination-descriptor></weblogic-ejb-jar>"
+    )
+    assert ActivationSpec.from_xml(bean, links).destination == ("lookup://shop-jms#OrderQueue",)
+
+
+@pytest.mark.parametrize("order", [("ejb-jar.xml", "sun-ejb-jar.xml"), ("sun-ejb-jar.xml", "ejb-jar.xml")])
+def test_the_beans_of_glassfish_in_elements(order: tuple[str, str]) -> None:
+    found = read_descriptor(
+        *(
+            (FOLDER / name).read_text(encoding="utf-8").replace("destinationLookup", "useJNDI")
+            for name in order
+        )
+    )
+    assert sorted(found.activations) == ["OrderBean", "PriceBean"]
+    assert ActivationSpec.from_descriptor(found, "OrderBean") == ActivationSpec(
+        ejb_name="OrderBean",
+        ejb_class="com.example.OrderBean",
+        messaging_type="javax.jms.MessageListener",
+        transaction_type="container",
+        transaction_attribute="required",
+        acknowledge_mode="auto_acknowledge",
+        destination_type="queue",
+        destination="lookup://jms/OrderQueue",
+        message_selector="region = 'EU' AND amount > 0",
+        jms_conn_id="jms/ShopCF",
+        transaction_timeout=90,
+        dispatch_policy="orders",
+        endpoint_pool_max_size=12,
+        endpoint_pool_steady_size=2,
+        endpoint_pool_resize_count=2,
+        pool_idle_timeout=-1,
+    )
+    spec = ActivationSpec.from_descriptor(found, "PriceBean")
+    assert (spec.destination, spec.subscription_name) == (("lookup://jms/PriceTopic",), "prices")
+    assert "endpoint_pool_max_size" not in spec.model_fields_set, "0 is no limit in GlassFish"
+    notes = "\n".join(found.notes["OrderBean"])
+    assert "jms_conn_id: jms/ShopCF is a JNDI name" in notes
+    assert "GlassFish may handle up to 12 at once" in notes
+    assert "WebLogic" not in notes
+    assert "a setting of its resource adapter and of the broker" in notes
+    assert ROLES in notes
+    dropped = "\n".join(found.dropped)
+    bean = "sun-ejb-jar > enterprise-beans > ejb 'OrderBean'"
+    assert f"{bean} > mdb-connection-factory > default-resource-principal: user and password stand" in dropped
+    assert f"{bean} > jms-max-messages-load: prefetch says" in dropped
+    assert "ejb 'Stock'" in dropped
+    assert "secret" not in dropped
+
+
+def test_a_bean_that_only_glassfish_describes_is_known_by_its_elements() -> None:
+    sun = (FOLDER / "sun-ejb-jar.xml").read_bytes()
+    assert sorted(read_descriptor(sun).activations) == ["OrderBean", "PriceBean"]
+    session = (
+        "<sun-ejb-jar><enterprise-beans><ejb><ejb-name>S</ejb-name><jndi-name>ejb/S</jndi-name></ejb>"
+        "</enterprise-beans></sun-ejb-jar>"
+    )
+    with pytest.raises(ConfigurationError, match="no activation in it"):
+        read_descriptor(session)
+
+
+def test_a_logical_destination_has_its_jndi_name_in_the_file_of_glassfish_w19() -> None:
+    bean = (
+        "<message-driven><ejb-name>B</ejb-name><message-destination-link>Orders</message-destination-link>"
+        "</message-driven>"
+    )
+    sun = (
+        "<glassfish-ejb-jar><enterprise-beans><message-destination>"
+        "<message-destination-name>Orders</message-destination-name><jndi-name>jms/Orders</jndi-name>"
+        "</message-destination></enterprise-beans></glassfish-ejb-jar>"
+    )
+    assert ActivationSpec.from_xml(bean, sun).destination == ("lookup://jms/Orders",)
+
+
+def test_roles_and_the_settings_of_an_application_are_said_as_the_option_table_does_w40_w42() -> None:
+    found = read("ejb-jar.xml", "weblogic-ejb-jar.xml", "weblogic-application.xml")
+    for bean in ("OrderBean", "PriceBean"):
+        assert found.notes[bean][-2:] == (
+            ROLES,
+            (
+                "start_with_application: accepted, no meaning here: "
+                "an activation starts with its task or trigger"
+            ),
+        )
+    dropped = "\n".join(found.dropped)
+    assert "security-role-assignment" not in dropped
+    assert "weblogic-application > module: a JMS module is a file of its own" in dropped
+    assert "weblogic-application > max-threads-constraint: endpoint_pool_max_size bounds" in dropped
+
+
+def test_each_input_of_a_sink_is_an_activation_of_its_own_p10() -> None:
+    found = read("dynamoMessagingSystem.xml")
+    assert list(found.activations) == [
+        "/shop/Several > Orders",
+        "/shop/Several > Events > patchbay:/shop/Cancelled",
+        "/shop/Several > Events > patchbay:/shop/Shipped",
+        "/shop/One",
+    ]
+    orders, cancelled, shipped, one = (
+        ActivationSpec.from_descriptor(found, name) for name in found.activations
+    )
+    assert (orders.name, orders.message_selector) == ("/shop/Several > Orders", "region = 'EU'")
+    assert orders.destinations == (Destination.queue("shop/Orders"),)
+    assert cancelled.durable_name == "Several-Cancelled"
+    assert str(cancelled.redelivery) == "1:500; 2:move(queue:shop/Dead)"
+    assert shipped.destinations == (Destination.topic("shop/Shipped"),)
+    assert shipped.max_attempts is None
+    assert one.name == "/shop/One"
+    assert any("provider-name: the Airflow connection names the broker" in each for each in found.dropped)
+
+
+def test_a_sink_that_nobody_asked_for_may_be_wrong_p10() -> None:
+    text = (FOLDER / "dynamoMessagingSystem.xml").read_text(encoding="utf-8")
+    text = text.replace("<max-attempts>2<", "<max-attempts>some<")
+    found = read_descriptor(text)
+    assert ActivationSpec.from_descriptor(found, "/shop/One").name == "/shop/One"
+    with pytest.raises(ConfigurationError, match="max-attempts: got 'some'"):
+        ActivationSpec.from_descriptor(found, "/shop/Several > Events > patchbay:/shop/Cancelled")
+
+
+def test_what_every_connector_has_is_said_in_one_line_and_nothing_of_what_has_no_value_j31() -> None:
+    text = (FOLDER / "ra.xml").read_text(encoding="utf-8")
+    empty = "".join(
+        f"<config-property><config-property-name>{name}</config-property-name>"
+        f"<config-property-type>java.lang.String</config-property-type>{value}</config-property>"
+        for name, value in (
+            ("MBeanObjectName", ""),
+            ("Unheard", ""),
+            ("TransformerMBeanName", "<config-property-value></config-property-value>"),
+        )
+    )
+    found = read_descriptor(text.replace("<outbound-resourceadapter>", f"{empty}<outbound-resourceadapter>"))
+    no_xa = "there is no XA; a transaction covers the broker alone, so store the message id with the effect"
+    assert found.dropped == (
+        f"connector > resourceadapter > outbound-resourceadapter > transaction-support: {no_xa}",
+        (
+            "connector > activationspec-class, connectionfactory-impl-class, eis-type, "
+            "managedconnectionfactory-class, messagelistener-type, resourceadapter-class, "
+            "resourceadapter-version, vendor-name: what product it is, not how messages are delivered"
+        ),
+    )
+    assert set(found.connector) == {"ConnectionURL", "UserName", "Password", "Options"}
+
+
+@pytest.mark.parametrize("first", ["<method-name>*</method-name>", "<method-name>ejbTimeout</method-name>"])
+def test_a_transaction_attribute_is_that_of_the_method_that_gets_messages_w21(first: str) -> None:
+    """One `container-transaction` may name methods of several beans, in any order."""
+    text = f"""<ejb-jar><message-driven><ejb-name>a</ejb-name><transaction-type>Container</transaction-type>
+      </message-driven><message-driven><ejb-name>b</ejb-name><transaction-type>Container</transaction-type>
+      </message-driven><container-transaction><method><ejb-name>a</ejb-name><method-name>onMessage</method-name>
+      </method><method><ejb-name>b</ejb-name><method-name>*</method-name></method>
+      <trans-attribute>Required</trans-attribute></container-transaction><container-transaction>
+      <method><ejb-name>a</ejb-name>{first}</method><trans-attribute>NotSupported</trans-attribute>
+      </container-transaction></ejb-jar>"""
+    found = read_descriptor(text).activations
+    assert {name: fields["trans-attribute"] for name, fields in found.items()} == {
+        "a": "Required",
+        "b": "Required",
+    }
