@@ -27,6 +27,7 @@ from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import Place, exists, is_folder
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, PRUNED, Manifest
 from airflow_provider_jmsjca.spool.rows import manifest_messages
+from airflow_provider_jmsjca.spool.secret import secret_code
 from airflow_provider_jmsjca.transports.base import Outgoing
 
 _SELECTS = "selects"
@@ -37,7 +38,8 @@ class JmsRequestOperator(JmsSensor):
 
     The request carries a correlation id that belongs to the task instance, and names the queue for answers.
     The answer is the first message on that queue with the same correlation id; all others stay there. Whoever
-    answers has to copy JMSCorrelationID from the request, as JMS proposes.
+    answers has to copy JMSCorrelationID from the request, as JMS proposes. The id ends in a secret
+    code. So an answer that somebody put on the queue before the request was sent is not taken.
 
     Guarantee: the task succeeds only when the answer is in a sealed file of the spool; the answer is
     acknowledged after that. No crash loses an answer. A retry first takes an answer that is on file or on the
@@ -59,7 +61,8 @@ class JmsRequestOperator(JmsSensor):
             `MULTIPLE_HITS` succeed. Any other result, or none, fails the task without retries, and the body
             of the answer is the error. A task that is cleared then sends a new request. `None`: every answer
             succeeds.
-        correlation_id: `None`: made of the ids of DAG, run and task, and the map index. Templated.
+        correlation_id: `None`: made of the ids of DAG, run and task, the map index, and a code computed with
+            a secret in the spool. An id of your own that others can guess lets them answer first. Templated.
         response_selector: A message selector that says which message is the answer, in place of the
             correlation id. Templated.
         properties: As for `JmsPublishOperator`. Templated.
@@ -210,8 +213,13 @@ class JmsRequestOperator(JmsSensor):
             if not self._response(stored.message).failed:
                 break
         key = task_key(context)
-        own = f"{key.dag_id}/{key.run_id}/{key.task_id}/{key.map_index}"
-        self._own = f"{own}/{self._number}" if self._number else own
+        # Whoever guessed the id could put an answer on the queue before the request is sent. The retry has to
+        # find the same id again, on another worker and without Airflow's database: so it's made of a secret
+        # of the spool, which both see.
+        names = [key.dag_id, key.run_id, key.task_id, str(key.map_index)]
+        if self._number:
+            names.append(str(self._number))
+        self._own = "/".join([*names, secret_code(spool_path(self.spool_path), *names)])
         self._correlation = argument_text("correlation_id", self.correlation_id) or self._own
 
     def _outgoing(self) -> list[Outgoing]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -76,6 +77,18 @@ def body(value: Any) -> object:
     return JmsMessage.from_event(json.loads(json.dumps(value))).body
 
 
+def request_id(server: Broker) -> str:
+    """Return the correlation id of the request that waits on the queue."""
+    (found,) = {each.correlation_id for each in server.messages("ask")}
+    assert found is not None
+    return found
+
+
+def of_task(correlation_id: str | None, name: str) -> bool:
+    """Tell whether an id is a task's, and ends in a code of 128 bits."""
+    return re.fullmatch(rf"{re.escape(name)}/[0-9a-f]{{32}}", correlation_id or "") is not None
+
+
 def held(server: Broker, queue: str) -> list[object]:
     return [message.body for message in server.messages(queue)]
 
@@ -102,12 +115,26 @@ def test_the_answer_is_returned_and_those_of_others_stay_i32(server: Broker, req
     with service() as asked:
         value = request_().execute(attempt())
     assert body(value) == "answer to how much?"
-    assert [(each.correlation_id, each.reply_to) for each in asked] == [
-        ("dag/monday/ask/-1", Destination.queue("answers"))
-    ]
+    (request,) = asked
+    assert of_task(request.correlation_id, "dag/monday/ask/-1")
+    assert request.reply_to == Destination.queue("answers")
     assert (value["event"], value["destination"]) == ("answer", "queue://answers")
-    assert (value["correlation_id"], value["result"]) == ("dag/monday/ask/-1", None)
+    assert (value["correlation_id"], value["result"]) == (request.correlation_id, None)
     assert held(server, "answers") == ["somebody else's", "none's"]
+
+
+def test_an_answer_planted_before_the_request_is_not_taken(
+    server: Broker, request_: Make, tmp_path: Path
+) -> None:
+    """Whoever plants it knows the names, and how ids are made, and has a spool of its own."""
+    with service():
+        elsewhere = request_(spool_path=str(tmp_path / "attacker")).execute(attempt())["correlation_id"]
+    guesses = ["dag/monday/ask/-1", "dag/monday/ask/-1/", elsewhere, elsewhere.upper()]
+    put("answers", *(replace(JmsMessage.text("forged"), correlation_id=each) for each in guesses))
+    with service():
+        value = request_().execute(attempt())
+    assert body(value) == "answer to how much?"
+    assert held(server, "answers") == ["forged"] * len(guesses)
 
 
 @pytest.mark.usefixtures("metadata")
@@ -124,7 +151,7 @@ def test_a_deferred_task_asks_once_and_finds_its_answer_by_the_id(server: Broker
     operator = request_(deferrable=True)
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(attempt())
-    put("answers", replace(JmsMessage.text("late"), correlation_id="dag/monday/ask/-1"))
+    put("answers", replace(JmsMessage.text("late"), correlation_id=request_id(server)))
     value = request_(deferrable=True).resume(attempt(), fire(deferred.value))
     assert body(value) == "late"
     assert len(held(server, "ask")) == 1
@@ -171,10 +198,12 @@ def test_what_is_no_text_is_refused_before_anything_is_sent(
 
 
 def test_a_retry_takes_the_answer_that_came_meanwhile_and_asks_nobody(server: Broker, request_: Make) -> None:
-    with pytest.raises(AirflowException, match="no answer to request 'dag/monday/ask/-1' came to answers"):
+    with pytest.raises(
+        AirflowException, match=r"no answer to request 'dag/monday/ask/-1/.*' came to answers"
+    ):
         request_(response_timeout=0.3).execute(attempt())
     assert len(held(server, "ask")) == 1
-    put("answers", replace(JmsMessage.text("late"), correlation_id="dag/monday/ask/-1"))
+    put("answers", replace(JmsMessage.text("late"), correlation_id=request_id(server)))
     value = request_().execute(attempt(2))
     assert body(value) == "late"
     assert len(held(server, "ask")) == 1
@@ -186,7 +215,8 @@ def test_a_retry_without_an_answer_asks_again_with_the_same_id(server: Broker, r
     for number in (1, 2):
         with pytest.raises(AirflowException):
             request_(response_timeout=0.3).execute(attempt(number))
-    assert [each.correlation_id for each in server.messages("ask")] == ["dag/monday/ask/-1"] * 2
+    assert of_task(request_id(server), "dag/monday/ask/-1")
+    assert len(held(server, "ask")) == 2
 
 
 @pytest.mark.parametrize("own", [None, "mine"])
@@ -196,10 +226,10 @@ def test_a_repeated_request_is_dropped_by_the_broker_where_asked(
     for run, number in (("monday", 1), ("monday", 2), ("tuesday", 1)):
         with pytest.raises(AirflowException, match="no answer"):
             request_(response_timeout=0.3, deduplicate=True, correlation_id=own).execute(attempt(number, run))
-    assert [each.correlation_id for each in server.messages("ask")] == [
-        own or "dag/monday/ask/-1",
-        own or "dag/tuesday/ask/-1",
-    ]
+    found = [each.correlation_id for each in server.messages("ask")]
+    assert len(found) == 2
+    for each, run in zip(found, ("monday", "tuesday"), strict=True):
+        assert each == own or of_task(each, f"dag/{run}/ask/-1")
 
 
 def test_a_cleared_task_whose_answer_was_pruned_asks_anew(request_: Make, tmp_path: Path) -> None:
@@ -208,7 +238,8 @@ def test_a_cleared_task_whose_answer_was_pruned_asks_anew(request_: Make, tmp_pa
         first = request_().execute(attempt())
         prune(tmp_path / "spool", older_than=timedelta(0), collected=True, horizon=everything)
         second = request_().execute(attempt(2))
-    assert (first["correlation_id"], second["correlation_id"]) == ("dag/monday/ask/-1", "dag/monday/ask/-1/1")
+    assert of_task(first["correlation_id"], "dag/monday/ask/-1")
+    assert of_task(second["correlation_id"], "dag/monday/ask/-1/1")
     assert len(asked) == 2
 
 
@@ -321,8 +352,10 @@ def test_an_answer_that_says_no_fails_the_task_and_a_cleared_one_asks_anew_i45_i
             request_(result_property="Result").execute(attempt())
         value = request_(result_property="Result").execute(attempt(2))
         assert request_(result_property="Result").execute(attempt(3)) == value
-    assert (body(value), value["result"]) == ("about dag/monday/ask/-1/1", "SUCCESS")
-    assert [each.correlation_id for each in asked] == ["dag/monday/ask/-1", "dag/monday/ask/-1/1"]
+    first, second = asked
+    assert of_task(first.correlation_id, "dag/monday/ask/-1")
+    assert of_task(second.correlation_id, "dag/monday/ask/-1/1")
+    assert (body(value), value["result"]) == (f"about {second.correlation_id}", "SUCCESS")
 
 
 def test_a_failed_request_is_skipped_with_soft_fail(request_: Make) -> None:
@@ -419,7 +452,8 @@ def test_real_brokers_bring_each_task_its_answer(
     )
     with service(answer, conn_id="jms_real", queue=ask) as asked:
         found = [run(name) for name in ("it's monday", "tuesday")]
-    assert found == ["to dag/it's monday/ask/-1", "to dag/tuesday/ask/-1"]
+    for each, name in zip(found, ("dag/it's monday/ask/-1", "dag/tuesday/ask/-1"), strict=True):
+        assert of_task(str(each).removeprefix("to "), name)
     assert len(asked) == 2
     with JmsHook("jms_real").get_conn() as connection, connection.session() as session:
         left = session.receive(f"queue://{answers}", timeout=10)

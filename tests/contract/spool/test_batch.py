@@ -23,6 +23,7 @@ from airflow_provider_jmsjca.spool.known_ids import message_key
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
 from airflow_provider_jmsjca.spool.references import read_message, seal_message, sweep_references
 from airflow_provider_jmsjca.spool.rows import manifest_messages
+from airflow_provider_jmsjca.spool.secret import secret_code
 from airflow_provider_jmsjca.spool.splits import RowRange, make_part, parts, was_split
 from airflow_provider_jmsjca.spool.spool import unfinished_batches
 from airflow_provider_jmsjca.spool.upkeep.salvage import salvage
@@ -253,6 +254,14 @@ def test_messages_of_events(spool: Place) -> None:
     assert sweep_references(place, timedelta(seconds=-5)) == 1
     with pytest.raises(SpoolError, match="reference_retention_days"):
         read_message(reference, [place])
+
+
+@pytest.mark.usefixtures("store_environment")
+def test_a_spool_keeps_its_secret(spool: Place) -> None:
+    place = ObjectPath.parse(str(spool)) if isinstance(spool, ObjectPath) else spool
+    code = secret_code(place, "request")
+    assert secret_code(place, "request") == code
+    assert list(batches(place)) == []
 
 
 @pytest.mark.parametrize("complete", [True, False], ids=["finished", "unfinished"])
