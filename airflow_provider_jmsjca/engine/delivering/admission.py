@@ -119,10 +119,10 @@ class Once:
     | stays | stays |
 
     Only a later connection repeats a message; what has the same id on the same one is another message. It is
-    known by its `identity`. Where the id is the producer's word it counts only with the redelivered flag, so
-    two messages are taken for one only if they say the same under the same id, and were under way together
-    when a connection was lost. Messages without an id are not known. One object may serve several streams,
-    one after the other. Not safe to use from several threads at once.
+    known by its `identity`. Where the producer makes the ids it also needs the redelivered flag. If it has no
+    sending time besides, it repeats only messages whose acknowledgement the broker can't have received, each
+    of them once. Messages without an id are not known. One object may serve several streams, one after the
+    other. Not safe to use from several threads at once.
 
     Args:
         remembered: How many returned messages are known, and how many that stay; the oldest are forgotten
@@ -137,6 +137,8 @@ class Once:
         self._out_before: Counter[Identity | None] = Counter()
         self._returned: OrderedDict[Identity | None, None] = OrderedDict()
         self._known: OrderedDict[Identity | None, None] = OrderedDict()
+        # Returned, and their connection was lost before they were acknowledged.
+        self._unsettled: OrderedDict[Identity | None, None] = OrderedDict()
         self._left: OrderedDict[Identity | None, None] = OrderedDict()
         self._line: list[tuple[Identity | None, str | None, Received]] = []
         self._released: set[Received] = set()
@@ -156,6 +158,7 @@ class Once:
         intake: object,
         unsettled: AbstractSet[Identity | None],
         look_again: Callable[[list[Received]], None],
+        unacknowledged: AbstractSet[Identity | None] = frozenset(),
     ) -> None:
         """Take what comes with another intake.
 
@@ -163,15 +166,17 @@ class Once:
             intake: The other intake.
             unsettled: What came with the one before and was not settled: it is no repetition of anything
                 that was known before that.
+            unacknowledged: What came with the one before and was returned, but not acknowledged.
             look_again: Called with what of this intake has waited and is to be looked at again, in order.
         """
         self._intake = intake
         self._look_again = look_again
         for key in unsettled:
             self._known.pop(key, None)
+            self._unsettled.pop(key, None)
             self._returned.pop(key, None)
         for key in self._returned:
-            self._remember(self._known, key)
+            self._remember(self._unsettled if key in unacknowledged else self._known, key)
         self._returned.clear()
         self._out_before += self._out
         self._out.clear()
@@ -195,10 +200,14 @@ class Once:
         if key is not None and message is not None and (stable or message.redelivered):
             if key in self._left:
                 return Verdict.STAY
-            if key in self._out_before:
+            if self._out_before[key] > sum(key == other for other, *_ in self._line):
                 self._line.append((key, group, received))
                 return Verdict.WAIT
-            if key in self._known:
+            if stable or key.timestamp:
+                if key in self._known or key in self._unsettled:
+                    return Verdict.SETTLE
+            elif key in self._unsettled:
+                del self._unsettled[key]
                 return Verdict.SETTLE
         if group is not None and not released and any(group == other for _, other, _ in self._line):
             self._line.append((None, group, received))
@@ -226,7 +235,7 @@ class Once:
         if out[key] <= 0:
             del out[key]
         if handled:
-            self._remember(self._known if earlier else self._returned, key)
+            self._remember(self._unsettled if earlier else self._returned, key)
         if earlier and (found := self._leave_line()) and self._look_again is not None:
             self._look_again(found)
 
@@ -267,7 +276,8 @@ class SettledLately:
 
     Where the broker makes the ids, a message is known by what it is there, also without the redelivered flag:
     a broker that was killed may call what it repeats new. Where the id is the producer's word, or comes from
-    what was published elsewhere, it counts only with that flag.
+    what was published elsewhere, it counts only with that flag. A producer's id without a sending time proves
+    nothing: equal messages may have been sent on purpose.
 
     Noting, connecting and asking are serialised by the caller; settling is not.
 
@@ -314,7 +324,9 @@ class SettledLately:
             ids.append(identity_of(here, None if one else received.consumer.subscription.destination))
             if message is here:
                 return
-        ids.append(self.key(destination, message))
+        key = self.key(destination, message)
+        if key is not None and (self.stable or key.timestamp):
+            ids.append(key)
 
     def key(self, destination: Destination, message: JmsMessage | None) -> Identity | None:
         """Return what tells a published message from others; `None` if nothing does."""

@@ -64,13 +64,14 @@ class LoopAdmission(Admission):
         old = self.intake
         held = old.held.items()
         unsettled = {self.key(received) for number, (received, _) in held if number not in returned}
+        unacknowledged = {self.key(received) for number, (received, _) in held if number in returned}
         # A broker that was killed may have lost the flag. Its consumers may not be closed yet, and append.
         for received in () if self.settled.stable else tuple(old.arrivals):
             message = received.readable
             if message is not None and not message.redelivered:
                 unsettled.add(self.key(received))
         super().begin_anew(intake)
-        self._once.begin(intake, unsettled, self._look_again)
+        self._once.begin(intake, unsettled, self._look_again, unacknowledged)
 
     def key(self, received: Received) -> Identity | None:
         """Return what tells a message from others."""

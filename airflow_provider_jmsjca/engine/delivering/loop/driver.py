@@ -295,7 +295,7 @@ class LoopDriver(Driver):
             if fault is not None or answer is None:  # a second message of the same id asks once more
                 failure = Failure.of(fault or JmsError("another of its id is before it"), with_trace=False)
                 events.append(AttemptNotRecorded(delivery=number, failure=failure))
-            elif answer.handled and self._is_repetition(intake, number):
+            elif answer.handled and self._is_repetition(intake, number, unsettled=answer.attempt > 1):
                 events.append(FoundHandled(delivery=number))
             else:
                 events.append(recorded(self.settings, number, answer))
@@ -304,12 +304,18 @@ class LoopDriver(Driver):
         if self._closed:  # nobody has waited for this answer
             self._write_what_waits()
 
-    def _is_repetition(self, intake: Intake, number: int) -> bool:
-        """Say whether a handled message is proof: where ids are the producer's word, only with the flag."""
+    def _is_repetition(self, intake: Intake, number: int, *, unsettled: bool) -> bool:
+        """Tell whether a message repeats the handled one that it equals.
+
+        Where the producer makes the ids, it may have sent equal messages on purpose, and a look at the queue
+        flags messages as redelivered. Such a message is a repetition if it carries the time it was sent, or
+        if the store lists the handled one as unsettled.
+        """
+        if self.settings.drop_duplicates or self.admission.settled.stable:
+            return True
         received, _ = intake.held[number]
         message = received.readable
-        stable = self.admission.settled.stable
-        return self.settings.drop_duplicates or stable or (message is not None and message.redelivered)
+        return message is not None and message.redelivered and (bool(message.timestamp) or unsettled)
 
     def _raised(self, intake: Intake, number: int, message_id: str | None, failure: Failure) -> None:
         if self.ledger is not None and message_id is not None and number in intake.held:

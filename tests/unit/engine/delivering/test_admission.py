@@ -115,19 +115,33 @@ def test_what_comes_again_after_it_was_settled_is_settled_again(
 ) -> None:
     """A broker that was killed has forgotten the acknowledgement."""
     caplog.set_level("INFO", "airflow_provider_jmsjca.listener")
-    put(site, (CREATED, "order-7"))
+    put(site, (CREATED, "order-7"), timestamp=1000)
     listener = site.activation(lambda _: None, connect_with=opens(site), **mode)
     listener.start()
     until(lambda: listener.counts.committed == 1)
     site.broker.restart()
     until(lambda: listener.statistics().connections == 2)
-    put(site, (CREATED, "order-7"), ("next", "order-8"), redelivered=redelivered)
+    put(site, (CREATED, "order-7"), ("next", "order-8"), redelivered=redelivered, timestamp=1000)
     until(lambda: site.broker.depth("orders") == 0)
     assert site.got == [CREATED, "next"]
     assert (listener.counts.committed, listener.counts.repeated) == (2, 1)
     said = [each for each in caplog.messages if "came again although it was settled" in each]
     assert len(said) == 1
     assert "order-7" in said[0]
+
+
+@every_mode
+def test_a_flagged_message_that_equals_a_settled_one_is_handled(site: Site, mode: dict[str, Any]) -> None:
+    """The producer makes the ids and says no time, and a look at the queue has flagged the message."""
+    put(site, (CREATED, "order-7"))
+    listener = site.activation(lambda _: None, connect_with=as_on_rabbitmq(site), **mode)
+    listener.start()
+    until(lambda: listener.counts.committed == 1)
+    site.broker.restart()
+    until(lambda: listener.statistics().connections == 2)
+    put(site, (CREATED, "order-7"), redelivered=True)
+    until(lambda: listener.counts.committed == 2)
+    assert (site.got, listener.counts.repeated) == ([CREATED, CREATED], 0)
 
 
 def test_a_broker_that_was_set_up_anew_gives_ids_again(site: Site) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.events import ConnectionLost, Event, ReconnectAsked
+from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.connecting import async_connection
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
@@ -30,6 +31,7 @@ from airflow_provider_jmsjca.transports.memory.connection import (
     MemoryConsumer,
     MemoryUnitOfWork,
 )
+from airflow_provider_jmsjca.transports.memory.message_queue import QueuedMessage
 from tests.pace import at_most
 from tests.unit.engine.brokers import LesserConnection
 from tests.unit.engine.streaming import (
@@ -630,12 +632,14 @@ def test_nothing_that_may_wait_for_the_broker_runs_in_the_loop(
 # -- ids that several messages share ----------------------------------------------------------------------
 
 
-def sharing_ids(site: Site, *, flagged: bool) -> Callable[[ConnectionSettings], Any]:
+def sharing_ids(site: Site, *, flagged: bool, timed: bool = True) -> Callable[[ConnectionSettings], Any]:
     """Return what opens connections to a broker where the id is the producer's word, always the same."""
 
     def rename(received: Received) -> Received:
         found = received.message
         message = replace(found, message_id="same", redelivered=flagged and found.redelivered)
+        if not timed:
+            message = replace(message, timestamp=None)
         return Received(received.consumer, received.token, received.generation, lambda: message)
 
     def opens(_: ConnectionSettings) -> Any:
@@ -678,6 +682,31 @@ def test_each_message_of_one_id_is_delivered(site: Site, *, flagged: bool) -> No
                 assert sorted(str(each.message.body) for each in found) == ["cancelled", "paid"]
                 for each in found:
                     each.returned()
+            await until(lambda: site.broker.depth("orders") == 0)
+            assert await nothing_comes(stream)
+
+    run(work())
+
+
+def test_equal_messages_without_a_sending_time_are_all_delivered(site: Site) -> None:
+    """Each attempt that outlives its connection stands for one message, and settled ones for none."""
+
+    async def work() -> None:
+        site.send("paid", "paid")
+        async with site.streaming(opens=sharing_ids(site, flagged=True, timed=False)) as stream:
+            settled, under_way = await take(stream, 2)
+            settled.returned()
+            await until(lambda: site.broker.depth("orders") == 1)
+            site.broker.kill()
+            for number in range(2):
+                entry = QueuedMessage(JmsMessage.text("paid"), 1_000 + number)
+                entry.deliveries = 1  # as after a look at the queue
+                with site.broker.lock:
+                    site.broker.queue("orders").add(entry)
+            site.broker.restart()
+            under_way.returned()
+            for each in await take(stream, 2):
+                each.returned()
             await until(lambda: site.broker.depth("orders") == 0)
             assert await nothing_comes(stream)
 
