@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.operators.spool import JmsSpoolMaintenanceOperator
     from airflow_provider_jmsjca.sensors.jms import JmsSensor
     from airflow_provider_jmsjca.spark.job import Batch
+    from airflow_provider_jmsjca.store.base import LimboSelection
     from airflow_provider_jmsjca.store.sql.store import open_store
     from airflow_provider_jmsjca.transports import connect
     from airflow_provider_jmsjca.transports.base import (
@@ -109,6 +110,7 @@ _MODULES: Final = {
     "operators.spool": ("JmsSpoolMaintenanceOperator",),
     "sensors.jms": ("JmsSensor",),
     "spark.job": ("Batch",),
+    "store.base": ("LimboSelection",),
     "store.sql.store": ("open_store",),
     "transports": ("connect",),
     "transports.base": ("ConnectionSettings", "Outgoing", "Subscription", "TlsSettings"),
@@ -157,6 +159,7 @@ __all__ = [
     "JmsSession",
     "JmsSpoolMaintenanceOperator",
     "JmsToSparkSubmitOperator",
+    "LimboSelection",
     "Outgoing",
     "PermanentBrokerError",
     "PoisonMessageError",

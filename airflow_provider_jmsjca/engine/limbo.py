@@ -12,11 +12,12 @@ Source: P12-P18.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 import uuid
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -34,8 +35,8 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     TransientStoreError,
 )
-from airflow_provider_jmsjca.store.base import Limbo, LimboMessage, Store
-from airflow_provider_jmsjca.transports.base import Outgoing
+from airflow_provider_jmsjca.store.base import PRIVATE, Limbo, LimboMessage, Store, stored_name
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 
 LEASE: Final = timedelta(seconds=60)
 """How long messages belong to whoever is sending them."""
@@ -73,6 +74,7 @@ class LimboSender:
     Args:
         limbo: Where they are.
         connect: Opens a connection, given the name that a message has for it.
+        connections: Names of the connections over which it sends; `None`: all but private ones.
         lease: How long messages belong to this sender, once it began to send them.
         clock: Says what time it is.
     """
@@ -82,11 +84,13 @@ class LimboSender:
         limbo: Limbo,
         connect: Callable[[str], AbstractContextManager[JmsConnection]],
         *,
+        connections: Collection[str] | None = None,
         lease: timedelta = LEASE,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._limbo = limbo
         self._connect = connect
+        self._connections = connections
         self._lease = lease
         self._clock = clock
         self._owner = uuid.uuid4().hex
@@ -132,7 +136,9 @@ class LimboSender:
     def _take_over(self, done: Released) -> None:
         """Find out what the broker has of messages whose sender was killed, and let the others be sent."""
         now = self._clock()
-        found = self._limbo.take_over(now, until=now + self._lease, leave=self._resting(now))
+        found = self._limbo.take_over(
+            now, until=now + self._lease, leave=self._resting(now), connections=self._connections
+        )
         for owner, messages in found.items():
             for name, numbers in _by_connection(messages).items():
                 try:
@@ -207,7 +213,12 @@ class LimboSender:
         while True:
             now = self._clock()
             leased = self._limbo.lease(
-                now, owner=self._owner, until=now + self._lease, limit=_AT_ONCE, leave=self._resting(now)
+                now,
+                owner=self._owner,
+                until=now + self._lease,
+                limit=_AT_ONCE,
+                leave=self._resting(now),
+                connections=self._connections,
             )
             if not leased:
                 return
@@ -362,6 +373,7 @@ class StoreUpkeep:
     Args:
         store: The store.
         connect: As of `LimboSender`.
+        connections: As of `LimboSender`.
         clock: Says what time it is.
     """
 
@@ -370,11 +382,12 @@ class StoreUpkeep:
         store: Store,
         connect: Callable[[str], AbstractContextManager[JmsConnection]],
         *,
+        connections: Collection[str] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
         self._clock = clock
-        self._sender = LimboSender(store.limbo, connect, clock=clock)
+        self._sender = LimboSender(store.limbo, connect, connections=connections, clock=clock)
         self._next_sweep = clock()
 
     def round(self) -> Released:
@@ -394,20 +407,27 @@ class StoreUpkeep:
 
 @contextlib.contextmanager
 def kept_up(
-    open_store: Callable[[], Store], connect: Callable[[str], AbstractContextManager[JmsConnection]]
+    open_store: Callable[[], AbstractContextManager[Store]],
+    connect: Callable[[str], AbstractContextManager[JmsConnection]],
+    *,
+    connections: Collection[str] | None = None,
+    wanted: Callable[[], bool] = lambda: True,
 ) -> Iterator[None]:
-    """Have the upkeep of a store done meanwhile, in a thread that has the store open for itself.
+    """Run the upkeep of a store in a thread, until the block ends.
 
-    At the end a round that is under way is waited for, but not for long. It ends with its leases in its
-    hands: nobody else sends what it may have sent.
+    The end waits 3 seconds at most for a round that is under way. A round that takes longer keeps its leases:
+    no other process sends what it may have sent.
 
     Args:
-        open_store: Opens it; an error is logged, and it is tried again.
+        open_store: Opens the store in that thread. An error is logged, and it is tried again.
         connect: As of `LimboSender`.
+        connections: As of `LimboSender`.
+        wanted: Asked after each round; `False` ends the thread before the block ends.
     """
     stopped = threading.Event()
+    upkeep_of = functools.partial(StoreUpkeep, connect=connect, connections=connections)
     thread = threading.Thread(
-        target=_keep_up, args=(open_store, connect, stopped), name="jms-limbo", daemon=True
+        target=_keep_up, args=(open_store, upkeep_of, wanted, stopped), name="jms-limbo", daemon=True
     )
     thread.start()
     try:
@@ -418,8 +438,9 @@ def kept_up(
 
 
 def _keep_up(
-    open_store: Callable[[], Store],
-    connect: Callable[[str], AbstractContextManager[JmsConnection]],
+    open_store: Callable[[], AbstractContextManager[Store]],
+    upkeep_of: Callable[[Store], StoreUpkeep],
+    wanted: Callable[[], bool],
     stopped: threading.Event,
 ) -> None:
     with contextlib.ExitStack() as opened:
@@ -428,7 +449,7 @@ def _keep_up(
         while True:
             try:
                 if upkeep is None:
-                    upkeep = StoreUpkeep(opened.enter_context(contextlib.closing(open_store())), connect)
+                    upkeep = upkeep_of(opened.enter_context(open_store()))
                 upkeep.round()
                 reported = ""
             except JmsError as error:
@@ -437,8 +458,21 @@ def _keep_up(
                     _log.error("Nothing is sent from limbo until this is mended: %s", error)
             except Exception:  # noqa: BLE001 - the outermost edge of this thread: nobody else would see it
                 _log.exception("Sending what is due in limbo failed; it is tried again")
-            if stopped.wait(EVERY.total_seconds()):
+            if stopped.wait(EVERY.total_seconds()) or not wanted():
                 return
+
+
+def private_name(connection: ConnectionSettings) -> str:
+    """Return the name in limbo of a connection that isn't one of Airflow's.
+
+    Processes that connect to the same broker as the same user share it.
+    """
+    name = connection.url
+    if connection.virtual_host is not None:
+        name += f" host {connection.virtual_host}"
+    if connection.username is not None:
+        name += f" as {connection.username}"
+    return PRIVATE + stored_name(name)
 
 
 def _by_connection(messages: Iterable[LimboMessage]) -> dict[str, list[LimboMessage]]:

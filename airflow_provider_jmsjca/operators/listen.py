@@ -242,7 +242,9 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             store = resources.enter_context(store_for(spec))
             if store is not None:
                 # What is parked comes back without a triggerer too.
-                resources.enter_context(kept_up(installed_store, JmsHook.connect_for_limbo))
+                resources.enter_context(
+                    kept_up(lambda: contextlib.closing(installed_store()), JmsHook.connect_for_limbo)
+                )
             activation = activation_of(
                 spec,
                 settings,

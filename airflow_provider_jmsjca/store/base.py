@@ -36,6 +36,12 @@ KEPT_HISTORY: Final = 50
 LIMBO_TRIES: Final = 5
 """How often it is tried to send a message that its broker refuses. Source: P16, limboDeliveryRetry."""
 
+PRIVATE: Final = "@"
+"""First character of the names of connections in limbo that only the process knows which put messages there.
+
+No Airflow connection has such a name, so Airflow's processes leave these messages alone.
+"""
+
 BEAT_EVERY: Final = timedelta(seconds=10)
 """How often a process that holds messages says that it lives."""
 
@@ -308,8 +314,8 @@ class Limbo(Protocol):
     """Messages that are due later, and those that could not be sent.
 
     Guarantee: a message is here from the return of `put` until `sent` has returned, whatever is killed in
-    between. It is leased to one process at a time. When the lease of one that died has run out, another takes
-    the message over: it finds out whether the message was sent, and then drops it or gives it back.
+    between. It is leased to one process at a time. When the lease of a dead process has run out, another one
+    takes the message over. That one finds out whether the message was sent, and drops it or gives it back.
 
     Source: P12-P19.
     """
@@ -325,7 +331,14 @@ class Limbo(Protocol):
         """Forget the keys of entries that were to be sent once: nobody puts them here again."""
 
     def lease(
-        self, now: datetime, *, owner: str, until: datetime, limit: int, leave: Collection[str] = ()
+        self,
+        now: datetime,
+        *,
+        owner: str,
+        until: datetime,
+        limit: int,
+        leave: Collection[str] = (),
+        connections: Collection[str] | None = None,
     ) -> list[LimboMessage]:
         """Lease messages that are due and that nobody leases, those due first before the others.
 
@@ -335,10 +348,17 @@ class Limbo(Protocol):
             until: When others may take them over.
             limit: No more than this.
             leave: Connections whose messages are left where they are.
+            connections: Lease only messages of these connections; `None`: of all but private ones
+                (`PRIVATE`).
         """
 
     def take_over(
-        self, now: datetime, *, until: datetime, leave: Collection[str] = ()
+        self,
+        now: datetime,
+        *,
+        until: datetime,
+        leave: Collection[str] = (),
+        connections: Collection[str] | None = None,
     ) -> dict[str, list[LimboMessage]]:
         """Return messages whose lease has run out, by the owners that may have sent them.
 
@@ -349,6 +369,7 @@ class Limbo(Protocol):
             now: Leases that have run out by then.
             until: When the next may take them over.
             leave: As of `lease`.
+            connections: As of `lease`.
         """
 
     def sent(self, owner: str, numbers: Collection[int]) -> int:

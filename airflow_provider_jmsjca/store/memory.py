@@ -19,6 +19,7 @@ from airflow_provider_jmsjca.store.base import (
     KEPT_FOR,
     KEPT_HISTORY,
     KEPT_IDS,
+    PRIVATE,
     SILENT_FOR,
     AttemptEntry,
     AttemptSelection,
@@ -323,36 +324,55 @@ class MemoryLimbo:
             self._marks.difference_update((stored_name(activation), stored_name(key)) for key in keys)
 
     def lease(
-        self, now: datetime, *, owner: str, until: datetime, limit: int, leave: Collection[str] = ()
+        self,
+        now: datetime,
+        *,
+        owner: str,
+        until: datetime,
+        limit: int,
+        leave: Collection[str] = (),
+        connections: Collection[str] | None = None,
     ) -> list[LimboMessage]:
         """Lease messages that are due and that nobody leases."""
         with self._lock:
-            due = [each for each in self._due(now, leave) if each.number not in self._leases]
+            due = [each for each in self._due(now, leave, connections) if each.number not in self._leases]
             due.sort(key=lambda each: (each.due_at, each.number))
             for each in due[:limit]:
                 self._leases[each.number] = stored_name(owner), _stored(until)
             return due[:limit]
 
     def take_over(
-        self, now: datetime, *, until: datetime, leave: Collection[str] = ()
+        self,
+        now: datetime,
+        *,
+        until: datetime,
+        leave: Collection[str] = (),
+        connections: Collection[str] | None = None,
     ) -> dict[str, list[LimboMessage]]:
         """Return messages whose lease has run out, by the owners that may have sent them."""
         found: defaultdict[str, list[LimboMessage]] = defaultdict(list)
         with self._lock:
-            for each in self._due(now, leave):
+            for each in self._due(now, leave, connections):
                 if each.number in self._leases and self._free(each, now):
                     owner, _ = self._leases[each.number]
                     self._leases[each.number] = owner, _stored(until)
                     found[owner].append(each)
         return found
 
-    def _due(self, now: datetime, leave: Collection[str]) -> list[LimboMessage]:
+    def _due(
+        self, now: datetime, leave: Collection[str], connections: Collection[str] | None
+    ) -> list[LimboMessage]:
         return [
             each
             for each in self._known.values()
             if each.state is LimboState.WAITING
             and each.due_at <= _stored(now)
             and each.jms_conn_id not in leave
+            and (
+                not each.jms_conn_id.startswith(PRIVATE)
+                if connections is None
+                else each.jms_conn_id in connections
+            )
         ]
 
     def _free(self, message: LimboMessage, now: datetime) -> bool:

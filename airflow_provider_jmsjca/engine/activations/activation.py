@@ -12,9 +12,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
@@ -49,10 +51,13 @@ from airflow_provider_jmsjca.engine.delivering.settings import (
 )
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
+from airflow_provider_jmsjca.engine.limbo import kept_up, private_name
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
 from airflow_provider_jmsjca.store.base import Store
 from airflow_provider_jmsjca.transports import connect, refuse_unknown_scheme
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
+from airflow_provider_jmsjca.transports.members import limbo_name, member_settings
 from airflow_provider_jmsjca.transports.settings import to_connection_settings
 
 _OF_THE_CONNECTION: Final = ("connection_url", "username", "password")
@@ -90,9 +95,12 @@ class Activation(ActivationGroup):
         subscribes: Says of each message whether it is wanted; the others move to the spec's
             `unsubscribed_destination`. It must be quick: other messages wait for it.
         find: Returns the destination that a text names, where the handler sends by name.
-        store: Keeps attempts and ids over restarts, for a spec with `use_store`; close it afterwards.
-        jms_conn_id: With `store`: what whoever sends what is in limbo calls this connection; empty: nothing
-            is put in limbo.
+        store: Keeps attempts, ids and delayed messages over restarts, for a spec with `use_store`; close it
+            after the activation has stopped. A running activation sends the delayed messages of its
+            connection when they are due. It uses a second connection for that, without the client id.
+        jms_conn_id: With `store`: name of this connection in limbo. If it is an Airflow connection, Airflow's
+            processes send these messages too. Empty: a name made of URL, virtual host and user; only
+            activations that connect in the same way send these messages.
         start_within: Seconds that the beginning of a `with` block waits until it consumes.
         stop_within: Seconds that running handlers get at the end of a `with` block.
 
@@ -133,9 +141,13 @@ class Activation(ActivationGroup):
         self._stop_within = duration("stop_within", stop_within)
         self.spec, settings = _resolved(spec, connection)
         self.client_id = self.spec.client_id_for(factory_client_id=settings.client_id, instance=instance)
+        kept_in = store if self.spec.use_store else None
+        if kept_in is not None:
+            jms_conn_id = jms_conn_id or private_name(settings)
+        settings = replace(settings, client_id=self.client_id)
         self._whole = activation_of(
             self.spec,
-            replace(settings, client_id=self.client_id),
+            settings,
             handler,
             Surroundings(
                 confirm=confirm,
@@ -146,6 +158,10 @@ class Activation(ActivationGroup):
                 jms_conn_id=jms_conn_id,
             ),
         )
+        self._keep_up_store = (
+            None if kept_in is None else _upkeep_of(self._whole, settings, kept_in, jms_conn_id)
+        )
+        self._upkeep = contextlib.ExitStack()
         self.member_names, self.watchable = self._whole.member_names, self._whole.watchable
         super().__init__(self._whole.settings, (self._whole,), time.monotonic, self._whole.consuming)
 
@@ -238,7 +254,18 @@ class Activation(ActivationGroup):
         self, limit: int | None = None, *, stop_within: timedelta = timedelta(seconds=STOP_WITHIN)
     ) -> None:
         """Start, within bounds; see `ActivationBase.begin`."""
+        started = not self._whole.running
         self._whole.begin(limit, stop_within=stop_within)
+        if started and self._keep_up_store is not None:
+            self._upkeep.close()
+            self._upkeep.enter_context(self._keep_up_store())
+
+    def await_stop(self, deadline: float) -> bool:
+        """Wait for the end of a stop, until the deadline on the clock; return what `stop` returns."""
+        ended = super().await_stop(deadline)
+        if not self._whole.running:
+            self._upkeep.close()
+        return ended
 
     def quiet_since(self) -> float | None:
         """Since when there was nothing to do, on the clock; `None` while there is, or while not connected."""
@@ -280,6 +307,35 @@ def activation_of(
         functools.partial(connect, connection),
         functools.partial(connect, replace(connection, client_id=None)),
         handler,
+    )
+
+
+def _upkeep_of(
+    whole: ActivationBase, connection: ConnectionSettings, store: Store, jms_conn_id: str
+) -> Callable[[], AbstractContextManager[None]]:
+    """Return what begins to send from limbo over the connections of an activation, while that runs.
+
+    Args:
+        whole: The activation.
+        connection: How it connects.
+        store: Where its delayed messages are.
+        jms_conn_id: Name of the connection in limbo.
+    """
+    found = {jms_conn_id: connection}
+    if whole.member_names:
+        members = member_settings(connection)
+        found = {limbo_name(jms_conn_id, name): each for name, each in members.items()}
+
+    def open_connection(name: str) -> JmsConnection:
+        # The broker refuses a second connection with the client id that the activation uses.
+        return JmsConnection(connect(replace(found[name], client_id=None)))
+
+    return functools.partial(
+        kept_up,
+        lambda: contextlib.nullcontext(store),
+        open_connection,
+        connections=frozenset(found),
+        wanted=lambda: whole.running,
     )
 
 

@@ -15,6 +15,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.store.base import (
     EVERYTHING,
+    PRIVATE,
     LimboEntry,
     LimboMessage,
     LimboSelection,
@@ -98,12 +99,19 @@ class SqlLimbo:
         return {"encrypted": False, "content": content}
 
     def lease(
-        self, now: datetime, *, owner: str, until: datetime, limit: int, leave: Collection[str] = ()
+        self,
+        now: datetime,
+        *,
+        owner: str,
+        until: datetime,
+        limit: int,
+        leave: Collection[str] = (),
+        connections: Collection[str] | None = None,
     ) -> list[LimboMessage]:
         """Lease messages that are due and that nobody leases."""
         due = (
             select(LIMBO)
-            .where(_due(now, leave), LIMBO.c.leased_until.is_(None))
+            .where(_due(now, leave, connections), LIMBO.c.leased_until.is_(None))
             .order_by(LIMBO.c.due_at, LIMBO.c.number)
             .limit(limit)
             .with_for_update(skip_locked=True)  # SQLite has one writer at a time, and doesn't know this
@@ -122,10 +130,15 @@ class SqlLimbo:
         return [_message(row) for row in rows]
 
     def take_over(
-        self, now: datetime, *, until: datetime, leave: Collection[str] = ()
+        self,
+        now: datetime,
+        *,
+        until: datetime,
+        leave: Collection[str] = (),
+        connections: Collection[str] | None = None,
     ) -> dict[str, list[LimboMessage]]:
         """Return messages whose lease has run out, by the owners that may have sent them."""
-        over = and_(_due(now, leave), LIMBO.c.leased_until <= to_milliseconds(now))
+        over = and_(_due(now, leave, connections), LIMBO.c.leased_until <= to_milliseconds(now))
         found: defaultdict[str, list[LimboMessage]] = defaultdict(list)
         with self._database.read() as connection:
             if connection.execute(select(LIMBO.c.number).where(over).limit(1)).first() is None:
@@ -290,11 +303,13 @@ def _message(row: Row[Any]) -> LimboMessage:
     )
 
 
-def _due(now: datetime, leave: Collection[str]) -> ColumnElement[bool]:
+def _due(now: datetime, leave: Collection[str], connections: Collection[str] | None) -> ColumnElement[bool]:
+    name = LIMBO.c.jms_conn_id
     return and_(
+        name.not_like(f"{PRIVATE}%") if connections is None else name.in_(sorted(connections)),
         LIMBO.c.state == LimboState.WAITING,
         LIMBO.c.due_at <= to_milliseconds(now),
-        LIMBO.c.jms_conn_id.not_in(sorted(leave)),
+        name.not_in(sorted(leave)),
     )
 
 

@@ -44,15 +44,15 @@ def put(store: Store, *due: int, **changes: Any) -> list[int]:
     return store.limbo.put(entries, NOON - SECOND)
 
 
-def lease(store: Store, at: int, owner: str = "one", *, limit: int = 10, leave: Any = ()) -> list[int]:
+def lease(store: Store, at: int, owner: str = "one", *, limit: int = 10, **choice: Any) -> list[int]:
     now = NOON + at * SECOND
-    leased = store.limbo.lease(now, owner=owner, until=now + 60 * SECOND, limit=limit, leave=leave)
+    leased = store.limbo.lease(now, owner=owner, until=now + 60 * SECOND, limit=limit, **choice)
     return [each.number for each in leased]
 
 
-def take_over(store: Store, at: int, *, leave: Any = ()) -> dict[str, list[int]]:
+def take_over(store: Store, at: int, **choice: Any) -> dict[str, list[int]]:
     now = NOON + at * SECOND
-    found = store.limbo.take_over(now, until=now + 60 * SECOND, leave=leave)
+    found = store.limbo.take_over(now, until=now + 60 * SECOND, **choice)
     return {owner: [each.number for each in messages] for owner, messages in found.items()}
 
 
@@ -104,6 +104,18 @@ def test_who_takes_over_when_a_lease_has_run_out_speaks_for_the_owner(store: Sto
     store.limbo.give_back("one", [first, second])
     assert lease(store, 122, "three") == [second]
     assert [each.number for each in store.limbo.page()] == [second, late, other]
+
+
+def test_messages_of_private_connections_are_left_to_those_who_name_them(store: Store) -> None:
+    """A process without Airflow has put them there: Airflow doesn't know how to connect."""
+    (airflow,) = put(store, 0)
+    (private,) = put(store, 0, jms_conn_id="@stomp://broker:61613")
+    (other,) = put(store, 0, jms_conn_id="@stomp://other:61613")
+    assert lease(store, 1) == [airflow]
+    assert lease(store, 1, "two", connections={"@stomp://broker:61613"}) == [private]
+    assert take_over(store, 61) == {"one": [airflow]}
+    assert take_over(store, 61, connections={"@stomp://broker:61613"}) == {"two": [private]}
+    assert lease(store, 61, "three", connections={"@stomp://other:61613"}) == [other]
 
 
 def test_a_number_is_never_given_twice(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
@@ -286,7 +287,7 @@ def test_the_upkeep_goes_on_whatever_happens_and_ends_with_the_block(
         return limbo.Released()
 
     monkeypatch.setattr(StoreUpkeep, "round", one)
-    with limbo.kept_up(open_store, world.connect):
+    with limbo.kept_up(lambda: contextlib.closing(open_store()), world.connect):
         assert done.wait(10)
     assert [each for each in rounds if each != "round"] == ["opened"] * 4 + ["closed"]
     levels = [record.levelname for record in caplog.records if record.name == limbo.__name__]

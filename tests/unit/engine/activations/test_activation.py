@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +12,8 @@ from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.activation import Activation
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
+from airflow_provider_jmsjca.store.base import EVERYTHING, Store
+from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from tests.unit.engine.listening import Site, until
@@ -203,3 +205,52 @@ def test_the_number_of_messages_counts_every_call_of_the_handler_j117(site: Site
     assert activation.attributes()["NMessages"] == 3
     assert activation.counts.delivered == 2
     assert activation.attributes()["Suspended"] is True
+
+
+# -- limbo, without Airflow ----------------------------------------------------------------------------------
+
+DELAYED = {"destination": "queue://orders", "use_store": True, "redelivery_handling": "1:60000"}
+
+
+def fail_once(got: list[Any]) -> Any:
+    def handle(delivery: Any) -> None:
+        got.append((delivery.body, delivery.redelivery_count))
+        if delivery.redelivery_count == 0:
+            raise ValueError("no stock")
+
+    return handle
+
+
+def release(store: Store, count: int) -> None:
+    until(lambda: len(store.limbo.page()) == count)
+    assert store.limbo.release(EVERYTHING, datetime.now(UTC)) == count
+
+
+@pytest.mark.parametrize("jms_conn_id", ["", "orders"])
+@pytest.mark.parametrize("kind", ["plain", "every_member"])
+def test_a_listener_sends_its_own_delayed_messages(site: Site, kind: str, jms_conn_id: str) -> None:
+    """Nobody else has to run, and the broker needn't be known to Airflow."""
+    store, got = MemoryStore(), list[Any]()
+    member = {} if kind == "plain" else {"distributed_destination_connection": "every_member"}
+    site.send("one")
+    with Activation(
+        DELAYED | member,
+        fail_once(got),
+        connection=site.settings,
+        park=True,
+        store=store,
+        jms_conn_id=jms_conn_id,
+    ) as activation:
+        release(store, 1)
+        until(lambda: activation.counts.committed == 1)
+    assert got == [("one", 0), ("one", 1)]
+    assert store.limbo.page() == store.attempts.page() == []
+
+
+def test_the_next_run_sends_what_the_one_before_left_in_limbo(site: Site) -> None:
+    store, got = MemoryStore(), list[Any]()
+    activation = Activation(DELAYED, fail_once(got), connection=site.settings, park=True, store=store)
+    site.send("one")
+    assert activation.run(idle_for=0.2).parked == 1
+    release(store, 1)
+    assert activation.run(max_messages=1).committed == 1
