@@ -69,9 +69,9 @@ class Managed(Protocol):
 
 UNAVAILABLE: Final = MappingProxyType(
     {
-        "getJMSServerMBean": "J114: there is no MBean server; the broker's own console manages destinations",
-        "ResourceAdapter": "J120: there is no resource adapter; `airflow jms explain` shows all levels",
-        "MBeanServer": "J36: there is no MBean server to register in",
+        "getJMSServerMBean": "there is no MBean server; the broker's own console manages destinations",
+        "ResourceAdapter": "there is no resource adapter; `airflow jms explain` shows all levels",
+        "MBeanServer": "there is no MBean server to register in",
     }
 )
 """Names of the MBean that have no meaning here, each with its reason."""

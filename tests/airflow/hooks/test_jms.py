@@ -103,7 +103,10 @@ def _known_types() -> set[str]:
 def test_a_wrong_password_is_said_in_one_line_and_not_shown(
     server: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """W40: user and password of the connection log in."""
     server.require_login("app", "right")
+    connection(monkeypatch, "open", host=f"vm://{server.name}", login="app", password="right")
+    assert JmsHook("open").test_connection()[0]
     connection(monkeypatch, "locked", host=f"vm://{server.name}", login="app", password="Tr0ub4dor")
     worked, said = JmsHook("locked").test_connection()
     assert not worked

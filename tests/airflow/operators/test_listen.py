@@ -179,7 +179,7 @@ def test_the_handler_may_stop_it(server: Broker, publish: Publish) -> None:
 def test_options_of_the_connection_hold(
     server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """J113: the URL's word on redelivery reaches the listener."""
+    """J95, J113: the URL's word on redelivery reaches the listener."""
     url = f"vm://{server.name}?JMSJCA.redeliveryhandling=1:move(queue:far)"
     monkeypatch.setenv("AIRFLOW_CONN_JMS_TEST", f'{{"conn_type": "jms", "host": "{url}"}}')
     publish("a")

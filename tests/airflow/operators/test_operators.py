@@ -79,6 +79,12 @@ def test_publish_sends_text_and_templates_it(server: Broker) -> None:
     assert octets.body == b"\x00\xff"
 
 
+def test_publishing_needs_a_destination() -> None:
+    """I35."""
+    with pytest.raises(TypeError, match="destination"):
+        JmsPublishOperator(task_id="publish", messages="x")
+
+
 def test_publish_sets_what_is_asked_and_sends_json(server: Broker) -> None:
     own = JmsMessage.text("own", correlation_id="c0", priority=2, reply_to=Destination.queue("there"))
     before = int(time.time() * 1000)

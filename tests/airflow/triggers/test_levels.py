@@ -30,7 +30,7 @@ def say(monkeypatch: pytest.MonkeyPatch, server: Broker, **extra: Any) -> None:
 def test_the_handling_of_the_connections_options_replaces_that_of_the_trigger_j143_c12(
     server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """J143, C12: the option, where present, replaces the field."""
+    """J95, J143, C12: the option, where present, replaces the field."""
     say(monkeypatch, server, options="JMSJCA.redeliveryhandling=1:move(queue:$.given-up)")
 
     async def work() -> None:

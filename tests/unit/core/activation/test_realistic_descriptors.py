@@ -377,6 +377,7 @@ def test_the_delay_of_a_factory_that_was_not_read_is_not_ruled_out(factory: str,
 
 
 def test_a_foreign_destination_has_the_rules_of_the_queue_that_it_leads_to() -> None:
+    """W28, W44: the wrapper of a queue at another server."""
     foreign, module = ((FOLDER / name).read_bytes() for name in ("foreign-jms.xml", "shop-jms.xml"))
     for files in ((foreign, module), (module, foreign)):
         handling = bean_on("jms/remote/Orders", *files, factory="jms/remote/CF")
@@ -497,6 +498,83 @@ def test_a_logical_destination_has_its_jndi_name_in_the_file_of_glassfish_w19() 
         "</message-destination></enterprise-beans></glassfish-ejb-jar>"
     )
     assert ActivationSpec.from_xml(bean, sun).destination == ("lookup://jms/Orders",)
+
+
+def test_the_elements_of_the_tables_are_all_read_w42() -> None:
+    """Each becomes an option, or is said to have no meaning here; none is dropped."""
+    server = {
+        "connection-factory-jndi-name": "jms/cf",
+        "destination-jndi-name": "jms/orders",
+        "init-suspend-seconds": "5",
+        "initial-context-factory": "a.Factory",
+        "jms-client-id": "shop",
+        "jms-polling-interval-seconds": "20",
+        "max-suspend-seconds": "50",
+        "provider-url": "stomp://broker.example.com:61613",
+    }
+    standard = {"acknowledge-mode": "Dups-ok-acknowledge", "transaction-type": "Container"}
+    destination = {"destination-type": "javax.jms.Topic", "subscription-durability": "Durable"}
+
+    def elements(texts: dict[str, str]) -> str:
+        return "".join(f"<{tag}>{text}</{tag}>" for tag, text in texts.items())
+
+    ejb_jar = (
+        f"<ejb-jar><enterprise-beans><message-driven><ejb-name>B</ejb-name>{elements(standard)}"
+        f"<message-driven-destination>{elements(destination)}</message-driven-destination></message-driven>"
+        "</enterprise-beans><assembly-descriptor><container-transaction><method><ejb-name>B</ejb-name>"
+        "<method-name>*</method-name></method><trans-attribute>NotSupported</trans-attribute>"
+        "</container-transaction></assembly-descriptor></ejb-jar>"
+    )
+    weblogic = (
+        "<weblogic-ejb-jar><weblogic-enterprise-bean><ejb-name>B</ejb-name><message-driven-descriptor><pool>"
+        "<max-beans-in-free-pool>8</max-beans-in-free-pool>"
+        "<initial-beans-in-free-pool>3</initial-beans-in-free-pool></pool>"
+        "<timer-descriptor><persistent-store-logical-name>s</persistent-store-logical-name></timer-descriptor>"
+        f"{elements(server)}</message-driven-descriptor><transaction-descriptor>"
+        "<trans-timeout-seconds>90</trans-timeout-seconds></transaction-descriptor>"
+        "<dispatch-policy>work</dispatch-policy></weblogic-enterprise-bean><security-role-assignment>"
+        "<role-name>r</role-name><principal-name>p</principal-name></security-role-assignment>"
+        "</weblogic-ejb-jar>"
+    )
+    application = (
+        "<weblogic-application><ejb><start-mdbs-with-application>true</start-mdbs-with-application></ejb>"
+        "</weblogic-application>"
+    )
+    found = read_descriptor(ejb_jar, weblogic, application)
+    assert found.dropped == ()
+    spec = ActivationSpec.from_descriptor(found)
+    assert spec == ActivationSpec(
+        ejb_name="B",
+        acknowledge_mode="dups_ok_acknowledge",
+        transaction_type="container",
+        transaction_attribute="not_supported",
+        destination_type="topic",
+        subscription_durability="durable",
+        subscription_name="B",
+        jms_conn_id="jms/cf",
+        destination="lookup://jms/orders",
+        init_suspend=5,
+        max_suspend=50,
+        initial_context_factory="a.Factory",
+        jms_client_id="shop",
+        polling_interval=20,
+        connection_url="stomp://broker.example.com:61613",
+        endpoint_pool_max_size=8,
+        endpoint_pool_steady_size=3,
+        timer_descriptor="s",
+        transaction_timeout=90,
+        dispatch_policy="work",
+    )
+    without = {
+        note.partition(":")[0] for note in (*spec.without_effect, *found.notes["B"]) if "accepted" in note
+    }
+    assert without == {
+        "initial_context_factory",
+        "timer_descriptor",
+        "dispatch_policy",
+        "run_as_principal",
+        "start_with_application",
+    }
 
 
 def test_roles_and_the_settings_of_an_application_are_said_as_the_option_table_does_w40_w42() -> None:

@@ -104,7 +104,7 @@ def test_endpoint_fields_j63() -> None:
     ],
 )
 def test_handlers_at_once_j81_j84(mode: str, kind: DestinationKind, expected: int) -> None:
-    """J16, J82, J83."""
+    """J82, J83."""
     spec = ActivationSpec(destination="d", destination_type=kind, concurrency_mode=mode)
     assert spec.concurrency_for(kind) == expected
 

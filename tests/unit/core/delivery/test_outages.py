@@ -187,6 +187,7 @@ def test_a_commit_that_was_done_when_the_connection_went_counts() -> None:
 
 
 def test_w24_w26_suspensions_repeat_up_to_their_total_and_then_pauses_grow() -> None:
+    """W25: each as long as said, the last one cut short."""
     outage = replace(OUTAGE, init_suspend=20 * SECOND, max_suspend=50 * SECOND)
     run = Run(settings=replace(SETTINGS, outage=outage))
     run.send(e.ConnectionLost())

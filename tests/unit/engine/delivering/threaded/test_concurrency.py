@@ -33,13 +33,28 @@ def test_a_group_keeps_its_order(site: Site, mode: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("mode", MODES[1:], ids=lambda mode: mode["concurrency_mode"])
 def test_handlers_run_side_by_side_up_to_the_limit(site: Site, mode: dict[str, Any]) -> None:
-    """J55, J82, J83, J117."""
+    """J16, J55, J82, J83, J117."""
     site.send(*map(str, range(9)))
     together = threading.Barrier(3, timeout=5)
     activation = site.activation(lambda _: together.wait() and None, **mode)
     counts = activation.run(max_messages=9)
     assert counts.committed == 9
     assert activation.statistics().highest_active == 3
+
+
+def test_serial_handles_one_message_at_a_time(site: Site) -> None:
+    """J16, J81: however large the pool may be."""
+    at_work = threading.Lock()
+
+    def alone(_: Delivery) -> None:
+        assert at_work.acquire(blocking=False)
+        at_work.release()
+
+    site.send(*map(str, range(20)))
+    activation = site.activation(alone, concurrency_mode="serial", endpoint_pool_max_size=4)
+    assert activation.run(max_messages=20).committed == 20
+    assert site.got == [str(number) for number in range(20)]
+    assert activation.statistics().highest_active == 1
 
 
 def test_serial_and_topics_run_one_at_a_time() -> None:
@@ -51,7 +66,7 @@ def test_serial_and_topics_run_one_at_a_time() -> None:
 
 @pytest.mark.parametrize(("kind", "receivers"), [("queue", 4), ("topic", 1)])
 def test_sync_has_receivers_of_its_own(site: Site, kind: str, receivers: int) -> None:
-    """W7, J83, J84: on a topic each would get every message."""
+    """J16, W7, J83, J84: on a topic each would get every message."""
     spec = {"destination_type": kind, "concurrency_mode": "sync", "endpoint_pool_max_size": 4}
     connection = LesserConnection(site.broker)
     activation = site.activation(nothing, connect_with=lambda: connection, **spec)

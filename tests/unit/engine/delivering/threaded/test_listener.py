@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivering.delivery import ContextFilter, DeliveredMessage, Delivery
+from airflow_provider_jmsjca.engine.delivering.statistics import Tally
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Subscription
@@ -79,7 +80,7 @@ def test_rollback_only_rolls_back(site: Site, mode: dict[str, Any]) -> None:
 
 @every_mode
 def test_what_is_sent_goes_with_the_commit(site: Site, mode: dict[str, Any]) -> None:
-    """J28, P1, J123, J127: not with the rollback."""
+    """J22, J28, P1, J123, J127: not with the rollback."""
     site.send("a")
 
     def forward(delivery: Delivery) -> None:
@@ -118,8 +119,17 @@ def test_a_refused_send_rolls_back(site: Site) -> None:
     assert (counts.committed, counts.failed) == (1, 1)
 
 
-def test_bean_managed_sends_at_once(site: Site) -> None:
-    """J127, W23: a rollback doesn't take it back; the context refuses to speak of transactions (W38)."""
+@pytest.mark.parametrize(
+    "without",
+    [
+        {"transaction_type": "bean"},
+        {"options": "JMSJCA.ForceBMT=true"},
+        {"transaction_attribute": "not_supported"},
+    ],
+    ids=["bean", "force", "not supported"],
+)
+def test_without_a_transaction_it_sends_at_once(site: Site, without: dict[str, str]) -> None:
+    """J22, J105, J127, W21, W23: a rollback doesn't take it back."""
     site.send("a")
 
     def forward(delivery: Delivery) -> None:
@@ -127,7 +137,7 @@ def test_bean_managed_sends_at_once(site: Site) -> None:
         if delivery.redelivery_count == 0:
             delivery.context.set_rollback_only()
 
-    counts = site.activation(forward, transaction_type="bean").run(idle_for=QUICK)
+    counts = site.activation(forward, **without).run(idle_for=QUICK)
     assert site.bodies("shipped") == ["x", "x"]
     assert (counts.delivered, counts.committed, counts.rolled_back) == (2, 1, 1)
 
@@ -297,7 +307,7 @@ def test_ends_out_of_range_are_refused(site: Site) -> None:
 
 
 def test_statistics_under_the_keys_of_jmsjca(site: Site) -> None:
-    """J121."""
+    """J121: the catalogue's keys, all of them."""
     site.send("a", "b")
 
     def fail_b(delivery: Delivery) -> None:
@@ -310,7 +320,35 @@ def test_statistics_under_the_keys_of_jmsjca(site: Site) -> None:
     assert {key: found[key] for key in ("DC", "BC", "BCSLDC", "DCSLBC", "DA", "R", "RM", "H-EP")} == {
         "DC": 1, "BC": 1, "BCSLDC": 1, "DCSLBC": 0, "DA": 3, "R": 1, "RM": 1, "H-EP": 1,
     }  # fmt: skip
-    assert found["D(s0)"] == 1
+    assert set(found) == {
+        "DC", "BC", "BCSLDC", "DCSLBC", "DA", "R", "RM", "A-EP", "H-EP", "EP", "D(s0)", "t(s0)",
+    }  # fmt: skip
+    assert (found["A-EP"], found["D(s0)"]) == (0, 1)
+    assert 0 <= found["t(s0)"] < 60
+
+
+def test_counts_since_the_last_of_the_other_kind_and_the_times_of_samples_j121() -> None:
+    """J121: a commit resets BCSLDC, a move or deletion DCSLBC; samples at 1, 1,000 and 10,000 deliveries."""
+    tally = Tally()
+    tally.begin(100.0)
+    since = []
+    for step in (
+        lambda: tally.commit(2),
+        lambda: tally.bypass(moved=1),
+        lambda: tally.bypass(deleted=1),
+        lambda: tally.commit(1),
+    ):
+        step()
+        found = tally.statistics(threads=1, in_hand=0).as_map()
+        since.append((found["DCSLBC"], found["BCSLDC"]))
+    assert since == [(2, 0), (0, 1), (0, 2), (1, 0)]
+    for number in range(10_000):
+        tally.deliver(0, 101.0 + number)
+        tally.call_over()
+    found = tally.statistics(threads=1, in_hand=0).as_map()
+    samples = [(found[f"D(s{number})"], found[f"t(s{number})"]) for number in range(3)]
+    assert samples == [(1, 1.0), (1_000, 1_000.0), (10_000, 10_000.0)]
+    assert "D(s3)" not in found
 
 
 def test_recording_needs_something_to_record_with(site: Site) -> None:

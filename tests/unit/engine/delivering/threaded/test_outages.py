@@ -269,7 +269,7 @@ def test_a_missing_capability_is_refused_at_start(site: Site) -> None:
 
 
 def test_suspension_after_an_outage(site: Site) -> None:
-    """W24, W25: Down for as long as asked, then up again."""
+    """W24: Down for as long as asked, then up again."""
     outage = {"init_suspend": 0.15, "max_suspend": 0.3}
     activation = site.activation(nothing, **outage)
     activation.start()
