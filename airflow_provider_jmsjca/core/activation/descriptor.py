@@ -533,7 +533,18 @@ def _patch_bay(sink: Element) -> Iterator[tuple[str, dict[str, str], list[str]]]
         name = " > ".join(filter(None, parts))
         fields = {"nucleus-name": name, **_leaves(found)[0]}
         fields["output-destination"] = ";".join(_failure_targets(sink, fields.get("failure-output-port", "")))
+        fields.update(_limbo(fields))
         yield name, {spelling: value for spelling, value in fields.items() if value}, []
+
+
+def _limbo(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that redeliver by way of limbo, as Patch Bay does. Source: P12, P13, P16.
+
+    Without a durable subscription no broker keeps a topic's messages over a restart, and limbo is refused.
+    """
+    limited = fields.get("max-attempts") or fields.get("delay")
+    lasting = fields.get("durable-subscriber-name") or fields.get("destination-type", "").lower() != "topic"
+    return {"use_store": "true", "park": "true"} if limited and lasting else {}
 
 
 def _failure_targets(sink: Element, port: str) -> Iterator[str]:

@@ -183,6 +183,41 @@ def test_patch_bay_file_p6_p10() -> None:
     assert ActivationSpec.from_yaml(spec.to_yaml()) == spec
 
 
+def _patch_bay_input(kind: str, subscriber: str = "", redelivery: str = "") -> ActivationSpec:
+    return ActivationSpec.from_xml(
+        "<message-sink><nucleus-name>/Sink</nucleus-name><input-port><input-destination>"
+        f"<destination-name>patchbay:/Orders</destination-name><destination-type>{kind}</destination-type>"
+        f"{subscriber}{redelivery}</input-destination></input-port>"
+        "<redelivery-port><port-name>Failed</port-name><output-destination>"
+        "<destination-name>patchbay:/Failed</destination-name></output-destination></redelivery-port>"
+        "</message-sink>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "subscriber", "limits", "limbo"),
+    [
+        ("Queue", "", "<max-attempts>3</max-attempts><delay>60000</delay>", True),
+        ("Queue", "", "<max-attempts>3</max-attempts>", True),
+        ("Queue", "", "", False),
+        (
+            "Topic",
+            "<durable-subscriber-name>s</durable-subscriber-name>",
+            "<max-attempts>3</max-attempts>",
+            True,
+        ),
+        ("Topic", "", "<max-attempts>3</max-attempts><delay>60000</delay>", False),
+    ],
+)
+def test_patch_bay_redelivers_by_way_of_limbo_p12_p16(
+    kind: str, subscriber: str, limits: str, *, limbo: bool
+) -> None:
+    """P12: a message that waits for its redelivery holds up none behind it. P16: nor does a refused move."""
+    redelivery = f"<redelivery>{limits}<failure-output-port>Failed</failure-output-port></redelivery>"
+    spec = _patch_bay_input(kind, subscriber, redelivery if limits else "")
+    assert (spec.use_store, spec.park) == (limbo, limbo)
+
+
 def test_ra_xml_j31_j37() -> None:
     descriptor = read_descriptor(RA)
     assert descriptor.connector == {"ConnectionURL": "stomp://ra:1", "UserName": "u"}
