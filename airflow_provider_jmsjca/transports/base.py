@@ -22,6 +22,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import is_secret
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, JmsError, PoisonMessageError
+from airflow_provider_jmsjca.transports.administration import QueueAdministration
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.capabilities import BrokerInfo, Capabilities
 
@@ -78,6 +79,7 @@ class ConnectionSettings:
         reply_timeout: How long to wait for a receipt before the connection counts as lost.
         max_frame_size: The most bytes a frame of the broker may have, headers and body together; a larger one
             ends the connection.
+        management_url: Root of the broker's HTTP management API; RabbitMQ needs it for administration.
         options: Whatever else belongs to the broker or transport, unchanged.
         name: What the log calls it, as an Airflow connection's id; it tells no connection from another.
 
@@ -96,6 +98,7 @@ class ConnectionSettings:
     heart_beat: timedelta = timedelta(seconds=5)
     reply_timeout: timedelta = timedelta(seconds=30)
     max_frame_size: int = 128 * 1024 * 1024
+    management_url: str | None = field(default=None, repr=False)
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     name: str = field(default="", compare=False)
 
@@ -456,6 +459,12 @@ class Connection(Protocol):
         Raises:
             CapabilityError: The broker can't tell (`Capabilities.backlog`).
             PermanentBrokerError: The broker refuses to.
+        """
+
+    def administration(self) -> QueueAdministration:
+        """Return queue statistics, browsing and changes of messages, over this connection.
+
+        Use a connection of its own: some brokers close the connection when they refuse a request.
         """
 
     def synchronize(self) -> None:

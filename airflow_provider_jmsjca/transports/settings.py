@@ -57,6 +57,7 @@ def to_connection_settings(resolved: Resolved) -> ConnectionSettings:
         heart_beat=_typed(resolved, "heart_beat", timedelta, _DEFAULTS.heart_beat),
         reply_timeout=_typed(resolved, "reply_timeout", timedelta, _DEFAULTS.reply_timeout),
         max_frame_size=_typed(resolved, "max_frame_size", int, _DEFAULTS.max_frame_size),
+        management_url=_typed(resolved, "management_url", str, None),
         options=MappingProxyType({key: value for key, (value, _) in resolved.broker_options.items()}),
     )
 

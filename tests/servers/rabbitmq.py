@@ -37,6 +37,8 @@ ssl_options.fail_if_no_peer_cert = false
 default_user = {username}
 default_pass = {password}
 loopback_users = none
+management.tcp.ip = {host}
+management.tcp.port = {management}
 disk_free_limit.absolute = 50MB
 """
 
@@ -45,7 +47,7 @@ class RabbitMQ(Broker):
     """RabbitMQ with its STOMP plugin; the other ports are for AMQP and for Erlang's own traffic."""
 
     name: ClassVar[str] = "rabbitmq"
-    port_names: ClassVar[tuple[str, ...]] = ("stomp", "stomps", "amqp", "distribution", "epmd")
+    port_names: ClassVar[tuple[str, ...]] = ("stomp", "stomps", "amqp", "management", "distribution", "epmd")
 
     def put_on_disk(self, *queues: str) -> None:
         """Make queues, and wait until they are written, for it confirms their messages before that."""
@@ -63,7 +65,7 @@ class RabbitMQ(Broker):
         require_rabbitmq()
         certificates = self._certificates()
         (self.folder / "home").mkdir(exist_ok=True)
-        self._write("enabled_plugins", "[rabbitmq_stomp].\n")
+        self._write("enabled_plugins", "[rabbitmq_stomp,rabbitmq_management].\n")
         self._write(
             "rabbitmq.conf",
             _CONFIGURATION.format(

@@ -81,6 +81,19 @@ TRANSPORT = (
         shown_default="left to the broker's dialect",
     ),
     Option(
+        name="management_url",
+        value_type=OptionType.TEXT,
+        levels="F",
+        bare=True,
+        key=("JMSJCA.management_url",),
+        meaning="Root of RabbitMQ's management API, such as http://broker:15672. Commands that list or "
+        "browse queues send it the connection's user and password.",
+        source="ours; RabbitMQ management plugin",
+        acts=_TRANSPORT,
+        label="Management API",
+        shown_default="no listing or browsing on RabbitMQ",
+    ),
+    Option(
         name="ca_file",
         value_type=OptionType.TEXT,
         levels="CF",

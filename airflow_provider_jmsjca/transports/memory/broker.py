@@ -228,6 +228,10 @@ class Broker:
         """Return a queue, made on first use."""
         return self._queues.setdefault(name, MessageQueue())
 
+    def queue_names(self) -> list[str]:
+        """Return the names of all queues, sorted."""
+        return sorted(self._queues)
+
     def forget_idle(self, name: str) -> None:
         """Forget a queue nobody would miss."""
         if name in self._queues and self._queues[name].idle:

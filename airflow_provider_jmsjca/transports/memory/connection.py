@@ -30,6 +30,7 @@ from airflow_provider_jmsjca.transports.base import (
     Received,
     Subscription,
 )
+from airflow_provider_jmsjca.transports.memory.administration import MemoryAdministration
 from airflow_provider_jmsjca.transports.memory.broker import Broker
 from airflow_provider_jmsjca.transports.memory.message_queue import START, MessageQueue, QueuedMessage
 
@@ -467,6 +468,10 @@ class MemoryConnection:
             consumers=consumers,
             taken_ids=frozenset(name for name in taken if name is not None),
         )
+
+    def administration(self) -> MemoryAdministration:
+        """Return the administration of this broker's queues."""
+        return MemoryAdministration(self)
 
     def synchronize(self) -> None:
         """Nothing is ever pending; only a lost connection is refused."""

@@ -8,6 +8,7 @@ from typing import assert_never
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import JmsError
+from airflow_provider_jmsjca.transports.administration import QueueAdministration
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import (
     BrokerInfo,
@@ -19,6 +20,7 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
     UnitOfWork,
 )
+from airflow_provider_jmsjca.transports.stomp.administration import administration_over
 from airflow_provider_jmsjca.transports.stomp.browsing import browse, first_messages
 from airflow_provider_jmsjca.transports.stomp.confirmed import ConfirmedUnit
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer, delete_subscription, subscribe
@@ -99,6 +101,10 @@ class StompConnection:
     def backlog(self, queue: Destination) -> Backlog:
         """Ask the broker what a queue holds; see the port."""
         return backlog(self.link, queue, self.link.reply_timeout)
+
+    def administration(self) -> QueueAdministration:
+        """Return the administration that this broker offers."""
+        return administration_over(self, self.link)
 
     def synchronize(self) -> None:
         """Wait until the broker has carried out everything sent to it before."""

@@ -26,22 +26,31 @@ _UNKNOWN: Final = "AMQ229067"
 """Cannot find the resource: a queue that was created on use is gone once it is empty and unused."""
 
 
-class _UnknownQueueError(PermanentBrokerError):
+class UnknownQueueError(PermanentBrokerError):
     """There is no such queue."""
 
 
-class QueueControl:
-    """Asks about one queue. Use it as a context manager.
+BROKER: Final = "broker"
+"""The resource that lists, creates and destroys queues."""
+
+
+def queue_resource(name: str) -> str:
+    """Return the resource of one queue."""
+    return f"queue.{name}"
+
+
+class ManagementControl:
+    """Sends requests to one management resource. Use it as a context manager.
 
     Args:
-        link: To Artemis.
-        name: The queue's name.
+        link: A link to Artemis.
+        resource: `BROKER`, or the result of `queue_resource`.
         timeout: Seconds to wait for each answer.
     """
 
-    def __init__(self, link: Link, name: str, timeout: float) -> None:
+    def __init__(self, link: Link, resource: str, timeout: float) -> None:
         self._link = link
-        self._resource = f"queue.{name}"
+        self._resource = resource
         self._timeout = timeout
         self._answers: queue.SimpleQueue[Received | None] = queue.SimpleQueue()
         self._reply_to = f"jmsjca.replies.{uuid.uuid4().hex}"
@@ -64,9 +73,9 @@ class QueueControl:
         """Return a number the broker keeps."""
         return int(self._ask({"_AMQ_Attribute": name}, b""))
 
-    def call(self, operation: str) -> Any:
-        """Carry out an operation without arguments; return its result."""
-        return self._ask({"_AMQ_OperationName": operation}, b"[]")
+    def call(self, operation: str, *arguments: str | int | bool) -> Any:
+        """Run an operation and return its result."""
+        return self._ask({"_AMQ_OperationName": operation}, json.dumps(arguments).encode())
 
     def _ask(self, what: dict[str, str], body: bytes) -> Any:
         headers = {
@@ -90,7 +99,7 @@ class QueueControl:
         self._consumer.acknowledge((received,))
         text = message.body if message is not None and isinstance(message.body, str) else ""
         if message is None or message.properties.get("_AMQ_OperationSucceeded") != "true":
-            kind = _UnknownQueueError if _UNKNOWN in text else PermanentBrokerError
+            kind = UnknownQueueError if _UNKNOWN in text else PermanentBrokerError
             raise kind(f"{_ADDRESS} refused {self._resource}: {text}")
         answer = json.loads(text) if text else []
         return answer[0] if answer else None
@@ -105,10 +114,10 @@ def backlog(link: Link, destination: Destination, timeout: float) -> Backlog:
         ConnectionLostError: There was no answer in time.
     """
     link.dialect.capabilities.require(link.broker, "backlog", purpose="asking what a queue holds")
-    with QueueControl(link, destination.name, timeout) as control:
+    with ManagementControl(link, queue_resource(destination.name), timeout) as control:
         try:
             return _counted(control)
-        except _UnknownQueueError:
+        except UnknownQueueError:
             return Backlog()
         except JmsError:
             raise
@@ -118,7 +127,7 @@ def backlog(link: Link, destination: Destination, timeout: float) -> Backlog:
             ) from error
 
 
-def _counted(control: QueueControl) -> Backlog:
+def _counted(control: ManagementControl) -> Backlog:
     # An attribute of a queue that isn't there is refused without saying so.
     there = int(control.call("countMessages"))
     taken = control.attribute("deliveringCount")

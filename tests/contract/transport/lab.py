@@ -54,6 +54,11 @@ class Lab(ABC):
     def settings(self, **overrides: Any) -> ConnectionSettings:
         """Return what `connect` needs."""
 
+    @property
+    def management_url(self) -> str | None:
+        """Root of the broker's HTTP API, where administration needs one."""
+        return None
+
     def put_on_disk(self, queue: Destination) -> None:
         """Make a queue that a kill leaves in place."""
         del queue  # nothing in this process is ever on a disk
@@ -134,6 +139,11 @@ class StompLab(Lab):
     def settings(self, *, tls: bool = False, **overrides: Any) -> ConnectionSettings:
         overrides = {"connect_timeout": CONNECT_TIMEOUT, **overrides}
         return self.broker.settings(tls=tls, **overrides)
+
+    @property
+    def management_url(self) -> str | None:
+        port = self.broker.ports.get("management")
+        return None if port is None else f"http://{self.broker.address()[0]}:{port}"
 
     def put_on_disk(self, queue: Destination) -> None:
         self.broker.put_on_disk(queue.name)

@@ -27,7 +27,12 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     text_of,
 )
 from airflow_provider_jmsjca.transports.stomp.dialects.java_bodies import MAPS_AS_XML, TRANSFORMATION
-from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import (
+    AdministrationKind,
+    Cumulative,
+    Recovery,
+    UnitKind,
+)
 from airflow_provider_jmsjca.transports.stomp.wire.frames import MESSAGE_ID, Frame, escape
 
 LONGEST_PROPERTY: Final = 10_000
@@ -57,6 +62,7 @@ class ActiveMqDialect(Dialect):
     """
 
     product: ClassVar[str] = "activemq"
+    administration: ClassVar[AdministrationKind] = AdministrationKind.STATISTICS_PLUGIN
     capabilities: ClassVar[Capabilities] = Capabilities(
         atomic_commit=True,
         redelivered_flag=True,

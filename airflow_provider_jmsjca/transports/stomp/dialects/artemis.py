@@ -27,7 +27,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     no_body,
     text_of,
 )
-from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Recovery
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import AdministrationKind, Recovery
 from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, Frame
 
 DEFAULT_WINDOW: Final = 1024 * 1024
@@ -71,6 +71,7 @@ class ArtemisDialect(Dialect):
 
     product: ClassVar[str] = "artemis"
     counts_messages: ClassVar[bool] = False
+    administration: ClassVar[AdministrationKind] = AdministrationKind.MANAGEMENT_ADDRESS
     capabilities: ClassVar[Capabilities] = Capabilities(
         deduplicating_send=True,
         redelivered_flag=True,

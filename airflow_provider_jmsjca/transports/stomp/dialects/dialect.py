@@ -29,7 +29,12 @@ from airflow_provider_jmsjca.errors import (
     PoisonMessageError,
 )
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
-from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery, UnitKind
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import (
+    AdministrationKind,
+    Cumulative,
+    Recovery,
+    UnitKind,
+)
 from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, BROWSER, Frame, encode_headers, unescape
 
 BODY_KIND: Final = "JMS_JMSJCA_BodyKind"
@@ -205,6 +210,7 @@ class Dialect(ABC):
         product: The name for `BrokerInfo`.
         capabilities: What holds for the broker's default configuration.
         unit_kind: What a unit of work is made of.
+        administration: The interface for queue statistics, browsing and changes of messages.
         bulk_transactions: Whether sends in bulk go faster in a transaction, which is then atomic and durable.
         errors_name_frames: Whether an ERROR says by `receipt-id` which frame it is about. Where it doesn't,
             the sends that wait for their receipts at that moment fail with it.
@@ -237,6 +243,7 @@ class Dialect(ABC):
     product: ClassVar[str]
     capabilities: ClassVar[Capabilities]
     unit_kind: ClassVar[UnitKind] = UnitKind.CONFIRM_THEN_ACKNOWLEDGE
+    administration: ClassVar[AdministrationKind] = AdministrationKind.NONE
     bulk_transactions: ClassVar[bool] = False
     errors_name_frames: ClassVar[bool] = False
     frame_end: ClassVar[bytes] = b"\0"

@@ -28,7 +28,11 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     text_of,
 )
 from airflow_provider_jmsjca.transports.stomp.dialects.java_bodies import is_of_rabbitmq_client
-from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
+from airflow_provider_jmsjca.transports.stomp.dialects.settlement import (
+    AdministrationKind,
+    Cumulative,
+    Recovery,
+)
 from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, Frame, escape
 
 _SWALLOWED: Final = "There is no current subscription with tag"
@@ -95,6 +99,7 @@ class RabbitMqDialect(Dialect):
     """
 
     product: ClassVar[str] = "rabbitmq"
+    administration: ClassVar[AdministrationKind] = AdministrationKind.HTTP_API
     capabilities: ClassVar[Capabilities] = Capabilities(redelivered_flag=True, durable_subscription=True)
     highest_priority: ClassVar[int] = 255
     temporary: ClassVar[tuple[str, ...]] = ("/reply-queue/",)

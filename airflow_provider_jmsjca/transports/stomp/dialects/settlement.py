@@ -1,4 +1,4 @@
-"""In which ways brokers have messages settled, and take them back."""
+"""Ways in which brokers settle messages, take them back, and offer administration."""
 
 from __future__ import annotations
 
@@ -38,3 +38,16 @@ class Cumulative(enum.Enum):
     """What came before it, of its subscription."""
     CONNECTION = enum.auto()
     """What came before it, over the connection."""
+
+
+class AdministrationKind(enum.Enum):
+    """The interface through which a broker offers statistics, browsing and changes of messages."""
+
+    NONE = enum.auto()
+    """No known interface."""
+    STATISTICS_PLUGIN = enum.auto()
+    """ActiveMQ Classic's statistics plugin for figures; consumers with a selector for everything else."""
+    MANAGEMENT_ADDRESS = enum.auto()
+    """Artemis' management address."""
+    HTTP_API = enum.auto()
+    """RabbitMQ's management plugin, at the connection's `management_url`."""

@@ -367,6 +367,11 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         return self._settings.secrets
 
     @property
+    def settings(self) -> ConnectionSettings:
+        """The settings that this link was opened with."""
+        return self._settings
+
+    @property
     def is_up(self) -> bool:
         """Whether the connection can be used."""
         return self._state is _UP

@@ -1,0 +1,155 @@
+"""The administration port: queue statistics, browsing, and changing messages on a queue.
+
+`Connection.administration` returns an implementation. Its `operations` are those that the broker offers.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar
+
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import CapabilityError
+from airflow_provider_jmsjca.transports.capabilities import BrokerInfo
+
+__all__ = ["MessageSelection", "QueueAdministration", "QueueOperation", "QueueStatistics"]
+
+
+class QueueOperation(enum.StrEnum):
+    """An operation of `QueueAdministration`."""
+
+    LIST = "list"
+    STATISTICS = "statistics"
+    BROWSE = "browse"
+    MOVE = "move"
+    COPY = "copy"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStatistics:
+    """Figures of one queue, as the broker reports them. `None`: the broker does not report the figure.
+
+    Attributes:
+        name: The queue's name, without a prefix.
+        messages: Messages on the queue, in-flight and scheduled ones included.
+        in_flight: Messages delivered to a consumer and not acknowledged.
+        consumers: Consumers of the queue over all connections.
+        enqueued: Messages that arrived since the broker started.
+        dequeued: Messages that were acknowledged since the broker started.
+        oldest: Time at which the first message was sent.
+    """
+
+    name: str
+    messages: int
+    in_flight: int | None = None
+    consumers: int | None = None
+    enqueued: int | None = None
+    dequeued: int | None = None
+    oldest: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSelection:
+    """The messages of a queue to change. Without ids and selector: all messages.
+
+    Attributes:
+        ids: Message ids, as `browse` returns them.
+        selector: A JMS message selector.
+    """
+
+    ids: tuple[str, ...] = ()
+    selector: str | None = None
+
+
+class QueueAdministration:
+    """Operations on the queues of one broker; every call may block for a reply timeout. Close it after use.
+
+    A subclass overrides the operations that its broker offers. All others raise `CapabilityError`.
+
+    Args:
+        broker: The broker, for errors.
+
+    Attributes:
+        operations: The operations that the broker offers over this connection.
+        browse_note: The side effect of browsing on this broker, as a sentence; empty if there is none.
+        way_out: How an operator can do what the broker does not offer, as the end of a sentence.
+    """
+
+    browse_note: ClassVar[str] = ""
+    way_out: ClassVar[str] = "use the broker's own console"
+
+    def __init__(self, broker: BrokerInfo) -> None:
+        self._broker = broker
+
+    @property
+    def operations(self) -> frozenset[QueueOperation]:
+        """The operations that the broker offers over this connection."""
+        return frozenset()
+
+    def queues(self) -> list[QueueStatistics]:
+        """Return every queue of the broker that this user may see, sorted by name.
+
+        Raises:
+            CapabilityError: The broker does not offer it.
+            PermanentBrokerError: The user is not allowed to, or the answer cannot be read.
+            ConnectionLostError: The connection was lost, or the broker did not answer in time.
+        """
+        raise self._lacks("listing queues")
+
+    def statistics(self, queue: str) -> QueueStatistics | None:
+        """Return the figures of one queue, `None` if it does not exist; errors as for `queues`."""
+        raise self._lacks(f"counting the messages of {queue!r}")
+
+    def browse(
+        self, queue: str, *, selector: str | None = None, skip: int = 0, limit: int = 100
+    ) -> Sequence[JmsMessage]:
+        """Return a page of messages in queue order. The messages stay on the queue.
+
+        Args:
+            queue: The queue's name.
+            selector: Return matching messages only.
+            skip: Number of messages to leave out.
+            limit: Maximum number of messages to return.
+
+        Raises:
+            CapabilityError: The broker does not offer it, or ignores selectors.
+            PermanentBrokerError: The user is not allowed to, or the answer cannot be read.
+            ConnectionLostError: The connection was lost, or the broker did not answer in time.
+        """
+        del selector, skip, limit
+        raise self._lacks(f"browsing {queue!r}")
+
+    def move(self, queue: str, target: str, selection: MessageSelection) -> int:
+        """Move messages to the end of another queue; return their number.
+
+        Guarantee: a crash leaves each message on exactly one of the two queues.
+
+        Raises:
+            ConfigurationError: Source and target are the same queue.
+            JmsError: As for `browse`.
+        """
+        del target, selection
+        raise self._lacks(f"moving messages of {queue!r}")
+
+    def copy(self, queue: str, target: str, selection: MessageSelection) -> int:
+        """Copy messages to another queue; return their number.
+
+        A crash leaves the copies made so far. Errors as for `move`.
+        """
+        del target, selection
+        raise self._lacks(f"copying messages of {queue!r}")
+
+    def delete(self, queue: str, selection: MessageSelection) -> int:
+        """Delete messages for good; return their number; errors as for `browse`."""
+        del selection
+        raise self._lacks(f"deleting messages of {queue!r}")
+
+    def close(self) -> None:
+        """Release the resources of this object. The connection stays open."""
+
+    def _lacks(self, purpose: str) -> CapabilityError:
+        return CapabilityError(f"{purpose} is not offered by {self._broker}; {self.way_out}")

@@ -1,0 +1,76 @@
+"""Administration of the queues of a `vm://` broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.transports.administration import (
+    MessageSelection,
+    QueueAdministration,
+    QueueOperation,
+    QueueStatistics,
+)
+from airflow_provider_jmsjca.transports.selecting import copy_selected, delete_selected, move_selected
+
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
+
+
+class MemoryAdministration(QueueAdministration):
+    """See `QueueAdministration`. All operations; enqueued and dequeued messages are not counted."""
+
+    def __init__(self, connection: MemoryConnection) -> None:
+        super().__init__(connection.broker)
+        self._connection = connection
+
+    @property
+    def operations(self) -> frozenset[QueueOperation]:
+        """All operations."""
+        return frozenset(QueueOperation)
+
+    def queues(self) -> list[QueueStatistics]:
+        """Return every queue, sorted by name."""
+        with self._connection.guard():
+            return [self._statistics(name) for name in self._connection.server.queue_names()]
+
+    def statistics(self, queue: str) -> QueueStatistics | None:
+        """Return the figures of one queue, `None` if it does not exist."""
+        with self._connection.guard():
+            return self._statistics(queue) if queue in self._connection.server.queue_names() else None
+
+    def browse(
+        self, queue: str, *, selector: str | None = None, skip: int = 0, limit: int = 100
+    ) -> Sequence[JmsMessage]:
+        """Return a page of messages in queue order."""
+        found = self._connection.browse(Destination.queue(queue), selector)
+        return list(islice(found, skip, skip + limit))
+
+    def move(self, queue: str, target: str, selection: MessageSelection) -> int:
+        """Move messages to the end of another queue; return their number."""
+        return move_selected(self._connection, queue, target, selection)
+
+    def copy(self, queue: str, target: str, selection: MessageSelection) -> int:
+        """Copy messages to another queue; return their number."""
+        return copy_selected(self._connection, queue, target, selection)
+
+    def delete(self, queue: str, selection: MessageSelection) -> int:
+        """Delete messages for good; return their number."""
+        return delete_selected(self._connection, queue, selection)
+
+    def _statistics(self, name: str) -> QueueStatistics:
+        server = self._connection.server
+        messages = server.queue(name)
+        entries = messages.entries(server.now_ms())
+        first = entries[0].message.timestamp if entries else None
+        return QueueStatistics(
+            name=name,
+            messages=len(entries),
+            in_flight=sum(not each.ready for each in entries),
+            consumers=messages.takers,
+            oldest=None if first is None else datetime.fromtimestamp(first / 1000, UTC),
+        )

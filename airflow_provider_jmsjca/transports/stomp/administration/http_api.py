@@ -1,0 +1,271 @@
+"""RabbitMQ: the HTTP API of its management plugin, at the `management_url` of the connection.
+
+RabbitMQ has no browsing. Its API takes messages off the queue and puts them back, so each of them is marked
+as redelivered, and a quorum queue counts the look against its delivery limit.
+
+Source: RabbitMQ documentation, "Management Plugin"; HTTP API reference of 3.10.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+from urllib.parse import quote
+
+import httpx
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.masking import blotted
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import (
+    AuthenticationError,
+    CapabilityError,
+    ConnectionLostError,
+    PermanentBrokerError,
+    PoisonMessageError,
+)
+from airflow_provider_jmsjca.transports.administration import (
+    MessageSelection,
+    QueueAdministration,
+    QueueOperation,
+    QueueStatistics,
+)
+from airflow_provider_jmsjca.transports.base import ConnectionSettings, Subscription
+from airflow_provider_jmsjca.transports.stomp.decoding import Decoder
+from airflow_provider_jmsjca.transports.stomp.link.link import Link
+from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, escape
+
+_PAGE: Final = 500
+_LONGEST_ANSWER: Final = 256 * 1024 * 1024
+_LONGEST_BODY: Final = 64 * 1024 * 1024
+_UNAUTHORIZED: Final = (401, 403)
+_NOT_FOUND: Final = 404
+_PERSISTENT: Final = 2
+_HEADER_OF: Final = {
+    "content_type": "content-type",
+    "correlation_id": "correlation-id",
+    "expiration": "expiration",
+    "message_id": "amqp-message-id",
+    "priority": "priority",
+    "reply_to": "reply-to",
+    "timestamp": "timestamp",
+    "type": "type",
+}
+"""The header under which RabbitMQ's STOMP plugin shows an AMQP property."""
+
+
+class HttpApiAdministration(QueueAdministration):
+    """See `QueueAdministration`. There are no selectors, moves and copies; deleting empties the whole queue.
+
+    Args:
+        link: A link to RabbitMQ; its settings name the API.
+    """
+
+    browse_note: ClassVar[str] = (
+        "RabbitMQ marks the messages it shows as redelivered, and a quorum queue counts the look against its "
+        "delivery limit."
+    )
+    way_out: ClassVar[str] = "consume the queue instead, for example with airflow jms dlq replay"
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link.broker)
+        self._link = link
+        self._settings = link.settings
+        self._client: httpx.Client | None = None
+        self._vhost = quote(link.settings.virtual_host or "/", safe="")
+
+    @property
+    def operations(self) -> frozenset[QueueOperation]:
+        """The operations of the API, none without a `management_url`."""
+        if not self._settings.management_url:
+            return frozenset()
+        offered = {
+            QueueOperation.LIST,
+            QueueOperation.STATISTICS,
+            QueueOperation.BROWSE,
+            QueueOperation.DELETE,
+        }
+        return frozenset(offered)
+
+    def queues(self) -> list[QueueStatistics]:
+        """Return every queue of the virtual host, sorted by name."""
+        found: list[QueueStatistics] = []
+        page, pages = 1, 1
+        while page <= pages:
+            path = f"queues/{self._vhost}?page={page}&page_size={_PAGE}"
+            answer = self._call("GET", path, purpose="listing queues")
+            try:
+                found += [_statistics(each) for each in answer["items"]]
+                pages = int(answer["page_count"])
+            except (TypeError, KeyError, ValueError) as error:
+                raise _unreadable(error) from error
+            page += 1
+        return sorted(found, key=lambda each: each.name)
+
+    def statistics(self, queue: str) -> QueueStatistics | None:
+        """Return the figures of one queue, `None` if it does not exist.
+
+        RabbitMQ updates them every five seconds.
+        """
+        path = f"queues/{self._vhost}/{quote(queue, safe='')}"
+        answer = self._call("GET", path, purpose=f"counting the messages of {queue!r}", missing=True)
+        return None if answer is None else _statistics(answer)
+
+    def browse(
+        self, queue: str, *, selector: str | None = None, skip: int = 0, limit: int = 100
+    ) -> Sequence[JmsMessage]:
+        """Return a page of messages in queue order; see `browse_note` for its side effect."""
+        if selector:
+            raise CapabilityError(f"the selector {selector!r}: {self._link.broker} has no selectors")
+        path = f"queues/{self._vhost}/{quote(queue, safe='')}/get"
+        asked = {
+            "count": skip + limit,
+            "ackmode": "ack_requeue_true",
+            "encoding": "base64",
+            "truncate": _LONGEST_BODY,
+        }
+        answer = self._call("POST", path, purpose=f"browsing {queue!r}", missing=True, body=asked)
+        decoder = Decoder(self._link.dialect, Subscription(destination=Destination.queue(queue)))
+        return [_message(decoder, queue, each) for each in (answer or [])[skip:]]
+
+    def delete(self, queue: str, selection: MessageSelection) -> int:
+        """Delete all messages that no consumer has; the returned number is that of the last report before."""
+        if selection.ids or selection.selector:
+            raise self._lacks(f"deleting selected messages of {queue!r}")
+        before = self.statistics(queue)
+        path = f"queues/{self._vhost}/{quote(queue, safe='')}/contents"
+        self._call("DELETE", path, purpose=f"emptying {queue!r}")
+        return 0 if before is None else before.messages - (before.in_flight or 0)
+
+    def close(self) -> None:
+        """Close the HTTP connection."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _call(
+        self, method: str, path: str, *, purpose: str, missing: bool = False, body: object = None
+    ) -> Any:
+        """Return the answer; `None` for a queue that does not exist, where `missing` allows it."""
+        client = self._connected(purpose)
+        try:
+            with client.stream(method, path, json=body) as response:
+                if response.status_code == _NOT_FOUND and missing:
+                    return None
+                content = _content(response)
+        except httpx.HTTPError as error:
+            said = blotted(f"{type(error).__name__}: {error}", self._settings.secrets)
+            raise ConnectionLostError(f"{purpose}: the management_url cannot be reached: {said}") from None
+        if response.status_code in _UNAUTHORIZED:
+            raise AuthenticationError(
+                f"{purpose}: RabbitMQ's management API refuses user {self._settings.username!r} "
+                f"({response.status_code}); give the user the tag 'monitoring' or 'management'"
+            )
+        if not response.is_success:
+            raise PermanentBrokerError(
+                f"{purpose}: RabbitMQ's management API answered {response.status_code}"
+            )
+        if not content:
+            return None
+        try:
+            return json.loads(content)
+        except ValueError as error:
+            raise _unreadable(error) from error
+
+    def _connected(self, purpose: str) -> httpx.Client:
+        settings = self._settings
+        if not settings.management_url:
+            raise CapabilityError(
+                f"{purpose}: RabbitMQ shows queues only through its management plugin; set management_url in "
+                "the Airflow connection, for example http://broker:15672"
+            )
+        if self._client is None:
+            user, password = settings.username or "guest", settings.password or "guest"
+            self._client = httpx.Client(
+                base_url=f"{settings.management_url.rstrip('/')}/api/",
+                auth=(user, password),
+                timeout=settings.reply_timeout.total_seconds(),
+                verify=_tls(settings),
+                follow_redirects=False,
+                trust_env=False,
+            )
+        return self._client
+
+
+def _tls(settings: ConnectionSettings) -> ssl.SSLContext | bool:
+    tls = settings.tls
+    if tls is None or (tls.verify and tls.ca_file is None):
+        return True
+    if not tls.verify:
+        return False
+    return ssl.create_default_context(cafile=tls.ca_file)
+
+
+def _content(response: httpx.Response) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    for part in response.iter_bytes():
+        size += len(part)
+        if size > _LONGEST_ANSWER:
+            raise PermanentBrokerError(
+                f"the answer of RabbitMQ's management API is longer than {_LONGEST_ANSWER} bytes; ask for "
+                "fewer messages"
+            )
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _unreadable(error: Exception) -> PermanentBrokerError:
+    return PermanentBrokerError(
+        f"the answer of RabbitMQ's management API cannot be read: {type(error).__name__}: {error}"
+    )
+
+
+def _statistics(row: Mapping[str, Any]) -> QueueStatistics:
+    try:
+        counters = row.get("message_stats") or {}
+        return QueueStatistics(
+            name=str(row["name"]),
+            messages=int(row.get("messages") or 0),
+            in_flight=int(row.get("messages_unacknowledged") or 0),
+            consumers=None if row.get("consumers") is None else int(row["consumers"]),
+            enqueued=None if "publish" not in counters else int(counters["publish"]),
+            dequeued=None if "ack" not in counters else int(counters["ack"]),
+        )
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise _unreadable(error) from error
+
+
+def _message(decoder: Decoder, queue: str, row: Mapping[str, Any]) -> JmsMessage:
+    """Return a message of the API as the STOMP plugin would deliver it."""
+    try:
+        properties = dict(row.get("properties") or {})
+        headers = dict(properties.get("headers") or {})
+        body = (
+            base64.b64decode(row["payload"])
+            if row["payload_encoding"] == "base64"
+            else row["payload"].encode()
+        )
+    except (TypeError, KeyError, ValueError, binascii.Error, AttributeError) as error:
+        raise _unreadable(error) from error
+    lines = [("destination", f"/queue/{quote(queue, safe='')}")]
+    lines += [(_HEADER_OF[name], _text(value)) for name, value in properties.items() if name in _HEADER_OF]
+    lines += [("persistent", "true")] if properties.get("delivery_mode") == _PERSISTENT else []
+    lines += [("redelivered", _text(bool(row.get("redelivered"))))]
+    lines += [(str(name), _text(value)) for name, value in headers.items()]
+    head = "".join(f"\n{escape(name)}:{escape(value)}" for name, value in lines).encode("utf-8", "replace")
+    frame = Frame(b"MESSAGE", head, body)
+    try:
+        return decoder.decode(frame, again=False)
+    except PoisonMessageError:
+        return decoder.salvage(frame)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

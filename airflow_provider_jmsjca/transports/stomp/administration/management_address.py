@@ -1,0 +1,259 @@
+"""Apache Artemis: statistics, browsing and changes through its management address, over STOMP.
+
+The user needs the permission `manage`. Artemis shows at most 256 characters of a body in a management
+answer, so a message is browsed by copying it to a queue that exists only for the length of the call.
+
+Source: Artemis user manual, "Management"; QueueControl and ActiveMQServerControl of 2.56.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import CapabilityError, ConnectionLostError, PermanentBrokerError
+from airflow_provider_jmsjca.transports.administration import (
+    MessageSelection,
+    QueueAdministration,
+    QueueOperation,
+    QueueStatistics,
+)
+from airflow_provider_jmsjca.transports.base import Received, Subscription
+from airflow_provider_jmsjca.transports.selecting import refuse_same_queue
+from airflow_provider_jmsjca.transports.stomp.consumer import subscribe
+from airflow_provider_jmsjca.transports.stomp.link.link import Link
+from airflow_provider_jmsjca.transports.stomp.management import (
+    BROKER,
+    ManagementControl,
+    UnknownQueueError,
+    queue_resource,
+)
+
+_PAGE: Final = 500
+_EVERY_QUEUE: Final = '{"field":"","operation":"","value":"","sortField":"name","sortOrder":"asc"}'
+_INTERNAL: Final = ("activemq.", "jmsjca.replies.", "jmsjca.browse.")
+_FLUSH: Final = 500
+"""Messages that the broker moves or deletes in one transaction of its own."""
+
+
+class ManagementAddressAdministration(QueueAdministration):
+    """See `QueueAdministration`. Artemis moves and deletes by itself: ids and properties keep their types.
+
+    Args:
+        link: A link to Artemis.
+    """
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link.broker)
+        self._link = link
+        self._timeout = link.reply_timeout
+
+    @property
+    def operations(self) -> frozenset[QueueOperation]:
+        """All operations."""
+        return frozenset(QueueOperation)
+
+    def queues(self) -> list[QueueStatistics]:
+        """Return every queue of the broker, sorted by name."""
+        found: list[QueueStatistics] = []
+        with self._control(BROKER) as broker:
+            page = 1
+            while True:
+                rows = _read(broker.call("listQueues", _EVERY_QUEUE, page, _PAGE))["data"]
+                found += [_statistics(row) for row in rows if not str(row["name"]).startswith(_INTERNAL)]
+                if len(rows) < _PAGE:
+                    return sorted(found, key=lambda each: each.name)
+                page += 1
+
+    def statistics(self, queue: str) -> QueueStatistics | None:
+        """Return the figures of one queue, `None` if it does not exist."""
+        with self._control(BROKER) as broker:
+            wanted = json.dumps(
+                {"field": "name", "operation": "EQUALS", "value": queue, "sortField": "", "sortOrder": ""}
+            )
+            rows = _read(broker.call("listQueues", wanted, 1, 1))["data"]
+        if not rows:
+            return None
+        with self._control(queue_resource(queue)) as control:
+            first = _read(control.call("peekFirstMessageAsJSON") or "[]")
+        sent = first[0].get("timestamp") if isinstance(first, list) and first and first[0] else None
+        oldest = None if not sent else datetime.fromtimestamp(int(sent) / 1000, UTC)
+        return replace(_statistics(rows[0]), oldest=oldest)
+
+    def browse(
+        self, queue: str, *, selector: str | None = None, skip: int = 0, limit: int = 100
+    ) -> Sequence[JmsMessage]:
+        """Return a page of messages in queue order.
+
+        Artemis lists the first messages of a queue only: 200, or `management-browse-page-size` of its
+        address settings.
+
+        Raises:
+            CapabilityError: The page begins behind the messages that Artemis lists.
+        """
+        try:
+            with self._control(queue_resource(queue)) as control:
+                listed = self._listed(control, selector)
+                if skip and skip >= len(listed):
+                    self._refuse_beyond(control, queue, selector, len(listed))
+                return self._copies(control, queue, listed[skip : skip + limit])
+        except UnknownQueueError:
+            return []
+
+    def move(self, queue: str, target: str, selection: MessageSelection) -> int:
+        """Move messages to the end of another queue; return their number."""
+        refuse_same_queue(queue, target)
+        self._create(target)
+        with self._control(queue_resource(queue)) as control:
+            if not selection.ids:
+                filtered = self._filter(selection.selector)
+                return int(control.call("moveMessages", _FLUSH, filtered, target, False))
+            ids = self._numbers(control, selection)
+            return sum(bool(control.call("moveMessage", each, target)) for each in ids)
+
+    def copy(self, queue: str, target: str, selection: MessageSelection) -> int:
+        """Copy messages to another queue; return their number."""
+        refuse_same_queue(queue, target)
+        self._create(target)
+        with self._control(queue_resource(queue)) as control:
+            ids = self._numbers(control, selection)
+            if not selection.ids:
+                self._refuse_beyond(control, queue, selection.selector, len(ids))
+            return sum(bool(control.call("copyMessage", each, target)) for each in ids)
+
+    def delete(self, queue: str, selection: MessageSelection) -> int:
+        """Delete messages for good; return their number."""
+        with self._control(queue_resource(queue)) as control:
+            if not selection.ids:
+                return int(control.call("removeMessages", _FLUSH, self._filter(selection.selector)))
+            ids = self._numbers(control, selection)
+            return sum(bool(control.call("removeMessage", each)) for each in ids)
+
+    def _control(self, resource: str) -> ManagementControl:
+        return ManagementControl(self._link, resource, self._timeout)
+
+    def _filter(self, selector: str | None) -> str:
+        if not selector:
+            return ""
+        subscription = Subscription(destination=Destination.queue("any"), selector=selector)
+        return self._link.dialect.subscribe(subscription, None).get("selector", "")
+
+    def _listed(self, control: ManagementControl, selector: str | None) -> list[int]:
+        """Return the broker's numbers of the messages that it lists, in queue order."""
+        return [
+            int(each["messageID"])
+            for each in _read(control.call("listMessagesAsJSON", self._filter(selector)))
+        ]
+
+    def _refuse_beyond(
+        self, control: ManagementControl, queue: str, selector: str | None, listed: int
+    ) -> None:
+        """Raise `CapabilityError` if the queue has more matching messages than the broker lists."""
+        if int(control.call("countMessages", self._filter(selector))) > listed:
+            raise CapabilityError(
+                f"Artemis lists the first {listed} messages of {queue!r} only; select fewer messages, or "
+                "raise management-browse-page-size in the broker's address settings"
+            )
+
+    def _numbers(self, control: ManagementControl, selection: MessageSelection) -> list[int]:
+        """Return the broker's numbers of the selected messages."""
+        wanted = [_number(each) for each in selection.ids]
+        if wanted and not selection.selector:
+            return wanted
+        return [each for each in self._listed(control, selection.selector) if not wanted or each in wanted]
+
+    def _create(self, queue: str) -> None:
+        settings = {"name": queue, "address": queue, "routing-type": "ANYCAST", "durable": True}
+        with self._control(BROKER) as broker:
+            broker.call("createQueue", json.dumps(settings), True)
+
+    @contextmanager
+    def _browse_queue(self) -> Iterator[str]:
+        """Create a queue for copies; destroy it at the end, with all that is on it."""
+        name = f"jmsjca.browse.{uuid.uuid4().hex}"
+        settings = {
+            "name": name,
+            "address": name,
+            "routing-type": "ANYCAST",
+            "durable": False,
+            "auto-created": True,
+            "auto-delete": True,
+            "auto-delete-message-count": -1,
+        }
+        with self._control(BROKER) as broker:
+            broker.call("createQueue", json.dumps(settings), True)
+            try:
+                yield name
+            finally:
+                if self._link.is_up:
+                    broker.call("destroyQueue", name, True, True)
+
+    def _copies(self, control: ManagementControl, queue: str, ids: Sequence[int]) -> list[JmsMessage]:
+        if not ids:
+            return []
+        found: list[JmsMessage] = []
+        arrived: SimpleQueue[Received] = SimpleQueue()
+        with self._browse_queue() as browse_queue:
+            consumer = subscribe(
+                self._link, Subscription(destination=Destination.queue(browse_queue)), arrived.put
+            )
+            try:
+                for each in ids:
+                    # One at a time: the broker would put copies of different priorities in another order.
+                    if not control.call("copyMessage", each, browse_queue):
+                        continue  # consumed since it was listed
+                    try:
+                        received = arrived.get(timeout=self._timeout)
+                    except Empty:
+                        raise ConnectionLostError(
+                            f"the copy of message {each} of {queue!r} did not arrive within "
+                            f"{self._timeout:g} s"
+                        ) from None
+                    message = received.readable
+                    consumer.acknowledge((received,))
+                    if message is not None:
+                        found.append(
+                            replace(message, message_id=str(each), destination=Destination.queue(queue))
+                        )
+            finally:
+                if self._link.is_up:
+                    consumer.close()
+        return found
+
+
+def _number(message_id: str) -> int:
+    """Return the broker's number of a message; `-1`, which no message has, for an id of another form."""
+    return int(message_id) if message_id.isascii() and message_id.isdecimal() and len(message_id) < 20 else -1  # noqa: PLR2004 - digits of a Java long
+
+
+def _read(text: Any) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError) as error:
+        raise PermanentBrokerError(
+            f"the broker's management answer cannot be read: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _statistics(row: Mapping[str, Any]) -> QueueStatistics:
+    try:
+        return QueueStatistics(
+            name=str(row["name"]),
+            messages=int(row["messageCount"]),
+            in_flight=int(row["deliveringCount"]),
+            consumers=int(row["consumerCount"]),
+            enqueued=int(row["messagesAdded"]),
+            dequeued=int(row["messagesAcked"]),
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise PermanentBrokerError(
+            f"the broker's management answer cannot be read: {type(error).__name__}: {error}"
+        ) from error
