@@ -111,6 +111,11 @@ def as_listed(typed: str | None, known: Collection[str]) -> str | None:
     return named[0]
 
 
+def use_stored_connections() -> None:
+    """Let this process read connections from Airflow's database, as `airflow connections get` does."""
+    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+
+
 def one_line_errors(command: CommandFunction) -> CommandFunction:
     """Print errors of ours as lines, one for each fault, and leave with exit code 1."""
 
@@ -133,8 +138,7 @@ def explain_command(args: argparse.Namespace) -> None:
 
     What the levels contradict each other in is said after the table, and what can't be reached or looked up.
     """
-    # As `airflow connections get` does it: without, connections in Airflow's database aren't found.
-    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+    use_stored_connections()
     activation = None if args.activation is None else _layer(Path(args.activation), args.name)
     named = _connection_of(activation)
     conn_id = args.conn_id or named

@@ -20,6 +20,8 @@ _STORE = "airflow_provider_jmsjca.cli.store"
 _LIMBO = "airflow_provider_jmsjca.cli.limbo"
 _ATTEMPTS = "airflow_provider_jmsjca.cli.attempts"
 _SPOOL = "airflow_provider_jmsjca.cli.spool"
+_QUEUES = "airflow_provider_jmsjca.cli.queues"
+_DEAD_LETTERS = "airflow_provider_jmsjca.cli.dead_letters"
 _SPOOL_PATH = Arg(
     ("--spool-path",), metavar="FOLDER", help="the folder of the batches; without, that of \\[jmsjca]"
 )
@@ -307,6 +309,160 @@ def _spool_commands() -> GroupCommand:
     )
 
 
+_CONN_ID = Arg(("--conn-id",), default="jms_default", help="the Airflow connection of the broker")
+_QUEUE = Arg(("queue",), metavar="QUEUE", help="name of the queue, or queue://name")
+_SELECTOR = Arg(("--selector",), help="only messages that match this JMS selector")
+_DRY_RUN = Arg(("--dry-run",), action="store_true", help="count the messages, and change nothing")
+_TARGET = Arg(("target",), metavar="TARGET", help="name of the other queue")
+
+
+def _queues_commands() -> GroupCommand:
+    chosen = (
+        Arg(("--message",), action="append", metavar="ID", help="the message with this id; may be repeated"),
+        _SELECTOR,
+        _ALL,
+        _DRY_RUN,
+    )
+    return GroupCommand(
+        name="queues",
+        help="Queues of a broker and the messages on them",
+        subcommands=(
+            ActionCommand(
+                name="list",
+                help="List queues with depth, in-flight messages and consumers",
+                func=lazy_load_command(f"{_QUEUES}.list_command"),
+                args=(
+                    _CONN_ID,
+                    Arg(("--match",), metavar="PATTERN", help="only names like this, for example 'orders.*'"),
+                    Arg(("--filled",), action="store_true", help="only queues with messages"),
+                    _LIMIT,
+                    _SKIP,
+                    ARG_OUTPUT,
+                    ARG_VERBOSE,
+                ),
+            ),
+            ActionCommand(
+                name="browse",
+                help="List messages of a queue, and leave them there",
+                func=lazy_load_command(f"{_QUEUES}.browse_command"),
+                args=(_QUEUE, _CONN_ID, _SELECTOR, _LIMIT, _SKIP, ARG_OUTPUT, ARG_VERBOSE),
+            ),
+            ActionCommand(
+                name="show",
+                help="Show one message with headers, properties and body",
+                func=lazy_load_command(f"{_QUEUES}.show_command"),
+                args=(
+                    _QUEUE,
+                    Arg(("message",), metavar="ID", help="its id, as browse lists it"),
+                    _CONN_ID,
+                    ARG_OUTPUT,
+                    ARG_VERBOSE,
+                ),
+            ),
+            ActionCommand(
+                name="move",
+                help="Move messages to another queue",
+                func=lazy_load_command(f"{_QUEUES}.move_command"),
+                args=(_QUEUE, _TARGET, _CONN_ID, *chosen, ARG_VERBOSE),
+            ),
+            ActionCommand(
+                name="copy",
+                help="Copy messages to another queue",
+                func=lazy_load_command(f"{_QUEUES}.copy_command"),
+                args=(_QUEUE, _TARGET, _CONN_ID, *chosen, ARG_VERBOSE),
+            ),
+            ActionCommand(
+                name="delete",
+                help="Delete messages for good",
+                func=lazy_load_command(f"{_QUEUES}.delete_command"),
+                args=(_QUEUE, _CONN_ID, *chosen, ARG_VERBOSE),
+            ),
+        ),
+    )
+
+
+def _dead_letter_commands() -> GroupCommand:
+    return GroupCommand(
+        name="dlq",
+        help="Dead letters: why they are there, and sending them back",
+        subcommands=(
+            ActionCommand(
+                name="list",
+                help="Count dead letters by reason and original destination",
+                func=lazy_load_command(f"{_DEAD_LETTERS}.list_command"),
+                args=(
+                    _QUEUE,
+                    _CONN_ID,
+                    _SELECTOR,
+                    Arg(
+                        ("--limit",),
+                        type=_whole(1, 2**31 - 1),
+                        default=1000,
+                        help="look at the first LIMIT dead letters (default 1000)",
+                    ),
+                    ARG_OUTPUT,
+                    ARG_VERBOSE,
+                ),
+            ),
+            ActionCommand(
+                name="show",
+                help="Show one dead letter with its reason, properties and body",
+                func=lazy_load_command(f"{_QUEUES}.show_command"),
+                args=(
+                    _QUEUE,
+                    Arg(("message",), metavar="ID", help="its id, as list or queues browse shows it"),
+                    _CONN_ID,
+                    ARG_OUTPUT,
+                    ARG_VERBOSE,
+                ),
+            ),
+            ActionCommand(
+                name="replay",
+                help="Send dead letters back to where they came from, or elsewhere",
+                description=(
+                    "Give --to, or each original destination that letters may go back to with --origin: a "
+                    "producer can forge where a letter came from. Ctrl-C ends it after the unit under way."
+                ),
+                func=lazy_load_command(f"{_DEAD_LETTERS}.replay_command"),
+                args=(
+                    _QUEUE,
+                    _CONN_ID,
+                    Arg(("--to",), metavar="DESTINATION", help="send every letter there"),
+                    Arg(
+                        ("--origin",),
+                        action="append",
+                        metavar="DESTINATION",
+                        help="send letters that came from there back; may be repeated",
+                    ),
+                    _SELECTOR,
+                    Arg(("--limit",), type=_whole(1), help="send no more than LIMIT letters"),
+                    Arg(
+                        ("--max-age",),
+                        type=float,
+                        metavar="SECONDS",
+                        help="leave letters that are on the queue for longer",
+                    ),
+                    Arg(("--rate",), type=_rate, metavar="PER_SECOND", help="send no faster than this"),
+                    Arg(("--run",), help="name of this replay; without, a new one"),
+                    _DRY_RUN,
+                    ARG_OUTPUT,
+                    ARG_VERBOSE,
+                ),
+            ),
+        ),
+    )
+
+
+def _rate(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"got {text[:40]!r}, expected messages per second, above 0")
+    return number
+
+
 def get_jms_cli_commands() -> list[CLICommand]:
     """Return the group `jms`; Airflow calls this for each of its own commands."""
     return [
@@ -360,6 +516,8 @@ def get_jms_cli_commands() -> list[CLICommand]:
                         ARG_VERBOSE,
                     ),
                 ),
+                _queues_commands(),
+                _dead_letter_commands(),
                 _limbo_commands(),
                 _attempts_commands(),
                 _in_doubt_commands(),

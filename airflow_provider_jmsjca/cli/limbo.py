@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import signal
 import sys
 import threading
@@ -13,7 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from airflow_provider_jmsjca.cli.commands import as_listed, check_choice, one_line_errors, print_page
+from airflow_provider_jmsjca.cli.commands import (
+    as_listed,
+    check_choice,
+    one_line_errors,
+    print_page,
+    use_stored_connections,
+)
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.limbo import EVERY, StoreUpkeep
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
@@ -82,8 +87,7 @@ def purge_command(args: argparse.Namespace) -> None:
 @one_line_errors
 def run_command(args: argparse.Namespace) -> None:
     """Send what is due in limbo, each second, until SIGTERM or Ctrl-C; with `--once` once."""
-    # As `airflow connections get` does it: without, connections in Airflow's database aren't found.
-    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+    use_stored_connections()
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())

@@ -100,6 +100,7 @@ _LONGEST_ID = 2_000
 _MOST_PROPERTIES = 900
 _FEW_PROPERTIES, _FEW_CHARACTERS = 100, 10_000
 _LONGEST_REASON = 1_000
+_DIGITS_OF_LONG = 19
 
 _KINDS = {DestinationKind.QUEUE: "javax.jms.Queue", DestinationKind.TOPIC: "javax.jms.Topic"}
 _SET_ON_RECEIPT = frozenset({"JMSXDeliveryCount", "JMSXRcvTimestamp", "JMSXState", "JMSXConsumerTXID"})
@@ -268,6 +269,77 @@ def send_first(
         else:
             return refusal
     raise refusal or AssertionError("there is no way to make it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """The properties that a move added to a message. `None` or an empty text: not given.
+
+    Any producer that may write to the queue can forge them.
+
+    Attributes:
+        destination: The destination from which the message was moved.
+        message_id: The message's id there.
+        sent: Time at which it was sent, milliseconds since the epoch.
+        deliveries: Number of deliveries when it was moved.
+        exception_class: Class of the last exception.
+        exception_message: Text of the last exception, or why there is none.
+        stack_trace: Traceback of the last exception.
+    """
+
+    destination: Destination | None
+    message_id: str | None
+    sent: int | None
+    deliveries: int | None
+    exception_class: str
+    exception_message: str
+    stack_trace: str
+
+
+def dead_letter(message: JmsMessage) -> DeadLetter:
+    """Return the properties that a move added to a message; all are missing where it was not moved."""
+    found = _read(message.properties)
+    name, kind = found.get(_NAME), found.get(_TYPE)
+    kinds = {java: ours for ours, java in _KINDS.items()}
+    destination = Destination(kinds.get(str(kind), DestinationKind.QUEUE), str(name)) if name else None
+    return DeadLetter(
+        destination=destination,
+        message_id=_text(found.get(_MESSAGE_ID)) or None,
+        sent=_whole(found.get(_SENT)),
+        deliveries=_whole(found.get(_COUNT)),
+        exception_class=_text(found.get(_EXCEPTION_CLASS)),
+        exception_message=_text(found.get(_EXCEPTION_MESSAGE)),
+        stack_trace=_text(found.get(_EXCEPTION_TRACE)),
+    )
+
+
+def restored(message: JmsMessage) -> JmsMessage:
+    """Return the message to send when a dead letter goes back: without the properties that moves added.
+
+    JMSX properties get their names back. An expiry is not restored: it has passed, or passes on the way.
+    Property types that the transport lost stay lost.
+    """
+    names = {
+        name: name.removeprefix(KEPT_JMSX) if name.startswith(f"{KEPT_JMSX}JMSX") else name
+        for name in message.properties
+        if not _is_added(name) and name != _LEFT_OUT and name not in _SET_ON_RECEIPT
+    }
+    return replace(
+        _unsent(message),
+        properties=MappingProxyType({names[name]: message.properties[name] for name in names}),
+        property_types=MappingProxyType(
+            {names[name]: kind for name, kind in message.property_types.items() if name in names}
+        ),
+    )
+
+
+def _text(value: PropertyValue) -> str:
+    return "" if value is None else str(value)
+
+
+def _whole(value: PropertyValue) -> int | None:
+    text = _text(value)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS_OF_LONG else None
 
 
 def _unsent(message: JmsMessage) -> JmsMessage:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -15,18 +14,23 @@ from airflow_provider_jmsjca.transports.administration import (
     QueueOperation,
     QueueStatistics,
 )
+from airflow_provider_jmsjca.transports.base import Connection
+from airflow_provider_jmsjca.transports.memory.broker import Broker
 from airflow_provider_jmsjca.transports.selecting import copy_selected, delete_selected, move_selected
-
-if TYPE_CHECKING:
-    from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
 
 
 class MemoryAdministration(QueueAdministration):
-    """See `QueueAdministration`. All operations; enqueued and dequeued messages are not counted."""
+    """See `QueueAdministration`. All operations; enqueued and dequeued messages are not counted.
 
-    def __init__(self, connection: MemoryConnection) -> None:
+    Args:
+        connection: A connection to the broker.
+        server: The broker.
+    """
+
+    def __init__(self, connection: Connection, server: Broker) -> None:
         super().__init__(connection.broker)
         self._connection = connection
+        self._server = server
 
     @property
     def operations(self) -> frozenset[QueueOperation]:
@@ -35,13 +39,13 @@ class MemoryAdministration(QueueAdministration):
 
     def queues(self) -> list[QueueStatistics]:
         """Return every queue, sorted by name."""
-        with self._connection.guard():
-            return [self._statistics(name) for name in self._connection.server.queue_names()]
+        with self._server.lock:
+            return [self._statistics(name) for name in self._server.queue_names()]
 
     def statistics(self, queue: str) -> QueueStatistics | None:
         """Return the figures of one queue, `None` if it does not exist."""
-        with self._connection.guard():
-            return self._statistics(queue) if queue in self._connection.server.queue_names() else None
+        with self._server.lock:
+            return self._statistics(queue) if queue in self._server.queue_names() else None
 
     def browse(
         self, queue: str, *, selector: str | None = None, skip: int = 0, limit: int = 100
@@ -63,9 +67,8 @@ class MemoryAdministration(QueueAdministration):
         return delete_selected(self._connection, queue, selection)
 
     def _statistics(self, name: str) -> QueueStatistics:
-        server = self._connection.server
-        messages = server.queue(name)
-        entries = messages.entries(server.now_ms())
+        messages = self._server.queue(name)
+        entries = messages.entries(self._server.now_ms())
         first = entries[0].message.timestamp if entries else None
         return QueueStatistics(
             name=name,

@@ -471,7 +471,7 @@ class MemoryConnection:
 
     def administration(self) -> MemoryAdministration:
         """Return the administration of this broker's queues."""
-        return MemoryAdministration(self)
+        return MemoryAdministration(self, self.server)
 
     def synchronize(self) -> None:
         """Nothing is ever pending; only a lost connection is refused."""

@@ -46,3 +46,14 @@ def assert_left(connect: Connect, queue: Destination, bodies: list[str]) -> None
     other.close()
     left = [item.message.body for item in found]
     assert left == bodies, f"left in {queue}: {left}, expected: {bodies}"
+
+
+def drain(connection: Connection, queue: Destination) -> list[JmsMessage]:
+    """Return the messages of a queue, which is empty afterwards."""
+    collector = Collector()
+    consumer = connection.consume(Subscription(destination=queue, prefetch=1000), collector)
+    found = collector.settle_down()
+    consumer.acknowledge(found)
+    connection.synchronize()
+    consumer.close()
+    return [each.message for each in found]

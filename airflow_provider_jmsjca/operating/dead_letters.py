@@ -1,0 +1,293 @@
+"""Dead letters: grouped by reason and origin, and sent back."""
+
+from __future__ import annotations
+
+import queue
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Final
+
+from airflow_provider_jmsjca.core.copies.dead_letter import dead_letter, restored
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError, PoisonMessageError
+from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription
+
+REPLAY_RUN: Final = "JMSJCA_ReplayRun"
+"""Property of a replayed message: the replay that sent it."""
+REPLAY_OF: Final = "JMSJCA_ReplayOf"
+"""Property of a replayed message: id of the dead letter. Two messages with one value are repetitions."""
+REPLAY_COUNT: Final = "JMSJCA_ReplayCount"
+"""Property of a replayed message: how often it was sent back, this time included."""
+_OWN: Final = frozenset({REPLAY_RUN, REPLAY_OF, REPLAY_COUNT})
+_UNIT: Final = 50
+_SILENCE_SECONDS: Final = 1.0
+_MOST_DIGITS: Final = 9
+_MOST_LEFT: Final = 500
+"""Letters that may stay unsettled in front of others; a broker delivers no more than a prefetch of them."""
+_GATHER_SECONDS: Final = 0.05
+_LONGEST_REASON: Final = 300
+_VALUES: Final = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterGroup:
+    """Dead letters with one reason and one original destination.
+
+    Attributes:
+        reason: Exception class and text; quoted values and numbers are replaced by `…`.
+        destination: The destination from which they were moved; `None` if their properties do not say it.
+        count: How many.
+        first: Earliest time at which one was put on the queue, milliseconds since the epoch.
+        last: The latest.
+        example: Id of one of them on the dead-letter queue.
+    """
+
+    reason: str
+    destination: Destination | None
+    count: int
+    first: int | None
+    last: int | None
+    example: str | None
+
+
+def grouped(letters: Iterable[JmsMessage]) -> list[DeadLetterGroup]:
+    """Return dead letters grouped by reason and original destination, the largest group first."""
+    groups: dict[tuple[str, Destination | None], list[JmsMessage]] = {}
+    for letter in letters:
+        known = dead_letter(letter)
+        groups.setdefault((reason(letter), known.destination), []).append(letter)
+    found = []
+    for (text, destination), members in groups.items():
+        times = [each.timestamp for each in members if each.timestamp]
+        found.append(
+            DeadLetterGroup(
+                reason=text,
+                destination=destination,
+                count=len(members),
+                first=min(times, default=None),
+                last=max(times, default=None),
+                example=members[0].message_id,
+            )
+        )
+    return sorted(found, key=lambda group: (-group.count, group.reason))
+
+
+def reason(letter: JmsMessage) -> str:
+    """Return why a message was moved, without the values that differ from message to message."""
+    known = dead_letter(letter)
+    first_line = known.exception_message.partition("\n")[0][:_LONGEST_REASON]
+    text = _VALUES.sub("\N{HORIZONTAL ELLIPSIS}", first_line)
+    return ": ".join(filter(None, (known.exception_class, text))) or "no reason is known"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """Which dead letters to send back, and where to.
+
+    Attributes:
+        run: Name of this replay. A letter that fails again during it is not sent back twice.
+        target: Destination for all letters; `None`: each goes to its original destination.
+        origins: Original destinations that letters may go back to. A producer can forge a letter's original
+            destination, so a replay without `target` sends to these only.
+        selector: Send matching letters only.
+        most: Maximum number of letters; `None`: no limit.
+        max_age: Leave letters that were put on the queue longer ago; `None`: no limit.
+        per_second: Maximum rate; `None`: no limit.
+        dry_run: Count, and change nothing.
+
+    Raises:
+        ConfigurationError: Neither a target nor origins are given, or both.
+    """
+
+    run: str
+    target: Destination | None = None
+    origins: frozenset[Destination] = frozenset()
+    selector: str | None = None
+    most: int | None = None
+    max_age: timedelta | None = None
+    per_second: float | None = None
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.target is None) == (not self.origins):
+            raise ConfigurationError(
+                "give either one target for all dead letters (--to), or the original destinations that "
+                "they may go back to (--origin)"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """What a replay did.
+
+    Attributes:
+        sent: Letters sent back by destination; with `dry_run` those that would be.
+        left: Letters left on the queue, by the reason.
+    """
+
+    sent: Counter[str]
+    left: Counter[str]
+
+
+def replay(
+    connection: Connection,
+    source: Destination,
+    asked: Replay,
+    *,
+    stopped: threading.Event | None = None,
+    progress: Callable[[int], object] = lambda _: None,
+) -> ReplayResult:
+    """Send dead letters back, in units of at most 50.
+
+    A replayed message loses the properties that its move added, and gets three: `JMSJCA_ReplayRun`,
+    `JMSJCA_ReplayOf` with the id of the letter, `JMSJCA_ReplayCount`.
+
+    Args:
+        connection: A connection of its own.
+        source: The dead-letter queue.
+        asked: The letters to send, and where to.
+        stopped: End after the unit under way once this is set.
+        progress: Called with the number of letters sent so far, after each unit.
+
+    Raises:
+        ConfigurationError: The target is the dead-letter queue itself.
+        JmsError: The broker refused, or the connection was lost. Letters of committed units are sent.
+
+    Guarantee: killed at any point and started again, no letter is lost. On brokers with atomic commit each
+    letter is in exactly one place; elsewhere a letter may be sent twice, under one `JMSJCA_ReplayOf`. Artemis
+    drops the second one by itself.
+    """
+    if source == asked.target or source in asked.origins:
+        raise ConfigurationError(f"{source} is the dead-letter queue and a target; expected two destinations")
+    return _Replayer(connection, source, asked, stopped or threading.Event(), progress).run()
+
+
+class _Replayer:
+    def __init__(
+        self,
+        connection: Connection,
+        source: Destination,
+        asked: Replay,
+        stopped: threading.Event,
+        progress: Callable[[int], object],
+    ) -> None:
+        self._connection = connection
+        self._source = source
+        self._asked = asked
+        self._stopped = stopped
+        self._progress = progress
+        self._lost = threading.Event()
+        self._sent: Counter[str] = Counter()
+        self._left: Counter[str] = Counter()
+        self._began = time.monotonic()
+
+    def run(self) -> ReplayResult:
+        arrived: queue.SimpleQueue[Received] = queue.SimpleQueue()
+        self._connection.on_lost(lambda _: self._lost.set())
+        consumer = self._connection.consume(
+            Subscription(
+                destination=self._source, selector=self._asked.selector, prefetch=_UNIT + _MOST_LEFT
+            ),
+            arrived.put,
+        )
+        try:
+            while not self._stopped.is_set() and (some := self._next(arrived)):
+                self._settle(some)
+                self._progress(self._sent.total())
+                if self._left.total() >= _MOST_LEFT:
+                    self._left["not looked at: too many letters before it stay"] += 1
+                    break
+        finally:
+            consumer.close()
+        if self._lost.is_set():
+            raise ConnectionLostError(
+                f"the connection was lost after {self._sent.total()} dead letters were sent back; run the "
+                "replay again"
+            )
+        return ReplayResult(sent=self._sent, left=self._left)
+
+    def _next(self, arrived: queue.SimpleQueue[Received]) -> list[Received]:
+        most = _UNIT
+        if self._asked.most is not None:
+            most = min(most, self._asked.most - self._sent.total())
+        if self._asked.per_second is not None:
+            most = max(1, min(most, int(self._asked.per_second)))
+        some: list[Received] = []
+        while len(some) < most:
+            try:
+                some.append(arrived.get(timeout=_SILENCE_SECONDS if not some else _GATHER_SECONDS))
+            except queue.Empty:
+                break
+        return some
+
+    def _settle(self, some: Iterable[Received]) -> None:
+        unit = self._connection.unit()
+        sent: Counter[str] = Counter()
+        for received in some:
+            outgoing = self._outgoing(received)
+            if outgoing is None:
+                continue
+            sent[str(outgoing.destination)] += 1
+            if not self._asked.dry_run:
+                unit.send(outgoing)
+                unit.acknowledge(received)
+        if sent and not self._asked.dry_run:
+            unit.commit()
+        else:
+            unit.rollback()
+        self._sent += sent
+        self._wait()
+
+    def _wait(self) -> None:
+        """Sleep until the rate allows the next unit."""
+        if self._asked.per_second is not None and not self._asked.dry_run:
+            due = self._began + self._sent.total() / self._asked.per_second
+            self._stopped.wait(max(0.0, due - time.monotonic()))
+
+    def _outgoing(self, received: Received) -> Outgoing | None:
+        """Return the message to send for a letter; `None` if the letter stays, which is counted."""
+        asked = self._asked
+        try:
+            letter = received.message
+        except PoisonMessageError:
+            self._left["cannot be decoded over this transport"] += 1
+            return None
+        known = dead_letter(letter)
+        target = asked.target or known.destination
+        if letter.properties.get(REPLAY_RUN) == asked.run:
+            self._left["failed again after it was sent back"] += 1
+        elif target is None:
+            self._left["its original destination is not known"] += 1
+        elif asked.target is None and target not in asked.origins:
+            self._left[f"comes from {target}"] += 1
+        elif asked.max_age is not None and _older(letter, asked.max_age):
+            self._left["older than the maximum age"] += 1
+        else:
+            return self._replayed(letter, target)
+        return None
+
+    def _replayed(self, letter: JmsMessage, target: Destination) -> Outgoing:
+        before = str(letter.properties.get(REPLAY_COUNT, "0"))
+        count = int(before) if before.isascii() and before.isdecimal() and len(before) <= _MOST_DIGITS else 0
+        message = restored(letter)
+        properties = {name: value for name, value in message.properties.items() if name not in _OWN}
+        properties |= {REPLAY_RUN: self._asked.run, REPLAY_COUNT: count + 1}
+        if letter.message_id is not None:
+            properties[REPLAY_OF] = letter.message_id
+        deduplicates = self._connection.capabilities.deduplicating_send and letter.message_id is not None
+        return Outgoing(
+            destination=target,
+            message=replace(message, properties=MappingProxyType(properties)),
+            deduplication_id=f"replay-{letter.message_id}" if deduplicates else None,
+        )
+
+
+def _older(letter: JmsMessage, age: timedelta) -> bool:
+    return letter.timestamp is not None and letter.timestamp < (time.time() - age.total_seconds()) * 1000

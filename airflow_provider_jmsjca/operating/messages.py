@@ -1,0 +1,130 @@
+"""One message in a form that a person reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
+
+_BYTES_PER_LINE: Final = 16
+_PRINTABLE: Final = range(0x20, 0x7F)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageView:
+    """One message, completely.
+
+    Attributes:
+        headers: JMS headers by name, as text; headers without a value are left out.
+        properties: User properties by name: value and Java type.
+        body_kind: Kind of the body.
+        body_form: `text`, `json` or `hex`: how `body` shows it.
+        body: The body as text, indented JSON, or a hexadecimal dump.
+        body_bytes: Length of the body in bytes.
+    """
+
+    headers: Mapping[str, str]
+    properties: Mapping[str, tuple[str, str]]
+    body_kind: BodyKind
+    body_form: str
+    body: str
+    body_bytes: int
+
+
+def moment(milliseconds: int | None) -> str:
+    """Return a JMS timestamp as ISO 8601 in UTC; the number itself where no calendar has it."""
+    if not milliseconds:
+        return ""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
+
+
+def message_view(message: JmsMessage) -> MessageView:
+    """Return a message completely, in a form that a person reads."""
+    headers = {
+        "message id": message.message_id,
+        "destination": message.destination,
+        "sent": moment(message.timestamp),
+        "expires": moment(message.expiration),
+        "correlation id": message.correlation_id,
+        "reply to": message.reply_to,
+        "type": message.type,
+        "priority": message.priority,
+        "persistent": message.persistent,
+        "redelivered": message.redelivered,
+        "delivery count": message.delivery_count,
+    }
+    form, body, size = _body(message)
+    return MessageView(
+        headers={name: str(value) for name, value in headers.items() if value not in {None, ""}},
+        properties={
+            name: (str(value), str(message.property_types.get(name) or _java_type(value)))
+            for name, value in message.properties.items()
+        },
+        body_kind=message.body_kind,
+        body_form=form,
+        body=body,
+        body_bytes=size,
+    )
+
+
+def body_preview(message: JmsMessage, characters: int = 60) -> str:
+    """Return the beginning of a body on one line."""
+    form, body, _ = _body(message)
+    if form == "hex" and isinstance(message.body, bytes):
+        body = message.body[: characters // 2].hex()
+    line = " ".join(body[: 4 * characters].split())
+    return line if len(line) <= characters else line[: characters - 3] + "..."
+
+
+def _body(message: JmsMessage) -> tuple[str, str, int]:
+    body = message.body
+    if body is None:
+        return "text", "", 0
+    if isinstance(body, bytes):
+        try:
+            text = body.decode()
+        except UnicodeDecodeError:
+            return "hex", hex_dump(body), len(body)
+        return (*_text(text), len(body))
+    if isinstance(body, str):
+        return (*_text(body), len(body.encode("utf-8", "surrogatepass")))
+    text = json.dumps(message.to_json()["body"], indent=2, ensure_ascii=False)
+    return "json", text, len(text.encode())
+
+
+def _text(text: str) -> tuple[str, str]:
+    if text.lstrip()[:1] in {"{", "["}:
+        try:
+            return "json", json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        except (ValueError, RecursionError):
+            return "text", text
+    return "text", text
+
+
+def hex_dump(data: bytes) -> str:
+    """Return bytes as lines of offset, hexadecimal digits and printable ASCII."""
+    lines = []
+    for at in range(0, len(data), _BYTES_PER_LINE):
+        some = data[at : at + _BYTES_PER_LINE]
+        shown = "".join(chr(each) if each in _PRINTABLE else "." for each in some)
+        lines.append(f"{at:08x}  {some.hex(' '):<{3 * _BYTES_PER_LINE}} {shown}")
+    return "\n".join(lines)
+
+
+def _java_type(value: object) -> str:
+    match value:
+        case bool():
+            return "boolean"
+        case int():
+            return "int" if -(2**31) <= value < 2**31 else "long"
+        case float():
+            return "double"
+        case _:
+            return "string"

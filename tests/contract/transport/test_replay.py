@@ -1,0 +1,117 @@
+"""Dead letters go back: every letter once, on every broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_jmsjca import Activation, ActivationSpec, ConfigurationError, Destination, JmsMessage
+from airflow_provider_jmsjca.operating.dead_letters import REPLAY_COUNT, REPLAY_OF, Replay, grouped, replay
+from airflow_provider_jmsjca.transports.base import Connection, Outgoing
+from tests.contract.transport.lab import Lab
+from tests.contract.transport.traffic import Connect, drain
+
+GOOD, BAD = 130, 3
+
+
+def dead_letters(lab: Lab, connection: Connection, queue: Destination, count: int) -> Destination:
+    """Let a listener move messages to the dead-letter queue; return that queue."""
+    connection.send(
+        Outgoing(
+            destination=queue,
+            message=JmsMessage.text(
+                f"m{n}", {"n": str(n), "JMSXGroupID": f"g{n % 3}"}, correlation_id=f"c{n}"
+            ),
+        )
+        for n in range(count)
+    )
+
+    def fail(delivery: object) -> None:
+        raise ValueError(f"order {delivery} is wrong")
+
+    listener = Activation(
+        ActivationSpec(destination=str(queue), redelivery_handling="1:move(queue:$.dlq)"),
+        fail,
+        connection=lab.settings(),
+    )
+    listener.run(run_for=60, idle_for=1)
+    return Destination.queue(f"{queue.name}.dlq")
+
+
+def test_every_letter_goes_back_once(connect: Connect, lab: Lab, queue: Destination) -> None:
+    source = dead_letters(lab, connect(), queue, GOOD)
+    asked = Replay(run="r1", origins=frozenset({queue}))
+    dry = replay(connect(), source, Replay(run="r0", origins=frozenset({queue}), dry_run=True))
+    assert dry.sent == Counter({str(queue): GOOD})
+    result = replay(connect(), source, asked)
+    assert result.sent == Counter({str(queue): GOOD})
+    assert not result.left
+    found = drain(connect(), queue)
+    assert Counter(each.body for each in found) == Counter(f"m{n}" for n in range(GOOD))
+    one = next(each for each in found if each.body == "m7")
+    assert one.correlation_id == "c7"
+    assert one.properties["n"] == "7"
+    assert not [name for name in one.properties if name.startswith(("JMS_Sun", "JMSJCATimestamp", "_JMSJCA"))]
+    assert str(one.properties[REPLAY_COUNT]) == "1"
+    assert one.properties[REPLAY_OF]
+    assert drain(connect(), source) == []
+
+
+def test_letters_that_fail_again_stay(connect: Connect, lab: Lab, queue: Destination) -> None:
+    """A letter that comes back during a replay is not sent again, so a replay ends."""
+    source = dead_letters(lab, connect(), queue, BAD)
+    asked = Replay(run="r1", origins=frozenset({queue}))
+    assert replay(connect(), source, asked).sent.total() == BAD
+    dead_letters(lab, connect(), queue, 0)
+    again = replay(connect(), source, asked)
+    assert again.sent.total() == 0
+    assert again.left == Counter({"failed again after it was sent back": BAD})
+    assert replay(connect(), source, Replay(run="r2", target=queue)).sent.total() == BAD
+    assert {str(each.properties[REPLAY_COUNT]) for each in drain(connect(), queue)} == {"2"}
+
+
+@pytest.mark.parametrize("lab", ["memory"], indirect=True)
+def test_groups(lab: Lab, connect: Connect, queue: Destination) -> None:
+    (group,) = grouped(drain(connect(), dead_letters(lab, connect(), queue, BAD)))
+    assert (group.count, group.destination) == (BAD, queue)
+    assert group.reason.startswith("ValueError: order")
+    assert group.first is not None
+    assert group.last is not None
+    assert group.first <= group.last
+
+
+@pytest.mark.parametrize("lab", ["memory", "artemis"], indirect=True)
+def test_only_letters_that_were_chosen(connect: Connect, queue: Destination) -> None:
+    source, other = Destination.queue(f"{queue.name}.dlq"), Destination.queue(f"{queue.name}.other")
+    origin = {
+        "JMS_Sun_JMSJCA_OriginalDestinationName": queue.name,
+        "JMS_Sun_JMSJCA_OriginalDestinationType": "javax.jms.Queue",
+    }
+    forged = {**origin, "JMS_Sun_JMSJCA_OriginalDestinationName": "payments"}
+    connect().send(
+        Outgoing(destination=source, message=JmsMessage.text(body, properties))
+        for body, properties in (("a", origin), ("b", forged), ("c", {}), ("d", origin))
+    )
+    result = replay(connect(), source, Replay(run="r", origins=frozenset({queue}), most=1))
+    assert result.sent == Counter({str(queue): 1})
+    result = replay(connect(), source, Replay(run="r", origins=frozenset({queue})))
+    assert result.left == Counter(
+        {"comes from queue://payments": 1, "its original destination is not known": 1}
+    )
+    old = replay(connect(), source, Replay(run="r", target=other, max_age=timedelta(0)))
+    assert old.left == Counter({"older than the maximum age": 2})
+    assert replay(connect(), source, Replay(run="r", target=other)).sent.total() == 2
+    assert sorted(str(each.body) for each in drain(connect(), queue)) == ["a", "d"]
+    assert sorted(str(each.body) for each in drain(connect(), other)) == ["b", "c"]
+
+
+@pytest.mark.parametrize("lab", ["memory"], indirect=True)
+def test_a_replay_must_have_another_target(connect: Connect, queue: Destination) -> None:
+    with pytest.raises(ConfigurationError, match="two destinations"):
+        replay(connect(), queue, Replay(run="r", target=queue))
+    with pytest.raises(ConfigurationError, match="two destinations"):
+        replay(connect(), queue, Replay(run="r", origins=frozenset({queue})))
+    with pytest.raises(ConfigurationError, match="either one target"):
+        Replay(run="r")
