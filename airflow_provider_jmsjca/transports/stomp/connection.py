@@ -20,7 +20,6 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
     UnitOfWork,
 )
-from airflow_provider_jmsjca.transports.stomp.administration import administration_over
 from airflow_provider_jmsjca.transports.stomp.browsing import browse, first_messages
 from airflow_provider_jmsjca.transports.stomp.confirmed import ConfirmedUnit
 from airflow_provider_jmsjca.transports.stomp.consumer import StompConsumer, delete_subscription, subscribe
@@ -104,6 +103,9 @@ class StompConnection:
 
     def administration(self) -> QueueAdministration:
         """Return the administration that this broker offers."""
+        # Listeners need no HTTP client.
+        from airflow_provider_jmsjca.transports.stomp.administration import administration_over  # noqa: PLC0415
+
         return administration_over(self, self.link)
 
     def synchronize(self) -> None:

@@ -155,7 +155,6 @@ def test_verdicts_stay_and_the_rest_is_filled_in(repository: Repository) -> None
 
 def test_the_check_fails_on_a_gap(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.docs.__main__.pages", dict)
-    monkeypatch.setattr("tests.docs.__main__.name_faults", lambda _: [])
     monkeypatch.setattr("tests.docs.__main__.reference_faults", lambda _: [])
     monkeypatch.setattr("tests.docs.__main__.text_faults", lambda _: [])
     monkeypatch.setattr("tests.docs.__main__.ROOT", repository.root)
@@ -203,7 +202,6 @@ def test_every_screenshot_is_small_and_shown_and_can_be_taken_anew() -> None:
 def test_check_finds_a_stale_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tests.docs.__main__.pages", lambda: {tmp_path / "a.md": "new"})
     monkeypatch.setattr("tests.docs.__main__.gaps", lambda _: [])
-    monkeypatch.setattr("tests.docs.__main__.name_faults", lambda _: [])
     monkeypatch.setattr("tests.docs.__main__.reference_faults", lambda _: [])
     monkeypatch.setattr("tests.docs.__main__.text_faults", lambda _: [])
     monkeypatch.setattr("tests.docs.__main__.ROOT", tmp_path)

@@ -59,7 +59,7 @@ def test_a_listener_needs_the_packages_that_the_page_installs_and_no_more() -> N
     needed = {re.split("[><]", each)[0] for each in project["dependencies"]}
     (installed,) = re.findall(r"^\$ pip install (pydantic.*)$", page, re.MULTILINE)
     missing = needed - {re.split("[><]", each)[0] for each in shlex.split(installed)}
-    assert missing == {"apache-airflow", "pyarrow", "sqlalchemy", "alembic"}
+    assert missing == {"apache-airflow", "httpx", "pyarrow", "sqlalchemy", "alembic"}
     modules = [each.removeprefix("apache-") for each in missing]
     blocked = f"import sys\nfor each in {modules!r} + ['pyspark']:\n    sys.modules[each] = None\n"
     ran = subprocess.run(
