@@ -8,6 +8,7 @@ with one root element.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -45,6 +46,7 @@ _ELEMENTS = {
 _GLASSFISH = {
     spelling for option in OPTIONS for family, spelling in option.spellings() if family is Family.GLASSFISH
 }
+_OWN = "jndi-name"
 _GLASSFISH_CONTAINERS = {"bean-pool", "mdb-resource-adapter"}
 _GLASSFISH_BEAN = {
     "mdb-connection-factory",
@@ -92,6 +94,8 @@ _REDELIVERY = {"redelivery_handling", *PATCH_BAY, *CLIENT_PROPERTIES}
 _TRANSPORTS = ("stomp:", "stomp+ssl:", "vm:", "failover:", LOOKUP)
 """What a provider-url begins with that names a broker and no JNDI server."""
 _EJB_3 = 3
+_OF_ATG = ("localdms:", "sqldms:")
+"""What destinations of Patch Bay's two own providers begin with."""
 _DEFAULT_PORT = "DEFAULT"
 """Name of an input port that names none."""
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -183,6 +187,7 @@ def read_descriptor(*texts: str | bytes, titles: Sequence[str] = ()) -> Descript
     read = _Read(roots=roots, beans=_message_driven(roots))
     for root in roots:
         read.take(root)
+    read.take_sinks()
     for name, fields in read.activations.items():
         read.complete(name, fields)
     if not (read.activations or read.connector or read.factories or read.modules.entries):
@@ -251,6 +256,16 @@ class _Read:
         _read_ra(root, self.connector, self.factories)
         self.modules.read(root)
 
+    def take_sinks(self) -> None:
+        """Take Patch Bay's message sinks and filters, each of what all texts say of it."""
+        sinks: dict[str, list[Element]] = {}
+        for root in self.roots:
+            for sink in (*root.find("message-sink"), *root.find("message-filter")):
+                sinks.setdefault(sink.glimpse("nucleus-name"), []).append(sink)
+        for elements in sinks.values():
+            for name, fields in _patch_bay(elements):
+                self.activations.setdefault(name, {}).update(fields)
+
     def complete(self, name: str, fields: dict[str, str]) -> None:
         """Add what follows from all texts together, and say what has to be known of it."""
         notes = self.notes.setdefault(name, [])
@@ -282,6 +297,12 @@ class _Read:
             )
         said = {option.name for key in fields if (option := option_by_field(key) or option_by_key(key))}
         notes.extend(_surprises(given))
+        named = given.get("destination", ("", ""))
+        if named[0] == "destination-name" and named[1].startswith(_OF_ATG):
+            notes.append(
+                f"destination: {named[1]} is a name of ATG's own JMS. Here it is that of a "
+                "destination at your broker; replace it unless that one has the same name"
+            )
         destination = given.get("destination", ("", ""))[1].removeprefix(LOOKUP)
         if address := self.modules.address(destination):
             self.destinations[destination] = address
@@ -338,8 +359,8 @@ class _Read:
         found = self.modules.handling(destination, given.get("jms_conn_id", ("", ""))[1])
         if found is None:
             notes.append(
-                "redelivery_handling: not said, a message that always fails comes again for ever; WebLogic "
-                "keeps limit, delay and error destination in the JMS module: import its *-jms.xml too"
+                "redelivery_handling: not said, a message that always fails comes again for ever here. "
+                "WebLogic keeps limit, delay and error destination in JMS modules: import its *-jms.xml too"
             )
             return
         handling, module_notes = found
@@ -417,8 +438,6 @@ def _activations(root: Element) -> Iterator[tuple[str, dict[str, str], list[str]
     for bean in beans:
         if bean.tag == "message-driven-descriptor" or any(bean.find("message-driven-descriptor")):
             yield bean.value("ejb-name"), *_leaves(bean)
-    for sink in (*root.find("message-sink"), *root.find("message-filter")):
-        yield from _patch_bay(sink)
     if not any(root.find("message-driven")) and not any(map(_is_glassfish_bean, root.find("ejb"))):
         for config in (*root.find("activation-config"), *root.find("activationspec")):
             fields, unknown = _properties(config)
@@ -459,6 +478,10 @@ def _glassfish_beans(
         for child in bean.children:
             if child.tag == "mdb-connection-factory" and (factory := child.value("jndi-name")):
                 fields[child.tag] = factory
+        if any(
+            (option := option_by_field(tag)) and option.name == "destination" for tag in {*fields} - {_OWN}
+        ):
+            fields.pop(_OWN, None)  # the resource adapter's destination: it is a name of the bean then
         for tag, instead in _ZERO.items():
             if fields.get(tag) == "0":
                 fields[tag] = instead
@@ -509,32 +532,41 @@ def _version(root: Element) -> int:
     return int(said) if said.isascii() and said.isdigit() else 0
 
 
-def _patch_bay(sink: Element) -> Iterator[tuple[str, dict[str, str], list[str]]]:
+def _patch_bay(sinks: Sequence[Element]) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield an activation for each input destination of a message sink or filter.
 
-    One input has the name of the sink. Of several each has its port's name too, `/a/Sink > PORT`, and if a
-    port has several destinations, the name of the destination.
+    One input has the name of the sink. Of several each has its port's name too, `/a/Sink > PORT`, and where
+    that isn't enough the name of the destination.
+
+    Args:
+        sinks: The elements about one sink: Patch Bay combines those of all its files.
     """
-    sink_name = sink.value("nucleus-name")
-    ports = [
-        (port.value("port-name"), list(port.find("input-destination"))) for port in sink.find("input-port")
-    ]
-    inputs = [(port, found, len(destinations)) for port, destinations in ports for found in destinations]
-    if not ports:
-        inputs = [("", found, 1) for found in sink.find("input-destination")]
+    sink_name = sinks[0].value("nucleus-name")
+    inputs = {
+        (port, found.glimpse("destination-name")): found for sink in sinks for port, found in _inputs(sink)
+    }
+    ports = Counter(port for port, _ in inputs)
     if not inputs:
-        yield sink_name, {"nucleus-name": sink_name} if sink_name else {}, []
-    for port, found, of_port in inputs:
-        parts = [sink_name]
-        if len(inputs) > 1:
-            parts.append(port or _DEFAULT_PORT)
-            if of_port > 1 or not port:
-                parts.append(found.glimpse("destination-name"))
+        yield sink_name, {"nucleus-name": sink_name} if sink_name else {}
+    for (port, destination), found in inputs.items():
+        several = len(inputs) > 1
+        parts = (sink_name, port if several else "", destination if ports[port] > 1 else "")
         name = " > ".join(filter(None, parts))
         fields = {"nucleus-name": name, **_leaves(found)[0]}
-        fields["output-destination"] = ";".join(_failure_targets(sink, fields.get("failure-output-port", "")))
+        targets = _failure_targets(sinks, fields.get("failure-output-port", ""))
+        fields["output-destination"] = ";".join(targets)
         fields.update(_limbo(fields))
-        yield name, {spelling: value for spelling, value in fields.items() if value}, []
+        yield name, {spelling: value for spelling, value in fields.items() if value}
+
+
+def _inputs(sink: Element) -> Iterator[tuple[str, Element]]:
+    """Yield the input destinations of a sink, each with the name of its port."""
+    ports = list(sink.find("input-port"))
+    for port in ports:
+        for found in port.find("input-destination"):
+            yield port.value("port-name") or _DEFAULT_PORT, found
+    if not ports:
+        yield from ((_DEFAULT_PORT, found) for found in sink.find("input-destination"))
 
 
 def _limbo(fields: Mapping[str, str]) -> dict[str, str]:
@@ -547,9 +579,9 @@ def _limbo(fields: Mapping[str, str]) -> dict[str, str]:
     return {"use_store": "true", "park": "true"} if limited and lasting else {}
 
 
-def _failure_targets(sink: Element, port: str) -> Iterator[str]:
+def _failure_targets(sinks: Sequence[Element], port: str) -> Iterator[str]:
     """Yield the destinations of a redelivery port of the sink."""
-    for redelivery in sink.find("redelivery-port"):
+    for redelivery in (each for sink in sinks for each in sink.find("redelivery-port")):
         if port and redelivery.value("port-name") == port:
             for output in redelivery.find("output-destination"):
                 kind = (output.value("destination-type") or "Queue").lower()

@@ -83,6 +83,7 @@ _INSTEAD = {
     "password": _LOGIN,
     "password-encrypted": _LOGIN,
     "provider-name": _BROKER,
+    "client-id": "client_id of the Airflow connection says it",
     "connection-url": _BROKER,
     "initial-context-factory": _BROKER,
     "jms-max-messages-load": "prefetch says how many messages are fetched ahead",

@@ -476,6 +476,18 @@ def test_the_beans_of_glassfish_in_elements(order: tuple[str, str]) -> None:
     assert "secret" not in dropped
 
 
+def test_a_destination_of_the_resource_adapter_goes_before_the_jndi_name_of_the_bean() -> None:
+    sun = (
+        "<sun-ejb-jar><enterprise-beans><ejb><ejb-name>B</ejb-name><jndi-name>B</jndi-name>"
+        "<mdb-resource-adapter><resource-adapter-mid>ra</resource-adapter-mid><activation-config>"
+        "<activation-config-property><activation-config-property-name>Destination"
+        "</activation-config-property-name><activation-config-property-value>queue://Queue1"
+        "</activation-config-property-value></activation-config-property></activation-config>"
+        "</mdb-resource-adapter></ejb></enterprise-beans></sun-ejb-jar>"
+    )
+    assert ActivationSpec.from_xml(sun).destination == ("queue://Queue1",)
+
+
 def test_a_bean_that_only_glassfish_describes_is_known_by_its_elements() -> None:
     sun = (FOLDER / "sun-ejb-jar.xml").read_bytes()
     assert sorted(read_descriptor(sun).activations) == ["OrderBean", "PriceBean"]
@@ -612,6 +624,26 @@ def test_each_input_of_a_sink_is_an_activation_of_its_own_p10() -> None:
     assert shipped.max_attempts is None
     assert one.name == "/shop/One"
     assert any("provider-name: the Airflow connection names the broker" in each for each in found.dropped)
+
+
+def test_what_several_files_say_of_a_sink_is_combined_as_patch_bay_does_p10() -> None:
+    """A later file adds inputs, and replaces what is said of one that is there."""
+    sink = (
+        "<message-sink><nucleus-name>/a/S</nucleus-name><input-port><port-name>{port}</port-name>"
+        "<input-destination><destination-name>{name}</destination-name><destination-type>Queue"
+        "</destination-type>{more}</input-destination></input-port></message-sink>"
+    )
+    redelivery = "<redelivery><max-attempts>4</max-attempts></redelivery>"
+    first = sink.format(port="A", name="sqldms:/a", more="")
+    again = sink.format(port="A", name="sqldms:/a", more=redelivery)
+    second = sink.format(port="B", name="b", more="")
+    assert list(read_descriptor(first, again).activations) == ["/a/S"]
+    found = read_descriptor(first, second, again)
+    assert found.activations["/a/S > A"]["max-attempts"] == "4"
+    assert found.activations["/a/S > B"]["destination-name"] == "b"
+    (note,) = found.notes["/a/S > A"]
+    assert note.startswith("destination: sqldms:/a is a name of ATG's own JMS")
+    assert found.notes["/a/S > B"] == ()
 
 
 def test_a_sink_that_nobody_asked_for_may_be_wrong_p10() -> None:
