@@ -112,6 +112,32 @@ def test_all_are_consumed_over_one_connection(broker: Broker, queue_name: str, m
         assert bodies(settings, name) == []
 
 
+@pytest.mark.parametrize("mode", ["serial", "cc", "sync"])
+@pytest.mark.parametrize("name", ["@.>", "@.A,@.B"])
+def test_what_waits_on_a_wildcard_or_a_list_is_delivered(
+    activemq: Broker, queue_name: str, name: str, mode: str
+) -> None:
+    settings = activemq.settings()
+    for letter in "AB":
+        send(settings, f"{queue_name}.{letter}", letter)
+    got: list[str] = []
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.body == "A" and "A" not in got:
+            got.append("A")
+            raise ValueError("once more")
+        got.append(delivery.body)
+
+    counts = activation(
+        settings,
+        handle,
+        destination=f"queue://{name.replace('@', queue_name)}",
+        concurrency_mode=mode,
+        endpoint_pool_max_size=2,
+    ).run(idle_for=idle())
+    assert (counts.committed, sorted(got)) == (2, ["A", "A", "B"])
+
+
 def test_rabbitmq_closes_the_connection_with_each_refusal(rabbitmq: Broker, queue_name: str) -> None:
     """I5, W15: the others go on; if there are none, that is a fault at last."""
     settings = rabbitmq.settings()

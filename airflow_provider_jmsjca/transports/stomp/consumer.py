@@ -22,6 +22,7 @@ from airflow_provider_jmsjca.transports.stomp.decoding import Decoder, ReceivedF
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import consumer_headers
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import Cumulative, Recovery
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
+from airflow_provider_jmsjca.transports.stomp.link.replies import ReceiptGroup
 from airflow_provider_jmsjca.transports.stomp.spill import LARGE, MEMORY
 from airflow_provider_jmsjca.transports.stomp.untransformed import set_apart, split_by_id
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, encode, nack
@@ -351,10 +352,24 @@ class StompConsumer:
         with self._lock:
             self._wire.append(self._subscribe(receipts.ask()))
         try:
-            self._link.wait(receipts)
+            self._confirm(receipts)
         except BaseException:
             self._remove_routes()
             raise
+
+    def _confirm(self, receipts: ReceiptGroup) -> None:
+        """Wait until the broker has confirmed SUBSCRIBE and delivers the messages that were waiting."""
+        self._link.wait(receipts)
+        commands = self._dialect.after_subscribe(self._subscription, self._link.new_subscription_id())
+        if not commands:
+            return
+        receipts = self._link.replies.receipts(blame=True)
+        *first, (command, headers) = commands
+        self._wire.append(
+            b"".join(encode(each, more.items()) for each, more in first)
+            + encode(command, [*headers.items(), ("receipt", receipts.ask())])
+        )
+        self._link.wait(receipts)
 
     def _subscribe(self, receipt: str) -> bytes:
         subscription, beside = self._subscription, b""
@@ -656,7 +671,7 @@ class StompConsumer:
             self._remove_routes()
             self._wire.append(self._unsubscribe())
             self._wire.append(self._subscribe(receipts.ask()))
-        self._link.wait(receipts)
+        self._confirm(receipts)
 
     def _subscribe_again(self) -> None:
         receipts = self._link.replies.receipts(blame=True)
@@ -666,7 +681,7 @@ class StompConsumer:
             self._remove_routes()
             self._handing_back = False
             self._wire.append(self._subscribe(receipts.ask()))
-        self._link.wait(receipts)
+        self._confirm(receipts)
 
     def _disconnect(self) -> None:
         with self._lock:

@@ -7,8 +7,8 @@ from typing import ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue, modified_utf8
-from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.transports.base import Capabilities, Subscription
+from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
+from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODILESS,
     BODILESS_KINDS,
@@ -46,6 +46,7 @@ _SCHEDULING: Final = {
     "AMQ_SCHEDULED_PERIOD",
     "AMQ_SCHEDULED_REPEAT",
 }
+_SEVERAL: Final = frozenset("*>,")
 _UNSEEN: Final = ("JMSXGroupID", "JMSXGroupSeq")
 
 
@@ -121,6 +122,16 @@ class ActiveMqDialect(Dialect):
         """Return all but the number of the connection. A client id, if there is one, stands in its place."""
         return session.rpartition(":")[0] if session.startswith("ID:") else None
 
+    def check(self, subscription: Subscription, broker: BrokerInfo, client_id: str | None) -> None:
+        """Refuse a list of topics too: the broker would deliver the messages of the first one only."""
+        super().check(subscription, broker, client_id)
+        destination = subscription.destination
+        if destination.kind is DestinationKind.TOPIC and "," in _without_options(destination):
+            raise CapabilityError(
+                f"{destination} lists several topics, of which {self.product} delivers only the first over "
+                "STOMP: use a wildcard such as topic://orders.>, or one consumer for each topic"
+            )
+
     def prefetch(self, subscription: Subscription) -> int:
         """Return one message where several consumers share: the groups of other clients aren't shown."""
         return 1 if subscription.one_of_several else super().prefetch(subscription)
@@ -137,6 +148,26 @@ class ActiveMqDialect(Dialect):
         if subscription.durable_name is not None:
             headers["activemq.subscriptionName"] = subscription.durable_name
         return headers
+
+    def after_subscribe(self, subscription: Subscription, identifier: str) -> list[Command]:
+        """Make the broker deliver what waits on the queues of a wildcard or a composite name.
+
+        For a SUBSCRIBE with a receipt the broker opens the prefetch window after the RECEIPT, and then
+        wakes the queue of exactly this name. Queues that the name only matches stay asleep until the next
+        message arrives. A second consumer that comes and goes wakes them all; its prefetch of 0 takes
+        nothing.
+        """
+        destination = subscription.destination
+        names_one = _SEVERAL.isdisjoint(_without_options(destination))
+        if names_one or destination.kind is DestinationKind.TOPIC:
+            return []
+        headers = {
+            "id": identifier,
+            "destination": self.destination(destination),
+            "ack": "client",
+            "activemq.prefetchSize": "0",
+        }
+        return [("SUBSCRIBE", headers), ("UNSUBSCRIBE", {"id": identifier})]
 
     def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
         """Return the UNSUBSCRIBE that names the durable subscription; the connection's client id counts."""
@@ -227,6 +258,11 @@ class ActiveMqDialect(Dialect):
         if frame.body:
             return TEXT, _text(frame.body)
         return no_body(headers, self.product)
+
+
+def _without_options(destination: Destination) -> str:
+    """Return the name without the options that the broker reads behind a question mark."""
+    return destination.name.partition("?")[0]
 
 
 def _text(body: bytes) -> str:

@@ -322,6 +322,19 @@ class Dialect(ABC):
     def subscribe(self, subscription: Subscription, client_id: str | None) -> dict[str, str]:
         """Return the headers of SUBSCRIBE, without `ack`, `receipt` and (unless fixed by a name) `id`."""
 
+    def after_subscribe(self, subscription: Subscription, identifier: str) -> list[Command]:
+        """Return the frames to send once the broker has confirmed a SUBSCRIBE.
+
+        Override this for a broker that otherwise withholds messages that were waiting before. The consumer
+        has started when the broker has confirmed the last frame. Most brokers need none.
+
+        Args:
+            subscription: The confirmed subscription.
+            identifier: An unused subscription id. Messages that arrive for it are dropped.
+        """
+        del subscription, identifier
+        return []
+
     def delete_durable(self, subscription: Subscription, client_id: str | None) -> list[Command]:
         """Return the frames that delete an idle durable subscription.
 
