@@ -1,65 +1,219 @@
-"""What must never be shown: secret values in reprs, logs and errors."""
+"""Masks secret values in reprs, logs, errors and dead letters.
+
+Others write parts of the text: a producer decides what a handler's exception quotes, and how long it is. So
+no span that is masked keeps another one from being found, and the time grows with the length alone.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
+from urllib.parse import quote, quote_plus, unquote
 
-MASK = "***"
-_SECRET_WORDS = re.compile(r"pass(?:word|wd|code|phrase)|secret|token|credential|pwd", re.IGNORECASE)
+MASK: Final = "***"
+
+_Span: TypeAlias = tuple[int, int]
+# How often a name or a text may be percent-encoded: a URL may be the value of an option of another URL.
+_ENCODINGS: Final = 2
+_SECRET_WORDS = re.compile(
+    r"pass(?:word|wd|code|phrase)|secret|token|credential|pwd|authorization|cookie"
+    r"|(?:api|access|account|private|shared)[-_.]?key|amz[-_.]signature|(?<![a-z])sig(?![a-z])",
+    re.IGNORECASE,
+)
+# Headers: a blank doesn't end their values.
+_HEADER_WORDS = re.compile(r"authorization|cookie", re.IGNORECASE)
+_BEARER = re.compile(r"(?<![a-z])bearer\s++(?P<value>[\w.~+/=-]{8,}+)", re.IGNORECASE)
+
 # A password may hold what ends user information in a well-formed URL: libraries take it, so it counts up to
-# the last `@` before the next URL. A port that is followed by one is masked too.
-_USERINFO = re.compile(r"(?<=//)(?:[^\s/?@:]{0,256}+:(?:(?!://)\S){0,512}@|[^/?]*@)")
+# the last `@` before a blank or the next URL. A port that is followed by one is masked too.
+_USER = re.compile(r"(?<=//)[^\s/?@:]*+:")
+_END_OF_URL = re.compile(r"\s|://")
+_USER_WITH_BLANKS = re.compile(r"(?<=//)[^/?\n]*@")
+
 # Possessive: nothing is tried twice, however long a name or a row of blanks is. A possessive group with
-# alternatives stops too late in Python before 3.11.5, so the outermost one of a value is an ordinary one.
-# A quote behind the name is that of a dict's or JSON's key.
-_NAME = re.compile(r"([\w.%-]++)([\"']?+\s*+[=:]\s*+)?+")
-_VALUE = re.compile(r""" "[^"\n]*+" | '[^'\n]*+' | (?:[^&;,\s]++|;(?!\s))+ """, re.VERBOSE)
-_PIECE = re.compile(r"[^\n]{1,1000}(?!\S)|[^\n]{1,1000}")
+# alternatives stops too late in Python before 3.11.5, so groups are ordinary ones.
+_NAME = re.compile(r"[\w.%-]++")
+# Behind the name of a dict's or JSON's key stands a quote, with backslashes if the JSON is in a text itself.
+_SEPARATOR = re.compile(r"""\\{0,8}+["']?+\s*+[=:]\s*+ | ["']\s++value\s*+=\s*+ """, re.VERBOSE)
+_LONGEST_TAG: Final = 200
+_REST_OF_TAG = re.compile(rf"[^<>]{{0,{_LONGEST_TAG}}}+(?<!/)>")
+_OPENING_QUOTE = re.compile(r"""\\{0,8}+["']""")
+_QUOTED = re.compile(r""" "[^"\\]*+(?:\\.[^"\\]*+)*" | '[^'\\]*+(?:\\.[^'\\]*+)*' """, re.VERBOSE | re.DOTALL)
+_BEHIND_A_QUOTE = re.compile(r"[^\s&;,}\])><\"']*+")
+_YAML_HEAD = re.compile(r"[|>][-+0-9]{0,2}+[ \t]*+\n")
+_YAML_BLOCK = re.compile(r"([ \t]++)[^\n]*+(?:\n\1[^\n]*+)*")
+_WORD = re.compile(
+    r""" (?: [^&;,\s]++ | ;(?!\s) | &(?!(?:amp;)?[\w.%-]*+=) | ,(?!\s|["']|[\w.%-]*+[=:]) )+ """, re.VERBOSE
+)
+_LINE = re.compile(r"[^\n]++")
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether the value under this name is masked wherever it is shown."""
+    """Tell whether the value under this name, which may be percent-encoded, is masked wherever it's shown."""
+    for _ in range(_ENCODINGS):
+        if _SECRET_WORDS.search(name) is not None:
+            return True
+        if "%" not in name:
+            return False
+        name = unquote(name)
     return _SECRET_WORDS.search(name) is not None
 
 
 def masked_text(text: str) -> str:
-    """Return text that may hold a URL or options with user information and secret values blotted out.
+    """Return text with user information of URLs and values of secret names blotted out.
 
-    Takes time in proportion to the length, whatever the text is: brokers and producers write parts of it.
+    Finds `name=value`, `name: value`, quoted values, values on the next line, JSON and YAML, URLs (also
+    percent-encoded), HTTP headers such as `Authorization`, bearer tokens, and elements and attributes of XML.
+    In doubt more is masked. Takes time in proportion to the length, whatever the text is.
     """
-    text = _USERINFO.sub(f"{MASK}@", text)
     shown: list[str] = []
-    done = at = 0
-    while (name := _NAME.search(text, at)) is not None:
-        at = name.end()
-        if name[2] is None or not is_secret(name[1]):
+    done = -1
+    for start, end in sorted(_spans(text)):
+        if start == end:
             continue
-        value = _VALUE.match(text, at)
-        if value is not None:
-            shown += (text[done:at], MASK)
-            done = at = value.end()
-    return "".join(shown) + text[done:]
-
-
-def masked_error(text: str) -> str:
-    """Return an exception's text with the passwords of URLs and of `name=value` in it blotted out.
-
-    Line by line, and a long line in pieces: what a stranger's code raises may be megabytes without a blank.
-    """
-    if not is_secret(text) and "@" not in text:
-        return text
-    return _PIECE.sub(lambda piece: masked_text(piece[0]), text)
+        if start > done:
+            shown += (text[max(done, 0) : start], MASK)
+        done = max(done, end)
+    return "".join(shown) + text[max(done, 0) :]
 
 
 def blotted(text: str, secrets: Iterable[str]) -> str:
-    """Return text from elsewhere with these very values blotted out, whatever stands around them."""
+    """Return text from elsewhere with these very values blotted out, whatever stands around them.
+
+    A value is found as it is, and as it's percent-encoded in a URL.
+    """
     for secret in secrets:
         if secret:
-            text = text.replace(secret, MASK)
+            for form in dict.fromkeys((secret, quote(secret, safe=""), quote(secret), quote_plus(secret))):
+                text = text.replace(form, MASK)
     return text
 
 
 def masked_value(name: str, value: str) -> str:
     """Return the value as it may be shown under this name."""
     return MASK if is_secret(name) else masked_text(value)
+
+
+def _spans(text: str) -> Iterator[_Span]:
+    """Yield where secrets are; spans may overlap."""
+    yield from _user_information(text)
+    yield from _Values(text).spans()
+    decoded, places = text, array("q", range(len(text) + 1 if "%" in text else 0))
+    for _ in range(_ENCODINGS):
+        if _ESCAPE.search(decoded) is None:
+            return
+        decoded, places = _decoded(decoded, places)
+        for start, end in _Values(decoded).spans():
+            yield places[start], places[end]
+
+
+def _user_information(text: str) -> Iterator[_Span]:
+    at = 0
+    while (user := _USER.search(text, at)) is not None:
+        url_end = _END_OF_URL.search(text, user.end())
+        end = len(text) if url_end is None else url_end.start()
+        last = text.rfind("@", user.end(), end)
+        if last >= 0:
+            yield user.start(), last
+        at = end
+    for found in _USER_WITH_BLANKS.finditer(text):
+        yield found.start(), found.end() - 1
+
+
+class _Values:
+    """Finds the values of secret names, those within other values too.
+
+    Words, lines, blocks and elements end at one place, wherever in them a value begins. Each end is kept, so
+    that none is looked through twice.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._word_end = self._line_end = self._block_end = self._element_end = 0
+
+    def spans(self) -> Iterator[_Span]:
+        for bearer in _BEARER.finditer(self._text):
+            yield bearer.span("value")
+        for name in _NAME.finditer(self._text):
+            if not is_secret(name[0]):
+                continue
+            separator = _SEPARATOR.match(self._text, name.end())
+            if separator is not None:
+                yield separator.end(), self._value_end(name[0], separator.end())
+                continue
+            tag = _REST_OF_TAG.match(self._text, name.end())
+            if tag is not None and _is_in_opening_tag(self._text, name.start()):
+                yield tag.end(), self._content_end(tag.end())
+
+    def _value_end(self, name: str, start: int) -> int:
+        if (quoted := _quoted_end(self._text, start)) is not None:
+            return quoted
+        if (head := _YAML_HEAD.match(self._text, start)) is not None:
+            if head.end() >= self._block_end:
+                self._block_end = _end(_YAML_BLOCK, self._text, head.end())
+            return self._block_end
+        if _HEADER_WORDS.search(name) is not None:
+            if start >= self._line_end:
+                self._line_end = _end(_LINE, self._text, start)
+            return self._line_end
+        if start >= self._word_end:
+            self._word_end = _end(_WORD, self._text, start)
+        return self._word_end
+
+    def _content_end(self, start: int) -> int:
+        if self._element_end < start:
+            closing = self._text.find("</", start)
+            self._element_end = len(self._text) if closing < 0 else closing
+        return self._element_end
+
+
+def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
+    found = pattern.match(text, start)
+    return start if found is None else found.end()
+
+
+def _is_in_opening_tag(text: str, place: int) -> bool:
+    tag = text[max(0, place - _LONGEST_TAG) : place].rpartition("<")
+    return tag[1] == "<" and not tag[2].startswith("/") and ">" not in tag[2]
+
+
+def _quoted_end(text: str, start: int) -> int | None:
+    """Return where the quoted value ends that begins here; `None` if it isn't quoted."""
+    opening = _OPENING_QUOTE.match(text, start)
+    if opening is None:
+        return None
+    if len(opening[0]) > 1:  # in a text that is quoted itself, its own quotes have backslashes
+        closing = text.find(opening[0], opening.end())
+        if closing < 0:
+            return None
+        end = closing + len(opening[0])
+    else:
+        quoted = _QUOTED.match(text, start)
+        if quoted is None:
+            return None
+        end = quoted.end()
+    return _end(_BEHIND_A_QUOTE, text, end)
+
+
+def _decoded(text: str, places: array[int]) -> tuple[str, array[int]]:
+    """Return percent-encoded text decoded byte by byte.
+
+    Args:
+        text: The text.
+        places: Where each character of the text, and its end, stands in the original.
+
+    Returns:
+        The decoded text, and `places` of it.
+    """
+    pieces: list[str] = []
+    found = array("q")
+    done = 0
+    for escape in _ESCAPE.finditer(text):
+        pieces += (text[done : escape.start()], chr(int(escape[1], 16)))
+        found += places[done : escape.start() + 1]
+        done = escape.end()
+    pieces.append(text[done:])
+    return "".join(pieces), found + places[done:]

@@ -14,7 +14,7 @@ from airflow.sdk.log import redact  # type: ignore[attr-defined]  # what Airflow
 
 from airflow_provider_jmsjca.core.activation import refuse_secrets
 from airflow_provider_jmsjca.core.destination import Destination
-from airflow_provider_jmsjca.core.masking import masked_error
+from airflow_provider_jmsjca.core.masking import masked_text
 from airflow_provider_jmsjca.core.message import PropertyValue
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread
 from airflow_provider_jmsjca.hooks.destinations import find_destination
@@ -186,7 +186,7 @@ def _part(whole: object, name: str) -> Any:
 def _said(text: str) -> str:
     """Return what an exception says without what Airflow knows for secrets, and what looks like one."""
     # Masked first: half a secret wouldn't be known as one.
-    return masked_error(str(redact(text)))
+    return masked_text(str(redact(text)))
 
 
 def _plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from airflow_provider_jmsjca.core.masking import masked_error
+from airflow_provider_jmsjca.core.masking import masked_text
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError, SpoolError
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, check_fence, committing
@@ -263,7 +263,7 @@ def reject_reasons(manifest: Manifest, *, most: int = 10) -> dict[str, int]:
 def _general(reason: str) -> str:
     for pattern, shown in _PARTICULAR:
         reason = pattern.sub(shown, reason)
-    return masked_error(" ".join(reason.split()))
+    return masked_text(" ".join(reason.split()))
 
 
 def _verified(folder: Place, file: RejectsFile) -> set[int]:

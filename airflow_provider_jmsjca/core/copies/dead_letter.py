@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.core.masking import blotted, masked_error
+from airflow_provider_jmsjca.core.masking import blotted, masked_text
 from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage, PropertyValue
 from airflow_provider_jmsjca.core.redelivery import MessageState
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
@@ -481,8 +481,8 @@ def _added(
         limit = None if limit is None else min(limit, _LONGEST_TEXT)
         # A message whose handler raised nothing has a reason but no class, a Spark row no stack.
         values[_EXCEPTION_CLASS] = _shortened(state.failure.class_name, limit) or None
-        values[_EXCEPTION_MESSAGE] = _shortened(masked_error(state.failure.message), limit)
-        values[_EXCEPTION_TRACE] = _shortened(masked_error(state.failure.stack_trace), limit) or None
+        values[_EXCEPTION_MESSAGE] = _shortened(masked_text(state.failure.message), limit)
+        values[_EXCEPTION_TRACE] = _shortened(masked_text(state.failure.stack_trace), limit) or None
     added: dict[str, PropertyValue] = {
         f"{_PREFIX}{suffix}": value for suffix, value in values.items() if value is not None
     }
@@ -503,7 +503,7 @@ def _blotted(failure: Failure, secrets: Iterable[str]) -> Failure:
 def without_secrets(failure: Failure, secrets: Iterable[str]) -> Failure:
     """Return a failure as it may be stored: no secrets of the connection, no passwords, no traceback."""
     said = _blotted(failure, tuple(secrets))
-    return replace(said, message=masked_error(said.message), stack_trace="")
+    return replace(said, message=masked_text(said.message), stack_trace="")
 
 
 def _is_added(name: str) -> bool:
