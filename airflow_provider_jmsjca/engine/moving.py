@@ -1,4 +1,7 @@
-"""Takes messages out of their destinations: with less and less of them, where a broker refuses the copies."""
+"""Takes messages out of their destinations, never back to where they came from.
+
+Where a broker refuses a copy, it is sent with less and less of the message.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,51 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from airflow_provider_jmsjca.core.copies.dead_letter import WAYS
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.redelivery import Move, MoveTarget, RedeliveryHandling
 from airflow_provider_jmsjca.errors import (
     ConnectionLostError,
     JmsError,
     PermanentBrokerError,
     TransientBrokerError,
 )
-from airflow_provider_jmsjca.transports.base import Connection, UnitOfWork
+from airflow_provider_jmsjca.transports.base import BrokerInfo, Connection, UnitOfWork
 
 _MOST_KNOWN: Final = 1000
+
+
+def check_target(broker: BrokerInfo, target: Destination, source: Destination) -> None:
+    """Refuse a target from which a copy would come back to where its message was received.
+
+    Raises:
+        ConfigurationError: The copy would come back.
+    """
+    broker.names.check_target(target, source, broker.product)
+
+
+def target_of(broker: BrokerInfo, target: MoveTarget, source: Destination) -> Destination:
+    """Return where a message from `source` is moved.
+
+    Raises:
+        ConfigurationError: `$` stands for a name that the broker doesn't take literally, the message would
+            come back, or the result is no name.
+    """
+    found = target.destination(source)
+    if "$" in target.name:
+        broker.names.check_derived(found, source, broker.product)
+    check_target(broker, found, source)
+    return found
+
+
+def check_handling(broker: BrokerInfo, handling: RedeliveryHandling, source: Destination) -> None:
+    """Refuse redelivery handling with a move that can't be made.
+
+    Raises:
+        ConfigurationError: As of `target_of`.
+    """
+    for action in handling.actions:
+        for target in action.all_targets if isinstance(action, Move) else ():
+            target_of(broker, target, source)
 
 
 def in_some_way(

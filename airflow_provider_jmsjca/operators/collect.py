@@ -19,6 +19,7 @@ from airflow_provider_jmsjca.core.activation import refuse_secrets
 from airflow_provider_jmsjca.core.configuration.destination_options import prefetch_of
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
+from airflow_provider_jmsjca.core.redelivery import MoveTarget
 from airflow_provider_jmsjca.engine.collecting.batch_spec import (
     DEFAULT_SEGMENT_BYTES,
     DEFAULT_SEGMENT_MESSAGES,
@@ -167,6 +168,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         self._stop = threading.Event()
         self._report: dict[str, Any] | None = None
         self._batch_id: str | None = None
+        self._moves_to: tuple[MoveTarget, ...] = ()
 
     @property
     def linked_batch(self) -> tuple[str | None, bool]:
@@ -230,6 +232,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
             idle_time=timedelta(seconds=self.idle_time),
             segment_messages=self.segment_messages,
             segment_bytes=self.segment_bytes,
+            moves_to=self._moves_to,
         )
         batch_id = self._batch_id = task_key(context).batch_id()
         activation = self._activation(destination, context)

@@ -7,18 +7,17 @@ import itertools
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Self, TypeAlias
 
 from airflow_provider_jmsjca.core.copies.dead_letter import WAYS, ConsumedFrom, letters, send_first
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.redelivery.tracker import MessageState
+from airflow_provider_jmsjca.core.redelivery import MessageState, MoveTarget
+from airflow_provider_jmsjca.engine.moving import target_of
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.engine.session.session import JmsSession
 from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError, JmsError, PermanentBrokerError
-from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.spark.rejects import RejectedMessage, rejected_messages
 from airflow_provider_jmsjca.spool.attempts import DEAD_LETTERED, Done, dead_lettered
 from airflow_provider_jmsjca.spool.files import seal
@@ -30,17 +29,7 @@ _CHUNK = 500
 OpenConnection: TypeAlias = Callable[[], AbstractContextManager[JmsConnection]]
 
 
-def target_of(text: str, source: Destination) -> Destination:
-    """Return the dead-letter destination; `$` stands for the name of the source. Source: J140.
-
-    Raises:
-        ConfigurationError: The text names no destination, or one that is looked up and not found.
-    """
-    found = find_destination(text)
-    return replace(found, name=found.name.replace("$", source.name))
-
-
-def send_dead_letters(connect: OpenConnection, manifest: Manifest, target: Destination) -> int:
+def send_dead_letters(connect: OpenConnection, manifest: Manifest, target: MoveTarget) -> int:
     """Send what the finished batch turned away, with the reason and the original ids in properties.
 
     Guarantee: nothing is lost. Progress is marked in the batch's folder after every 500 confirmed messages:
@@ -52,17 +41,18 @@ def send_dead_letters(connect: OpenConnection, manifest: Manifest, target: Desti
     Args:
         connect: Opens a connection; it is closed here, and opened anew after it was lost.
         manifest: Of the batch.
-        target: The dead-letter destination.
+        target: The dead-letter destination; `$` stands for the name of the batch's source.
 
     Returns:
         How many messages the batch turned away, those sent by earlier attempts included.
 
     Raises:
+        ConfigurationError: The dead letters would come back to the batch's source.
         SpoolError: The batch isn't finished, or a file is damaged.
         PermanentBrokerError: The broker refused one, whatever was left out of it.
         TransientBrokerError: There is no connection, or one message lost it each time.
 
-    Source: J149-J165.
+    Source: J140, J149-J165.
     """
     sent = dead_lettered(manifest.folder)
     done = Done.read(manifest.folder)
@@ -90,14 +80,15 @@ class _Sender:
     Args:
         connect: Opens a connection.
         manifest: Of the batch.
-        target: Where they go.
+        target: Where they go; see `send_dead_letters`.
     """
 
-    def __init__(self, connect: OpenConnection, manifest: Manifest, target: Destination) -> None:
+    def __init__(self, connect: OpenConnection, manifest: Manifest, target: MoveTarget) -> None:
         self._connect = connect
         self._batch_id = manifest.batch_id
         self._origin = ConsumedFrom(destination=Destination.from_header(manifest.source))
-        self._target = target
+        self._move = target
+        self._target = target.destination(self._origin.destination)
         self._open = contextlib.ExitStack()
         self._connection: JmsConnection | None = None
 
@@ -134,7 +125,9 @@ class _Sender:
 
     def _connected(self) -> JmsConnection:
         if self._connection is None:
-            self._connection = self._open.enter_context(self._connect())
+            connection = self._open.enter_context(self._connect())
+            target_of(connection.broker, self._move, self._origin.destination)
+            self._connection = connection
         return self._connection
 
     def _send_in_one(self, connection: JmsConnection, chunk: list[RejectedMessage], less: int = 0) -> None:

@@ -23,6 +23,7 @@ from airflow_provider_jmsjca.assets.jms import note_output, note_table
 from airflow_provider_jmsjca.core.activation import refuse_secrets
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
+from airflow_provider_jmsjca.core.redelivery import MoveTarget
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
@@ -40,7 +41,7 @@ from airflow_provider_jmsjca.hooks.spark_submit import (
 from airflow_provider_jmsjca.hooks.spool import spark_properties, store_environment
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
-from airflow_provider_jmsjca.operators.rejected_messages import send_dead_letters, target_of
+from airflow_provider_jmsjca.operators.rejected_messages import send_dead_letters
 from airflow_provider_jmsjca.operators.web_links import (
     JmsBatchLink,
     JmsDeadLettersLink,
@@ -201,8 +202,9 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Collect, submit, dead-letter; each step only if an earlier attempt hasn't done it."""
         with task_failures():
-            target = target_of(self.dead_letter_destination, find_destination(self.destination))
-            if str(target) == str(find_destination(self.destination)):
+            target = MoveTarget.of(find_destination(self.dead_letter_destination))
+            source = find_destination(self.destination)
+            if target.destination(source) == source:
                 raise ConfigurationError(
                     f"dead_letter_destination: got {target}, which is consumed itself, "
                     "expected another destination"
@@ -212,6 +214,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
                 raise ConfigurationError(faults)
             hook_class = spark_submit_hook()
             self._require_spark_connection()
+            self._moves_to = (target,)
             self._push = context["ti"].xcom_push
             collected = self.collected(context)
             report = self._report = collected.report()
@@ -255,7 +258,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             properties = spark.inject_transport_information_into_spark_properties(properties, context)
         return properties
 
-    def _store(self, hook_class: Any, manifest: Manifest, target: Destination) -> dict[str, Any]:
+    def _store(self, hook_class: Any, manifest: Manifest, target: MoveTarget) -> dict[str, Any]:
         """Have a batch done, and send its dead letters; what was done before isn't done again."""
         done = Done.read(manifest.folder) or self._submit(hook_class, manifest)
         for table in done.stored:
@@ -514,9 +517,10 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             environment |= database_environment(self.jdbc_conn_id)
         return arguments | {"env_vars": {**environment, **(arguments.get("env_vars") or {})}}
 
-    def _send_dead_letters(self, manifest: Manifest, target: Destination) -> int:
+    def _send_dead_letters(self, manifest: Manifest, dead_letter: MoveTarget) -> int:
         hook = JmsHook(self.jms_conn_id)
-        sent = send_dead_letters(hook.get_conn, manifest, target)
+        sent = send_dead_letters(hook.get_conn, manifest, dead_letter)
+        target = dead_letter.destination(Destination.from_header(manifest.source))
         note_output(hook, hook.settings(), target)
         self._dead_letters_link = console_address(self.jms_conn_id, hook.options()["console_url"], target)
         self.log.warning("%d messages of batch %s went to %s", sent, manifest.batch_id, target)

@@ -474,7 +474,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
             more_within=timedelta(seconds=self.batch_timeout),
             choose=None if self.predicate is None and self.fail_on is None else self._choose,
             looks_past=self.predicate is not None,
-            dead_letter=dead_letter_targets(UNSEEN, delivery, source.queue),
+            dead_letter=dead_letter_targets(UNSEEN, delivery),
             redirect=delivery.redirect,
             client_id=listener.client_id,
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from airflow_provider_jmsjca.core.message import BodyKind
+from airflow_provider_jmsjca.core.name_syntax import LITERAL, NameSyntax
 from airflow_provider_jmsjca.errors import CapabilityError
 
 
@@ -86,11 +87,13 @@ class BrokerInfo:
         product: `activemq`, `artemis`, `rabbitmq`, `memory`, or the name the broker gives itself.
         version: As the broker says it; empty if it doesn't.
         address: `host:port` of the connection in use.
+        names: How it reads the names of destinations.
     """
 
     product: str
     version: str
     address: str
+    names: NameSyntax = field(default=LITERAL, repr=False)
 
     def __str__(self) -> str:
         return f"{self.product} {self.version} at {self.address}".replace("  ", " ")

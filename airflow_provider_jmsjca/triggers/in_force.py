@@ -17,7 +17,6 @@ from airflow_provider_jmsjca.core.configuration.precedence import Resolved
 from airflow_provider_jmsjca.core.destination import DestinationKind
 from airflow_provider_jmsjca.core.options import OPTIONS_BY_NAME, OptionValue
 from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode, DistributedDestinationConnection
-from airflow_provider_jmsjca.core.redelivery import Move
 from airflow_provider_jmsjca.engine.delivering.settings import (
     ListenerSettings,
     Surroundings,
@@ -145,13 +144,6 @@ class InForce:
                 "subscription_name: a trigger has no share in a distributed one; expected a plain name"
             )
         faults += self._bounds()
-        actions = spec.redelivery.actions
-        moved = actions[-1] if actions and isinstance(actions[-1], Move) else None
-        faults += [
-            f"redelivery_handling is {str(spec.redelivery)!r}: it moves to the destination itself, {each}"
-            for each in destinations
-            if moved is not None and each in moved.targets(each)
-        ]
         if faults:
             raise ConfigurationError(f"{WHO}: {fault}" for fault in faults)
         with _named():

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.redelivery import MoveTarget
 from airflow_provider_jmsjca.engine.collecting.claim import Choice, ClaimResult, ClaimSpec, claim
 from airflow_provider_jmsjca.engine.watching.peek import look_through
 from airflow_provider_jmsjca.spool.rows import manifest_messages
@@ -30,7 +31,7 @@ def claimed(broker: Broker, queue: str, spool: Path, wanted: str = "", most: int
         first_within=QUEUES_FIRST,
         choose=lambda message: Choice.CLAIM if wanted in str(message.body) else Choice.LEAVE,
         looks_past=True,
-        dead_letter=(Destination.queue(f"{queue}.dead"),),
+        dead_letter=(MoveTarget.of(Destination.queue(f"{queue}.dead")),),
     )
     open_batch = functools.partial(SpoolBatch, spool, queue, source=str(source), activation="a")
     with closing(connect(broker.settings())) as connection:

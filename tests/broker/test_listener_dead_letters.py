@@ -13,6 +13,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.redelivery import MoveTarget
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.operators.rejected_messages import send_dead_letters
@@ -235,7 +236,7 @@ def test_those_that_a_job_turned_away_go_with_a_part_too(
     def opened() -> JmsConnection:
         return JmsConnection(connect(broker.settings()))
 
-    assert send_dead_letters(opened, cast("Manifest", manifest), target) == 3
+    assert send_dead_letters(opened, cast("Manifest", manifest), MoveTarget.of(target)) == 3
     found = drained(broker.settings(), target.name)
     # Where sends are confirmed one by one, those behind the refused one are there before it.
     parts = {message.body: str(message.properties.get(LEFT_OUT))[:14] for message in found}

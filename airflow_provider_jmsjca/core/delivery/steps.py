@@ -13,7 +13,14 @@ from airflow_provider_jmsjca.core.delivery.in_hand import InHand, Phase, Sightin
 from airflow_provider_jmsjca.core.delivery.settings import DeliverySettings
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.failure import Failure
-from airflow_provider_jmsjca.core.redelivery import Delay, Delete, GrowingDelay, MessageState, Move
+from airflow_provider_jmsjca.core.redelivery import (
+    Delay,
+    Delete,
+    GrowingDelay,
+    MessageState,
+    Move,
+    MoveTarget,
+)
 from airflow_provider_jmsjca.core.redelivery.actions import SLICE
 
 # A connection may be lost by chance: after the first time the same is tried once more, then each time less of
@@ -98,8 +105,8 @@ def next_step(  # noqa: C901, PLR0912 - the table of what comes before what
             return Transfer((settings.unsubscribed,))
         return Discard() if settings.discard_unsubscribed else SHELVE if settings.limbo else KEEP
     if message.poison:
-        if targets := dead_letter_targets(state, settings, origin):
-            return Transfer(targets)
+        if targets := dead_letter_targets(state, settings):
+            return Transfer(tuple(dict.fromkeys(target.destination(origin) for target in targets)))
         if settings.discard_poison:
             return Discard()
         if settings.limbo:
@@ -125,15 +132,13 @@ def next_step(  # noqa: C901, PLR0912 - the table of what comes before what
     return HAND_OVER
 
 
-def dead_letter_targets(
-    state: MessageState, settings: DeliverySettings, origin: Destination
-) -> tuple[Destination, ...]:
-    """Return where poison from a destination goes; empty if nothing says where."""
+def dead_letter_targets(state: MessageState, settings: DeliverySettings) -> tuple[MoveTarget, ...]:
+    """Return where poison goes; empty if nothing says where."""
     if settings.dead_letter:
-        return tuple(target.destination(origin) for target in settings.dead_letter)
+        return settings.dead_letter
     for handling in (state.handling, settings.handling):
         if handling is not None and handling.actions and isinstance(handling.actions[-1], Move):
-            return handling.actions[-1].targets(origin)
+            return handling.actions[-1].all_targets
     return ()
 
 

@@ -18,6 +18,7 @@ them: there each of them is active.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -41,7 +42,7 @@ from airflow_provider_jmsjca.engine.delivering.settings import (
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics
 from airflow_provider_jmsjca.engine.delivering.threaded.workers import Handler
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, PoisonMessageError
-from airflow_provider_jmsjca.transports.base import ConnectFunction, Outgoing
+from airflow_provider_jmsjca.transports.base import ConnectFunction, Connection, Outgoing
 
 # A move that fails is tried again for ever: only poison leaves the subscription another way.
 _HANDLING = RedeliveryHandling.parse("1:100; 5:500")
@@ -154,7 +155,24 @@ def _dead_letter(settings: ListenerSettings) -> tuple[MoveTarget, ...]:
     last = delivery.handling.actions[-1] if delivery.handling.actions else None
     if delivery.dead_letter or not isinstance(last, Move):
         return delivery.dead_letter
-    return tuple(map(MoveTarget.of, last.targets(delivery.destination)))
+    return last.all_targets
+
+
+def _connect_checked(settings: LoadBalancing, connect: ConnectFunction) -> Connection:
+    """Connect, unless the broker doesn't take the name of the queue literally that is made of the topic's.
+
+    Raises:
+        ConfigurationError: Subscriptions to different topics might share a queue.
+    """
+    connection, topic = connect(), settings.topic_side.delivery.destination
+    broker = connection.broker
+    try:
+        broker.names.check_derived(settings.queue, topic, broker.product)
+        broker.names.check_target(settings.queue, topic, broker.product)
+    except ConfigurationError:
+        connection.close()
+        raise
+    return connection
 
 
 class LoadBalancedActivation(ActivationGroup):
@@ -189,8 +207,10 @@ class LoadBalancedActivation(ActivationGroup):
         handler: Handler,
     ) -> None:
         self._balancing = settings
-        self.topic_side = PlainActivation(settings.topic_side, connect_topic, self._move)
-        self.queue_side = PlainActivation(settings.queue_side, connect_queue, handler)
+        checked_topic = functools.partial(_connect_checked, settings, connect_topic)
+        checked_queue = functools.partial(_connect_checked, settings, connect_queue)
+        self.topic_side = PlainActivation(settings.topic_side, checked_topic, self._move)
+        self.queue_side = PlainActivation(settings.queue_side, checked_queue, handler)
         super().__init__(
             settings.queue_side,
             (self.queue_side, self.topic_side),

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from datetime import timedelta
 
+from airflow_provider_jmsjca.core.redelivery import MoveTarget
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Subscription
 
@@ -31,6 +32,8 @@ class BatchSpec:
         segment_messages: Most messages in a segment, 1 to 10,000. All of a segment wait for one commit.
         segment_bytes: A segment is sealed once its bodies and properties reach this size, in bytes.
         flush_time: A segment that isn't full is sealed when nothing came for this long.
+        moves_to: Where messages of the batch may be moved afterwards. A target from which they would come
+            back is refused before anything is collected.
     """
 
     subscription: Subscription
@@ -41,6 +44,7 @@ class BatchSpec:
     segment_messages: int = DEFAULT_SEGMENT_MESSAGES
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
     flush_time: timedelta = timedelta(seconds=1)
+    moves_to: tuple[MoveTarget, ...] = ()
 
     def __post_init__(self) -> None:
         faults = []

@@ -40,6 +40,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import size_of
 from airflow_provider_jmsjca.core.prefetch import for_batch
 from airflow_provider_jmsjca.engine.collecting.batch_spec import BatchSpec, CollectResult, EndReason
+from airflow_provider_jmsjca.engine.moving import target_of
 from airflow_provider_jmsjca.errors import (
     ConnectionLostError,
     InDoubtError,
@@ -99,6 +100,7 @@ def collect(
         TransientBrokerError: There was no connection within `max_time`.
         PermanentBrokerError: The broker refuses the subscription, or an acknowledgement.
         CapabilityError: The subscription needs what the broker can't do.
+        ConfigurationError: What is moved afterwards would come back.
         SpoolError: A segment or the manifest can't be written.
     """
     if batch.manifest is not None:
@@ -188,6 +190,8 @@ class _Collection:
         received_before = self._received
         lost = False
         try:
+            for target in self._spec.moves_to:
+                target_of(connection.broker, target, self._spec.subscription.destination)
             self._receive(connection)
             self._finish_sealing()
         except (ConnectionLostError, InDoubtError, SealedElsewhereError) as loss:

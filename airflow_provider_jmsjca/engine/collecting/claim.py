@@ -27,9 +27,9 @@ from airflow_provider_jmsjca.core.copies.dead_letter import ConsumedFrom, letter
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.redelivery import MessageState
+from airflow_provider_jmsjca.core.redelivery import MessageState, MoveTarget
 from airflow_provider_jmsjca.engine.collecting.batcher import Arrivals
-from airflow_provider_jmsjca.engine.moving import Losses, in_some_way
+from airflow_provider_jmsjca.engine.moving import Losses, in_some_way, target_of
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, PoisonMessageError
 from airflow_provider_jmsjca.spool.known_ids import message_key
 from airflow_provider_jmsjca.spool.manifest import Manifest
@@ -81,7 +81,7 @@ class ClaimSpec:
     more_within: timedelta = timedelta(seconds=1)
     choose: Choose | None = None
     looks_past: bool = False
-    dead_letter: tuple[Destination, ...] = ()
+    dead_letter: tuple[MoveTarget, ...] = ()
     redirect: bool = False
     client_id: str | None = None
 
@@ -117,6 +117,7 @@ def claim(connection: Connection, open_batch: Callable[[], SpoolBatch], spec: Cl
         spec: What to claim.
 
     Raises:
+        ConfigurationError: A dead letter would come back to the queue.
         ConnectionLostError: The connection is gone. Look into the batch: it may have the messages.
         InDoubtError: The connection went during the acknowledgement: the batch has the messages.
         PermanentBrokerError: The broker refuses the subscription or an acknowledgement.
@@ -161,6 +162,8 @@ class _Claim:
         self._repetitions: Repetitions | None = None
         if batch is not None:
             self._take_up(batch)
+        source = spec.subscription.destination
+        self._dead_letter = tuple(target_of(connection.broker, each, source) for each in spec.dead_letter)
         self._claimed: list[tuple[Received, Row]] = []
         self._repeated: list[tuple[Received, Dropped]] = []
         self._left = self._dead_letters = 0
@@ -286,7 +289,7 @@ class _Claim:
     def _bury(self, received: Received, fault: PoisonMessageError) -> None:
         """Move a message that can't be decoded to the dead-letter destinations, or leave it."""
         salvaged, source = received.salvaged, self._spec.subscription.destination
-        if salvaged is None or not self._spec.dead_letter:
+        if salvaged is None or not self._dead_letter:
             self._left += 1
             _log.warning(
                 "A message on %s can't be decoded and stays, for %s: %s",
@@ -309,7 +312,7 @@ class _Claim:
 
         def fill(unit: UnitOfWork, way: int) -> None:
             unit.acknowledge(received)
-            for target in self._spec.dead_letter:
+            for target in self._dead_letter:
                 send_first(ways[way:], functools.partial(_send, unit, target))
 
         try:
@@ -324,7 +327,7 @@ class _Claim:
             _log.warning("Message %s is moved without a part: %s", salvaged.message_id, refusal)
         _log.warning(
             "Message %s on %s can't be decoded, it is moved to %s: %s",
-            salvaged.message_id, source, ", ".join(map(str, self._spec.dead_letter)), fault,
+            salvaged.message_id, source, ", ".join(map(str, self._dead_letter)), fault,
         )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from airflow_provider_jmsjca.core.message import BodyKind, ItemValue, JmsMessage
 from airflow_provider_jmsjca.core.message.property_reader import PropertyReader
 from airflow_provider_jmsjca.core.message.value_types import ItemType, PropertyType
 from airflow_provider_jmsjca.core.redelivery import Move, RedeliveryHandling
+from airflow_provider_jmsjca.engine.moving import target_of
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.transports.base import Outgoing
 
@@ -226,7 +227,8 @@ class DeliveredMessage(PropertyReader):
         """The redelivery handling in force for this message; setting it changes it for this one only.
 
         Raises:
-            ConfigurationError: On setting: the string is no redelivery handling.
+            ConfigurationError: On setting: the string is no redelivery handling, or the message would come
+                back from where it is moved.
 
         Source: J171.
         """
@@ -234,8 +236,11 @@ class DeliveredMessage(PropertyReader):
 
     @redelivery_handling.setter
     def redelivery_handling(self, text: str) -> None:
-        self._check_redelivery_handling(text)
+        self._check_handling(text)
         self._redelivery_handling = text
+
+    def _check_handling(self, text: str) -> None:
+        self._check_redelivery_handling(text)
 
     @property
     def _end_of_batch_mark(self) -> bool | None:
@@ -510,7 +515,6 @@ class Delivery(DeliveredMessage):
         super().__init__(
             message,
             redelivery_handling=handling,
-            check_redelivery_handling=_check_handling,
             acknowledge=engine.acknowledge,
         )
         self.engine = engine
@@ -538,6 +542,16 @@ class Delivery(DeliveredMessage):
         self.end_of_batch = True
         self.batch_index, self.batch_size = decision.batch_index, batch_size
         self.rollback_only = decision.rollback
+
+    def _check_handling(self, text: str) -> None:
+        for action in RedeliveryHandling.parse(text).actions:
+            for target in action.all_targets if isinstance(action, Move) else ():
+                if target.name.startswith(LOOKUP):
+                    raise ConfigurationError(
+                        f"redelivery handling of a message: {target} would have to be looked up, which is "
+                        "done for the handling of a spec only; name the destination itself"
+                    )
+                target_of(self.intake.link.connection.broker, target, self.received_from)
 
     @property
     def changed_handling(self) -> str | None:
@@ -622,15 +636,3 @@ class Delivery(DeliveredMessage):
                 deduplication_id=deduplication_id,
             ),
         )
-
-
-def _check_handling(text: str) -> RedeliveryHandling:
-    handling = RedeliveryHandling.parse(text)
-    for action in handling.actions:
-        for target in action.all_targets if isinstance(action, Move) else ():
-            if target.name.startswith(LOOKUP):
-                raise ConfigurationError(
-                    f"redelivery handling of a message: {target} would have to be looked up, which is done "
-                    "for the handling of a spec only; name the destination itself"
-                )
-    return handling

@@ -66,7 +66,7 @@ from airflow_provider_jmsjca.engine.delivering.ledger import Ledger, shelf_of
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.shelf import ParkingUnit, Shelf, parked
 from airflow_provider_jmsjca.engine.delivering.statistics import Tally
-from airflow_provider_jmsjca.engine.moving import in_some_way, rolled_back
+from airflow_provider_jmsjca.engine.moving import check_target, in_some_way, rolled_back
 from airflow_provider_jmsjca.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -594,15 +594,18 @@ class Settler:
         again = self._was_here(intake, message)
         match decision:
             case Park(pause=pause, seen=seen):
-                numbers = shelf.park(message, origin, seen=seen, pause=pause, again=again)
+                home = self._home(intake, decision.delivery, message)
+                numbers = shelf.park(message, origin, home, seen=seen, pause=pause, again=again)
             case MoveMessage(targets=(), state=state):
-                known = state.failure
+                known, home = state.failure, self._home(intake, decision.delivery, message)
                 failure = None if known is None else without_secrets(known, connection.secrets)
-                numbers = shelf.keep(message, origin, failure=failure, again=again)
+                numbers = shelf.keep(message, origin, home, failure=failure, again=again)
             case MoveMessage(targets=targets, state=state):
                 made: list[JmsMessage] = []
                 ways = self._letters(intake, decision.delivery, message, state, redirect=decision.redirect)
                 send_first(ways, made.append)
+                for target in targets:
+                    check_target(connection.broker, target, origin)
                 copies = [(target, made[0]) for target in targets]
                 numbers = shelf.move(message, origin, copies, again=again)
         with shelf.unless_refused(numbers):
@@ -623,8 +626,9 @@ class Settler:
                     raise AssertionError("nothing is staged without an in-progress queue")
                 unit.send(in_progress.outgoing(message, intake.origin(decision.delivery)))
             case Park(pause=pause, seen=seen):
-                target = intake.origin(decision.delivery)
-                unit.send(Outgoing(destination=target, message=parked(message, target, seen), delay=pause))
+                copy = parked(message, intake.origin(decision.delivery), seen)
+                target = self._home(intake, decision.delivery, message)
+                unit.send(Outgoing(destination=target, message=copy, delay=pause))
             case MoveMessage(state=state, redirect=redirect):
                 for target in decision.targets:
                     self._send_letter(
@@ -632,6 +636,22 @@ class Settler:
                     )
             case _:
                 assert_never(decision)
+
+    @staticmethod
+    def _home(intake: Intake, number: int, message: JmsMessage) -> Destination:
+        """Return the destination to which a message goes back.
+
+        Raises:
+            ConfigurationError: The source stands for several, and nothing says which of them it was.
+        """
+        origin = intake.origin(number)
+        home = intake.link.connection.broker.names.home(message.destination, origin)
+        if home is None:
+            raise ConfigurationError(
+                f"message {message.message_id} can't be sent back: {origin} stands for several destinations, "
+                f"and the message doesn't say which of them it came from ({message.destination})"
+            )
+        return home
 
     def _send_letter(  # noqa: PLR0917 - private, and read in this order
         self,
@@ -648,7 +668,11 @@ class Settler:
         """Add a copy to a unit of work, with as much of the message as the broker takes.
 
         Ways before `way` aren't tried: the broker refused them at a commit.
+
+        Raises:
+            ConfigurationError: The copy would come back to where the message was received.
         """
+        check_target(intake.link.connection.broker, target, intake.origin(number))
         ways = self._letters(intake, number, message, state, redirect=redirect)
         refusal = send_first(ways[way:], lambda copy: unit.send(Outgoing(destination=target, message=copy)))
         if refusal is not None:

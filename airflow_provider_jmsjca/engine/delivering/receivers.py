@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import random
 import time
@@ -18,6 +19,7 @@ from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.engine.delivering.admission import Bearer, Intake
 from airflow_provider_jmsjca.engine.delivering.settings import InProgress, ListenerSettings
+from airflow_provider_jmsjca.engine.moving import check_handling, check_target, target_of
 from airflow_provider_jmsjca.engine.watching.backlog import BacklogWatch
 from airflow_provider_jmsjca.engine.watching.peek import peek
 from airflow_provider_jmsjca.errors import (
@@ -30,6 +32,7 @@ from airflow_provider_jmsjca.errors import (
 )
 from airflow_provider_jmsjca.store.base import MessageAttempts
 from airflow_provider_jmsjca.transports.base import (
+    BrokerInfo,
     ConnectFunction,
     Connection,
     ConnectionState,
@@ -97,12 +100,14 @@ class Receivers:
 
         Raises:
             CapabilityError: Delays are to be left to a broker that can't delay.
+            ConfigurationError: A message could come back from where it is moved or copied.
             JmsError: The one destination there is was refused, or all are, be it that it isn't any one's turn
                 to be tried; or the connection is lost.
         """
         if self._settings.delivery.park and not self._settings.has_limbo:
             purpose = "leaving delays to the broker"
             connection.capabilities.require(connection.broker, "delayed_delivery", purpose=purpose)
+        _check_targets(self._settings, connection.broker)
         self._connection, self._on_received = connection, on_received
         in_progress = self._settings.in_progress
         if not self._in_doubt.checked and self._in_doubt.left is not None:
@@ -202,6 +207,32 @@ class Receivers:
                     self._consumers.pop().close()
                 raise
             self._consumers.append(consumer)
+
+
+def _check_targets(settings: ListenerSettings, broker: BrokerInfo) -> None:
+    """Refuse targets of moves and copies from which a message could come back, all faults at once."""
+    delivery = settings.delivery
+    in_progress = None if settings.in_progress is None else settings.in_progress.destination
+    plain = [each for each in (*settings.copies, delivery.unsubscribed, in_progress) if each is not None]
+    faults: list[str] = []
+    for source in delivery.sources:
+        if (settings.has_limbo or delivery.park) and not broker.names.can_return(source):
+            faults.append(
+                f"park, use_store: {source} is a wildcard, to which {broker.product} lets nobody send a "
+                "message back; expected a queue by its name"
+            )
+        checks: list[Callable[[], object]] = [
+            functools.partial(check_handling, broker, delivery.handling, source),
+            *(functools.partial(target_of, broker, each, source) for each in delivery.dead_letter),
+            *(functools.partial(check_target, broker, each, source) for each in plain),
+        ]
+        for check in checks:
+            try:
+                check()
+            except ConfigurationError as error:
+                faults.extend(error.faults)
+    if faults:
+        raise ConfigurationError(dict.fromkeys(faults))
 
 
 def _check_in_doubt(in_progress: InProgress, connection: Connection, name: str) -> None:

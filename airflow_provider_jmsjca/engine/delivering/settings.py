@@ -589,6 +589,12 @@ def _refuse_circles(spec: ActivationSpec) -> None:
         for target in spec.dead_letter_destinations
         if target in own
     ]
+    faults += [
+        f"redelivery_handling: {action} moves to the destination itself, {source}; expected another one"
+        for action in spec.redelivery.actions
+        for source in own
+        if isinstance(action, Move) and source in action.targets(source)
+    ]
     if faults:
         raise ConfigurationError(faults)
 

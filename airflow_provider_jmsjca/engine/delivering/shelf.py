@@ -63,13 +63,21 @@ class Shelf:
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC), repr=False)
 
     def park(
-        self, message: JmsMessage, origin: Destination, *, seen: int, pause: timedelta, again: bool
+        self,
+        message: JmsMessage,
+        origin: Destination,
+        home: Destination,
+        *,
+        seen: int,
+        pause: timedelta,
+        again: bool,
     ) -> list[int]:
         """Put a message here that comes back to its destination after a pause; return its number.
 
         Args:
             message: As its listener has it.
             origin: Where it was received, as the activation names it.
+            home: Where it comes back: the same, or the one of several that had it.
             seen: How often it was seen; it comes back with this count.
             pause: How long it stays.
             again: The message was delivered before, and may be here already.
@@ -78,7 +86,7 @@ class Shelf:
             TransientStoreError: The store can't be used; it isn't here.
         """
         copy = parked(message, origin, seen)
-        return self._put(message, origin, [(origin, copy)], again=again, pause=pause)
+        return self._put(message, origin, [(home, copy)], again=again, pause=pause)
 
     def move(
         self,
@@ -102,7 +110,13 @@ class Shelf:
         return self._put(message, origin, copies, again=again)
 
     def keep(
-        self, message: JmsMessage, origin: Destination, *, failure: Failure | None, again: bool
+        self,
+        message: JmsMessage,
+        origin: Destination,
+        home: Destination,
+        *,
+        failure: Failure | None,
+        again: bool,
     ) -> list[int]:
         """Keep a message here that has failed, and that nothing says where to put; return its number.
 
@@ -111,6 +125,7 @@ class Shelf:
         Args:
             message: As of `park`.
             origin: As of `park`.
+            home: As of `park`.
             failure: Why it has failed; `None`: nobody wants it.
             again: As of `park`.
 
@@ -118,7 +133,7 @@ class Shelf:
             TransientStoreError: As of `park`.
         """
         failure = failure or Failure(class_names=("Unsubscribed",), message="nobody subscribes to it")
-        copies = [(origin, redirect_of(message))]
+        copies = [(home, redirect_of(message))]
         numbers = self._put(message, origin, copies, again=again, failure=failure)
         _log.log(
             logging.INFO if failure == IN_DOUBT and not self.says_doubt else logging.ERROR,

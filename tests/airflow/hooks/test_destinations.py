@@ -16,7 +16,6 @@ from airflow_provider_jmsjca.core.redelivery import Move
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.destinations import find_destination, looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook
-from airflow_provider_jmsjca.operators.rejected_messages import target_of
 from tests.airflow.conftest import Publish
 
 
@@ -130,14 +129,6 @@ def test_the_target_of_java_clients_properties_is_looked_up_with_its_options_c14
     )
     expected = "3:move(queue:jmsjca://?name=queue://q1234&prefetch=7)"
     assert str(looked_up(spec).redelivery) == expected
-
-
-def test_the_dead_letters_of_a_spark_job_may_be_looked_up_j87() -> None:
-    source = Destination.queue("in")
-    assert target_of("lookup://dead", source) == Destination.queue("dead")
-    found = target_of("jmsjca://?name=queue://$.dlq&x-queue-type=quorum", source)
-    assert found == Destination.queue("in.dlq")
-    assert dict(found.options) == {"x-queue-type": "quorum"}
 
 
 def test_without_look_ups_the_spec_stays_as_it_is() -> None:

@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue, modified_utf8
+from airflow_provider_jmsjca.core.name_syntax import NameSyntax
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
@@ -75,6 +76,9 @@ class ActiveMqDialect(Dialect):
         message_groups=True,
         unit_frees_prefetch=True,
         max_property_characters=LONGEST_PROPERTY,
+    )
+    names: ClassVar[NameSyntax] = NameSyntax(
+        options="?", separator=",", any_word="*", any_words=">", virtual_topics=True
     )
     unit_kind: ClassVar[UnitKind] = UnitKind.TRANSACTION
     bulk_transactions: ClassVar[bool] = True

@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage
+from airflow_provider_jmsjca.core.name_syntax import NameSyntax
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
@@ -70,6 +71,7 @@ class ArtemisDialect(Dialect):
     """
 
     product: ClassVar[str] = "artemis"
+    names: ClassVar[NameSyntax] = NameSyntax(any_word="*", any_words="#", qualifier="::")
     counts_messages: ClassVar[bool] = False
     administration: ClassVar[AdministrationKind] = AdministrationKind.MANAGEMENT_ADDRESS
     capabilities: ClassVar[Capabilities] = Capabilities(

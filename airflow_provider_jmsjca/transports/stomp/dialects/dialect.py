@@ -22,6 +22,7 @@ from airflow_provider_jmsjca.core.message import (
     unchecked_message,
 )
 from airflow_provider_jmsjca.core.message.checks import HIGHEST_PRIORITY, HIGHEST_RECEIVED_PRIORITY
+from airflow_provider_jmsjca.core.name_syntax import LITERAL, NameSyntax
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import (
     CapabilityError,
@@ -209,6 +210,7 @@ class Dialect(ABC):
     Attributes:
         product: The name for `BrokerInfo`.
         capabilities: What holds for the broker's default configuration.
+        names: How the broker reads the names of destinations.
         unit_kind: What a unit of work is made of.
         administration: The interface for queue statistics, browsing and changes of messages.
         bulk_transactions: Whether sends in bulk go faster in a transaction, which is then atomic and durable.
@@ -242,6 +244,7 @@ class Dialect(ABC):
 
     product: ClassVar[str]
     capabilities: ClassVar[Capabilities]
+    names: ClassVar[NameSyntax] = LITERAL
     unit_kind: ClassVar[UnitKind] = UnitKind.CONFIRM_THEN_ACKNOWLEDGE
     administration: ClassVar[AdministrationKind] = AdministrationKind.NONE
     bulk_transactions: ClassVar[bool] = False

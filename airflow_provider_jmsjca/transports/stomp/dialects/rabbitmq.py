@@ -9,6 +9,7 @@ from typing import ClassVar, Final
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
+from airflow_provider_jmsjca.core.name_syntax import NameSyntax
 from airflow_provider_jmsjca.errors import ConnectionLostError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
@@ -101,6 +102,9 @@ class RabbitMqDialect(Dialect):
     product: ClassVar[str] = "rabbitmq"
     administration: ClassVar[AdministrationKind] = AdministrationKind.HTTP_API
     capabilities: ClassVar[Capabilities] = Capabilities(redelivered_flag=True, durable_subscription=True)
+    names: ClassVar[NameSyntax] = NameSyntax(
+        any_word="*", any_words="#", wildcards_in=frozenset({DestinationKind.TOPIC})
+    )
     highest_priority: ClassVar[int] = 255
     temporary: ClassVar[tuple[str, ...]] = ("/reply-queue/",)
     ways_out: ClassVar[Mapping[str, str]] = {

@@ -332,7 +332,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         if headers.get("version") != "1.2":
             raise PermanentBrokerError(f"the broker speaks STOMP {headers.get('version', '1.0')}, not 1.2")
         self.dialect, product, version = recognise(headers.get("server", ""))
-        self._broker = replace(self._broker, product=product, version=version)
+        self._broker = replace(self._broker, product=product, version=version, names=self.dialect.names)
         self._process = self.dialect.process(headers.get("session", ""))
         self.wire.read_as(
             self.dialect.frame_end, self._settings.max_frame_size, gathers=self.dialect.writes_singly

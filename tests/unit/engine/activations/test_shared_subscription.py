@@ -143,7 +143,7 @@ def test_the_two_sides_j207_j209_j211() -> None:
     assert topic.subscription.prefetch is not None
     assert topic.subscription.prefetch >= 10
     assert not [action for action in topic.delivery.handling.actions if "move" in str(action)]
-    assert topic.delivery.dead_letter == (MoveTarget(MoveKind.QUEUE, "T1.dead"),)
+    assert topic.delivery.dead_letter == (MoveTarget(MoveKind.QUEUE, "$.dead"),)
 
     assert (queue.name, queue.client_id, queue.context_name) == ("orders", None, "ctx")
     assert queue.subscription.destination == Destination.queue(QUEUE)

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.redelivery import MoveTarget
 from airflow_provider_jmsjca.engine.collecting.claim import Choice, ClaimResult, ClaimSpec, claim, finish
 from airflow_provider_jmsjca.errors import BatchInUseError, ConnectionLostError, InDoubtError, SpoolError
 from airflow_provider_jmsjca.spool.manifest import Manifest
@@ -60,7 +61,7 @@ def spec(
     most: int = 1,
     wants: Callable[[str], Choice] | None = None,
     *,
-    dead_letter: tuple[Destination, ...] = (),
+    dead_letter: tuple[MoveTarget, ...] = (),
 ) -> ClaimSpec:
     return ClaimSpec(
         subscription=Subscription(destination=ORDERS),
@@ -286,7 +287,7 @@ def test_what_cannot_be_decoded_is_a_dead_letter(
     orders: Broker, connection: Connection, tmp_path: Path
 ) -> None:
     send("3", "1")
-    result = claim(spoiled(connection), opener(tmp_path), spec(dead_letter=(DEAD,)))
+    result = claim(spoiled(connection), opener(tmp_path), spec(dead_letter=(MoveTarget.of(DEAD),)))
     assert (bodies(result.manifest), result.dead_letters) == (["1"], 1)
     assert orders.depth("orders") == 0
     (message,) = orders.messages("orders.dead")
@@ -303,7 +304,7 @@ def test_a_dead_letter_that_is_refused_stays_where_it_was(
 ) -> None:
     send("3", "1")
     orders.forbid(DEAD)
-    result = claim(spoiled(connection), opener(tmp_path), spec(dead_letter=(DEAD,)))
+    result = claim(spoiled(connection), opener(tmp_path), spec(dead_letter=(MoveTarget.of(DEAD),)))
     assert (bodies(result.manifest), result.left) == (["1"], 1)
     assert on_queue(orders) == ["3"]
     orders.permit(DEAD)
@@ -313,7 +314,7 @@ def test_the_password_in_use_is_in_no_dead_letter_of_a_claim(orders: Broker, tmp
     """Bare, as an error may repeat it: nothing around it says that it is one."""
     send("3")
     connection = MemoryTransport().connect(replace(SETTINGS, username="bob", password="byte 0 is"))
-    claim(spoiled(connection), opener(tmp_path), spec(dead_letter=(DEAD,)))
+    claim(spoiled(connection), opener(tmp_path), spec(dead_letter=(MoveTarget.of(DEAD),)))
     connection.close()
     (message,) = orders.messages("orders.dead")
     assert "byte 0 is" not in str(message.properties)
@@ -333,7 +334,7 @@ def test_a_dead_letter_over_which_the_broker_hangs_up_goes_with_a_part(
         looks += 1
         connection = refusing_at_commit(orders, SETTINGS, 9_200, closing=True)
         with contextlib.closing(connection), contextlib.suppress(InDoubtError):
-            result = claim(spoiled(connection), opener(tmp_path), spec(dead_letter=(DEAD,)))
+            result = claim(spoiled(connection), opener(tmp_path), spec(dead_letter=(MoveTarget.of(DEAD),)))
             break
         assert looks < 5
     assert (looks, bodies(result.manifest), result.dead_letters) == (3, ["1"], 1)
@@ -350,7 +351,7 @@ def test_a_dead_letter_that_no_way_helps_stays(orders: Broker, tmp_path: Path, *
         looks += 1
         connection = refusing_at_commit(orders, SETTINGS, 0, closing=closing)
         with contextlib.closing(connection), contextlib.suppress(InDoubtError):
-            result = claim(spoiled(connection), opener(tmp_path), spec(dead_letter=(DEAD,)))
+            result = claim(spoiled(connection), opener(tmp_path), spec(dead_letter=(MoveTarget.of(DEAD),)))
             break
         assert looks < 9
     assert (looks, bodies(result.manifest), result.left) == (6 if closing else 1, ["1"], 1)
