@@ -21,6 +21,7 @@ _LIMBO = "airflow_provider_jmsjca.cli.limbo"
 _ATTEMPTS = "airflow_provider_jmsjca.cli.attempts"
 _SPOOL = "airflow_provider_jmsjca.cli.spool"
 _QUEUES = "airflow_provider_jmsjca.cli.queues"
+_MESSAGES = "airflow_provider_jmsjca.cli.messages"
 _DEAD_LETTERS = "airflow_provider_jmsjca.cli.dead_letters"
 _SPOOL_PATH = Arg(
     ("--spool-path",), metavar="FOLDER", help="the folder of the batches; without, that of \\[jmsjca]"
@@ -438,11 +439,11 @@ def _dead_letter_commands() -> GroupCommand:
                     Arg(("--limit",), type=_whole(1), help="send no more than LIMIT letters"),
                     Arg(
                         ("--max-age",),
-                        type=float,
+                        type=_positive,
                         metavar="SECONDS",
                         help="leave letters that are on the queue for longer",
                     ),
-                    Arg(("--rate",), type=_rate, metavar="PER_SECOND", help="send no faster than this"),
+                    Arg(("--rate",), type=_positive, metavar="PER_SECOND", help="send no faster than this"),
                     Arg(("--run",), help="name of this replay; without, a new one"),
                     _DRY_RUN,
                     ARG_OUTPUT,
@@ -453,13 +454,58 @@ def _dead_letter_commands() -> GroupCommand:
     )
 
 
-def _rate(text: str) -> float:
+def _send_command() -> ActionCommand:
+    return ActionCommand(
+        name="send",
+        help="Send messages from an argument, a file or standard input",
+        description="Each message is confirmed by the broker before the command ends.",
+        func=lazy_load_command(f"{_MESSAGES}.send_command"),
+        args=(
+            Arg(("destination",), help="queue://name, topic://name, or the name of a queue"),
+            _CONN_ID,
+            Arg(("--body",), help="text of the body; without, it is read from --file or standard input"),
+            Arg(("--file",), help="file with the body; - is standard input"),
+            Arg(("--bytes",), action="store_true", help="send a bytes message"),
+            Arg(("--lines",), action="store_true", help="send one text message for each line"),
+            Arg(
+                ("--messages",),
+                action="store_true",
+                help="send one message for each line of JSON, in the form that JmsMessage.to_json writes",
+            ),
+            Arg(("--property",), action="append", metavar="NAME=VALUE", help="a property; may be repeated"),
+            Arg(("--correlation-id",), help="JMSCorrelationID"),
+            Arg(("--reply-to",), help="JMSReplyTo, as queue://name"),
+            Arg(("--type",), help="JMSType"),
+            Arg(("--priority",), type=_whole(0, 9), help="0 to 9; without, 4"),
+            Arg(("--expires",), type=_positive, metavar="SECONDS", help="time to live"),
+            Arg(("--non-persistent",), action="store_true", help="the message may be lost with the broker"),
+            ARG_VERBOSE,
+        ),
+    )
+
+
+def _check_command() -> ActionCommand:
+    return ActionCommand(
+        name="check",
+        help="Check a connection: login, TLS, capabilities, administration, a round trip",
+        description="Exit code 1 if a check fails.",
+        func=lazy_load_command(f"{_MESSAGES}.check_command"),
+        args=(
+            Arg(("conn_id",), metavar="CONN_ID", help="the Airflow connection"),
+            Arg(("--queue",), help="send a message to this queue and receive it; without, nothing is sent"),
+            ARG_OUTPUT,
+            ARG_VERBOSE,
+        ),
+    )
+
+
+def _positive(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"got {text[:40]!r}, expected messages per second, above 0")
+        raise argparse.ArgumentTypeError(f"got {text[:40]!r}, expected a number above 0")
     return number
 
 
@@ -516,6 +562,8 @@ def get_jms_cli_commands() -> list[CLICommand]:
                         ARG_VERBOSE,
                     ),
                 ),
+                _send_command(),
+                _check_command(),
                 _queues_commands(),
                 _dead_letter_commands(),
                 _limbo_commands(),

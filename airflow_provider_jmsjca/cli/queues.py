@@ -117,10 +117,10 @@ def delete_command(args: argparse.Namespace) -> None:
 
 
 def print_message(message: JmsMessage, output: str) -> None:
-    """Print one message: as lines, or as JSON."""
+    """Print one message: as lines, or as one line of JSON that `airflow jms send --messages` takes."""
     view = message_view(message)
     if output == "json":
-        sys.stdout.write(json.dumps(message.to_json(), indent=2, ensure_ascii=True) + "\n")
+        sys.stdout.write(json.dumps(message.to_json()) + "\n")
         return
     rows = [{"name": name, "value": value, "type": ""} for name, value in view.headers.items()]
     rows += [

@@ -1,9 +1,13 @@
-"""`airflow jms queues` and `airflow jms dlq` on a real broker, through Airflow's own command line."""
+"""`airflow jms queues`, `dlq`, `send` and `check` on a real broker, through Airflow's own command line."""
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import uuid
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from airflow.cli import cli_parser
@@ -112,3 +116,64 @@ def test_hostile_text_does_not_reach_the_terminal(queue: str, capsys: pytest.Cap
             run("queues", "show", f"{queue}.dlq", each["message"], "--output", output)
             shown = capsys.readouterr().out
             assert not set(shown) & set("\x1b\x9b\u202e\x00")
+
+
+def test_sending(
+    queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("send", f"queue://{queue}", "--body", "one", "--property", "region=eu", "--correlation-id", "c1")
+    assert capsys.readouterr().out == f"1 message sent to queue://{queue}\n"
+    file = tmp_path / "lines"
+    file.write_text("two\nthree\n")
+    run("send", queue, "--file", str(file), "--lines")
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"\x00\xff")))
+    run("send", queue, "--bytes")
+    found = rows(capsys, "queues", "browse", queue)
+    assert [each["body"] for each in found] == ["one", "two", "three", "00ff"]
+    run("queues", "show", queue, found[0]["message"], "--output", "json")
+    file.write_text(capsys.readouterr().out)
+    run("send", f"{queue}.again", "--file", str(file), "--messages")
+    with JmsHook(CONN_ID).get_conn() as connection, connection.session() as session:
+        message = session.receive(f"queue://{queue}.again", timeout=10)
+    assert message is not None
+    assert (message.body, message.properties["region"], message.correlation_id) == ("one", "eu", "c1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["--body", "x", "--property", "region"], "--property 'region': expected NAME=VALUE"),
+        (["--body", "{", "--messages"], "line 1: not valid JSON"),
+        (["--body", "{}", "--messages"], "line 1: message, "),
+        (["--file", "/nowhere"], "/nowhere: cannot be read"),
+    ],
+)
+def test_what_cannot_be_sent(
+    queue: str, arguments: list[str], fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run("send", queue, *arguments)
+    assert fault in capsys.readouterr().err
+
+
+def test_checking(queue: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def check(*arguments: str) -> None:
+        parsed = cli_parser.get_parser().parse_args(["jms", "check", *arguments, "--output", "json"])
+        parsed.func(parsed)
+
+    check(CONN_ID, "--queue", queue)
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["check"], each["result"]) for each in found] == [
+        ("login", "ok"),
+        ("capabilities", "ok"),
+        ("administration", "ok"),
+        (f"round trip over queue://{queue}", "ok"),
+    ]
+    assert "ms; the broker's clock differs by" in found[-1]["detail"]
+    wrong = json.loads(os.environ[f"AIRFLOW_CONN_{CONN_ID.upper()}"]) | {"password": "wrong"}
+    monkeypatch.setenv("AIRFLOW_CONN_JMS_WRONG", json.dumps(wrong))
+    with pytest.raises(SystemExit):
+        check("jms_wrong")
+    [failed] = json.loads(capsys.readouterr().out)
+    assert (failed["check"], failed["result"]) == ("login", "failed")
+    assert "wrong" not in failed["detail"]

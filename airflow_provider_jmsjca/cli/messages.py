@@ -1,0 +1,122 @@
+"""The commands `airflow jms send` and `airflow jms check`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from airflow.cli.simple_table import AirflowConsole
+
+from airflow_provider_jmsjca.cli.commands import cells, one_line_errors, use_stored_connections
+from airflow_provider_jmsjca.cli.queues import broker_connection, queue_named
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
+from airflow_provider_jmsjca.core.message.message import MessageHeaders
+from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.jms import JmsHook
+from airflow_provider_jmsjca.operating.checking import check_connection
+from airflow_provider_jmsjca.transports.base import Outgoing
+
+_STDIN = "-"
+
+
+@one_line_errors
+def send_command(args: argparse.Namespace) -> None:
+    """Send messages: one from an argument, a file or standard input, or one for each line.
+
+    Every message is confirmed by the broker before the command ends.
+    """
+    destination = Destination.parse(args.destination)
+    messages = list(_messages(args))
+    with broker_connection(args.conn_id) as connection:
+        count = connection.send(Outgoing(destination=destination, message=each) for each in messages)
+    sys.stdout.write(f"{count} message{'' if count == 1 else 's'} sent to {destination}\n")
+
+
+@one_line_errors
+def check_command(args: argparse.Namespace) -> None:
+    """Check a connection step by step; leave with exit code 1 if a step fails."""
+    use_stored_connections()
+    settings = JmsHook(args.conn_id).settings()
+    queue = None if args.queue is None else Destination.queue(queue_named(args.queue))
+    checks = list(check_connection(settings, queue))
+    AirflowConsole().print_as(
+        data=[
+            {"check": each.name, "result": "ok" if each.passed else "failed", "detail": each.detail}
+            for each in checks
+        ],
+        output=args.output,
+        mapper=lambda row: cells(row, args.output),
+    )
+    if not all(each.passed for each in checks):
+        raise SystemExit(1)
+
+
+def _messages(args: argparse.Namespace) -> Iterator[JmsMessage]:
+    given = args.body.encode() if args.body is not None else _content(args.file or _STDIN)
+    if args.bytes:
+        yield JmsMessage.bytes(given, _properties(args), **_headers(args))
+        return
+    try:
+        text = given.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"the body is not valid UTF-8: invalid byte at offset {error.start}; give "
+            "--bytes to send it as it is"
+        ) from error
+    if args.messages:
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.strip():
+                yield _from_json(line, number)
+    elif args.lines:
+        for line in text.splitlines():
+            yield JmsMessage.text(line, _properties(args), **_headers(args))
+    else:
+        yield JmsMessage.text(text, _properties(args), **_headers(args))
+
+
+def _from_json(line: str, number: int) -> JmsMessage:
+    try:
+        return JmsMessage.from_json(json.loads(line))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"line {number}: {fault}" for fault in error.faults) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"line {number}: not valid JSON: {error}") from error
+
+
+def _content(file: str) -> bytes:
+    if file == _STDIN:
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{file}: cannot be read: {error.strerror or error}") from error
+
+
+def _properties(args: argparse.Namespace) -> dict[str, PropertyValue]:
+    found: dict[str, PropertyValue] = {}
+    for each in args.property or ():
+        name, separator, value = each.partition("=")
+        if not separator:
+            raise ConfigurationError(f"--property {each!r}: expected NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _headers(args: argparse.Namespace) -> MessageHeaders:
+    headers: MessageHeaders = {"persistent": not args.non_persistent}
+    if args.correlation_id is not None:
+        headers["correlation_id"] = args.correlation_id
+    if args.type is not None:
+        headers["type"] = args.type
+    if args.reply_to is not None:
+        headers["reply_to"] = Destination.parse(args.reply_to)
+    if args.priority is not None:
+        headers["priority"] = args.priority
+    if args.expires is not None:
+        headers["expiration"] = int((time.time() + args.expires) * 1000)
+    return headers

@@ -1,0 +1,101 @@
+"""Checks of one broker connection, step by step: login, capabilities, administration, a round trip."""
+
+from __future__ import annotations
+
+import queue
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from airflow_provider_jmsjca.core.destination import Destination
+from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.errors import JmsError
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.base import (
+    Connection,
+    ConnectionSettings,
+    Outgoing,
+    Received,
+    Subscription,
+)
+
+_WITHIN_SECONDS: Final = 10.0
+_CLOCK_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """The result of one check.
+
+    Attributes:
+        name: What was checked.
+        passed: Whether it succeeded.
+        detail: Figures, or the error.
+    """
+
+    name: str
+    passed: bool
+    detail: str
+
+
+def check_connection(settings: ConnectionSettings, round_trip: Destination | None = None) -> Iterator[Check]:
+    """Yield the result of each check; the first that fails is the last.
+
+    Args:
+        settings: How to connect. The client id is left out: a running consumer may use it.
+        round_trip: A queue to send a message to and receive it from; messages of others on it go back, marked
+            as redelivered. `None`: no message is sent.
+    """
+    try:
+        connection = connect(replace(settings, client_id=None))
+    except JmsError as error:
+        yield Check(name="login", passed=False, detail=str(error))
+        return
+    try:
+        user = f"as {settings.username!r}" if settings.username else "without a user"
+        encrypted = "TLS" if settings.scheme.endswith("ssl") else "no TLS"
+        yield Check(name="login", passed=True, detail=f"{connection.broker}, {user}, {encrypted}")
+        table = connection.capabilities.table()
+        able = [name for name, value in table.items() if value is True]
+        yield Check(name="capabilities", passed=True, detail=", ".join(able))
+        administration = connection.administration()
+        offered = ", ".join(sorted(administration.operations))
+        yield Check(name="administration", passed=True, detail=offered or administration.way_out)
+        administration.close()
+        if round_trip is not None:
+            yield _round_trip(connection, round_trip)
+    finally:
+        connection.close()
+
+
+def _round_trip(connection: Connection, destination: Destination) -> Check:
+    name = f"round trip over {destination}"
+    own = uuid.uuid4().hex
+    arrived: queue.SimpleQueue[Received] = queue.SimpleQueue()
+    try:
+        consumer = connection.consume(Subscription(destination=destination, prefetch=1000), arrived.put)
+        began = time.time()
+        connection.send([Outgoing(destination=destination, message=JmsMessage.text(own))])
+        try:
+            while True:
+                received = arrived.get(timeout=_WITHIN_SECONDS)
+                message = received.readable
+                if message is not None and message.body == own:
+                    break
+        finally:
+            took = time.time() - began
+        consumer.acknowledge((received,))
+        connection.synchronize()
+        consumer.close()
+    except queue.Empty:
+        return Check(
+            name=name, passed=False, detail=f"the message did not come back within {_WITHIN_SECONDS:g} s"
+        )
+    except JmsError as error:
+        return Check(name=name, passed=False, detail=str(error))
+    apart = None if message.timestamp is None else message.timestamp / 1000 - began
+    clock = "" if apart is None else f"; the broker's clock differs by {apart:+.1f} s"
+    passed = apart is None or abs(apart) < _CLOCK_SECONDS
+    return Check(name=name, passed=passed, detail=f"{took * 1000:.0f} ms{clock}")
