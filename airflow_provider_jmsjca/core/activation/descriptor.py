@@ -46,7 +46,11 @@ _ELEMENTS = {
 _GLASSFISH = {
     spelling for option in OPTIONS for family, spelling in option.spellings() if family is Family.GLASSFISH
 }
-_OWN = "jndi-name"
+_OWN_ADAPTER = "jmsra"
+"""GlassFish's own resource adapter, which `jndi-name` of a bean is for."""
+_DESTINATION_PROPERTIES = "destinationproperties"
+_NAME_AT_THE_BROKER = {"physicalname", "imqdestinationname"}
+"""Keys of the generic resource adapter's `DestinationProperties`, by ActiveMQ and by Open MQ."""
 _GLASSFISH_CONTAINERS = {"bean-pool", "mdb-resource-adapter"}
 _GLASSFISH_BEAN = {
     "mdb-connection-factory",
@@ -80,14 +84,21 @@ _MOST_PARTICULAR = {
         "mdb-connection-factory",
     ),
     "subscription_name": ("jms-durable-subscription-name",),
-    "endpoint_pool_max_size": ("max-beans-in-free-pool", "max-pool-size"),
-    "endpoint_pool_steady_size": ("initial-beans-in-free-pool", "steady-pool-size"),
+    "endpoint_pool_max_size": ("endpointPoolMaxSize", "max-beans-in-free-pool", "max-pool-size"),
+    "endpoint_pool_steady_size": (
+        "endpointPoolSteadySize",
+        "initial-beans-in-free-pool",
+        "steady-pool-size",
+    ),
     "pool_idle_timeout": ("idle-timeout-seconds", "pool-idle-timeout-in-seconds"),
     "transaction_timeout": ("trans-timeout-seconds", "cmt-timeout-in-seconds"),
     "dispatch_policy": ("dispatch-policy", "use-thread-pool-id"),
     "resource_adapter": ("resource-adapter-jndi-name", "resource-adapter-mid"),
 }
-"""Spellings of one option, by descriptors that may differ: the server's own comes before the standard's."""
+"""Spellings of one option, by descriptors that may differ.
+
+The server's own comes before the standard's, and the pool of the adapter that delivers before the server's.
+"""
 _REFERENCE = "message-destination-ref"
 _JMSJCA = "jmsjca."
 _REDELIVERY = {"redelivery_handling", *PATCH_BAY, *CLIENT_PROPERTIES}
@@ -389,7 +400,8 @@ class _Read:
 def _keep_one(fields: dict[str, str], name: str, order: Sequence[str]) -> Iterator[str]:
     """Keep the most particular spelling of an option where several differ, and say so."""
     spelled = [key for key in fields if (option := option_by_field(key)) and option.name == name]
-    spelled.sort(key=lambda key: order.index(key) if key in order else len(order))
+    places = {spelling.lower(): place for place, spelling in enumerate(order)}
+    spelled.sort(key=lambda key: places.get(key.lower(), len(places)))
     for other in spelled[1:]:
         if (left_out := fields.pop(other)) != fields[spelled[0]]:
             taken = masked_text(fields[spelled[0]])
@@ -478,14 +490,26 @@ def _glassfish_beans(
         for child in bean.children:
             if child.tag == "mdb-connection-factory" and (factory := child.value("jndi-name")):
                 fields[child.tag] = factory
-        if any(
-            (option := option_by_field(tag)) and option.name == "destination" for tag in {*fields} - {_OWN}
-        ):
-            fields.pop(_OWN, None)  # the resource adapter's destination: it is a name of the bean then
+        if fields.get("resource-adapter-mid", _OWN_ADAPTER) != _OWN_ADAPTER:
+            # The name is the bean's own then: the adapter's properties say what to consume.
+            fields.pop("jndi-name", None)
+            if name_there := _named_by_generic_adapter(bean):
+                fields.setdefault("destination", name_there)
         for tag, instead in _ZERO.items():
             if fields.get(tag) == "0":
                 fields[tag] = instead
         yield bean.value("ejb-name"), {tag: text for tag, text in fields.items() if text}, unknown
+
+
+def _named_by_generic_adapter(bean: Element) -> str:
+    """Return the destination's name in `DestinationProperties`, pairs that commas separate; else nothing."""
+    for found in bean.find("activation-config-property"):
+        if found.glimpse(PROPERTY_NAMES[0]).lower() == _DESTINATION_PROPERTIES:
+            for pair in found.glimpse(_VALUES[0]).split(","):
+                key, _, value = pair.partition("=")
+                if key.strip().lower() in _NAME_AT_THE_BROKER:
+                    return value.strip()
+    return ""
 
 
 def _outside_of_beans(root: Element, tag: str) -> Iterator[Element]:

@@ -14,6 +14,7 @@ from airflow_provider_jmsjca.core.activation.document import LONGEST_TEXT
 from airflow_provider_jmsjca.errors import ConfigurationError
 
 PROPERTY_NAMES = ("activation-config-property-name", "config-property-name")
+_VALUE_OF = {tag: f"{tag}-value" for tag in ("activation-config-property", "config-property")}
 _DEEPEST = 64
 _NAMES = ("ejb-name", *PROPERTY_NAMES, "res-ref-name", "resource-env-ref-name", "ejb-ref-name")
 _SILENT = {
@@ -24,6 +25,7 @@ _SILENT = {
     "large-icon",
     "notes",
     "required-config-property",
+    "unique-id",
     "version",
     "weblogic-version",
     "method-name",
@@ -132,7 +134,7 @@ class Element:
 
         What takes an element's place follows its path, where something does.
         """
-        if self.tag in _SILENT or self.tag in CONNECTOR or self.read or not self.says_anything():
+        if self.read or not self.says_anything():
             return
         names = (child.text.strip() for child in self.children if child.tag in _NAMES)
         name = next(names, "") or self.attributes.get("name", "")
@@ -147,7 +149,11 @@ class Element:
             yield from child.unread(path)
 
     def says_anything(self) -> bool:
-        """Tell whether there is text in it."""
+        """Tell whether there is text in it that would be lost; a property without a value says nothing."""
+        if self.tag in _SILENT or self.tag in CONNECTOR:
+            return False
+        if self.tag in _VALUE_OF and not self.glimpse(_VALUE_OF[self.tag]):
+            return False
         return bool(self.text.strip()) or any(child.says_anything() for child in self.children)
 
     def any_read(self) -> bool:

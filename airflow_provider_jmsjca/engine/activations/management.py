@@ -69,7 +69,7 @@ class Managed(Protocol):
 
 UNAVAILABLE: Final = MappingProxyType(
     {
-        "getJMSServerMBean": "there is no MBean server; the broker's own console manages destinations",
+        "getJMSServerMBean": "there is no MBean server; `airflow jms queues` manages destinations",
         "ResourceAdapter": "there is no resource adapter; `airflow jms explain` shows all levels",
         "MBeanServer": "there is no MBean server to register in",
     }

@@ -62,6 +62,8 @@ def test_an_unknown_queue_is_empty(administration: QueueAdministration, name: st
 
 
 def test_statistics(administration: QueueAdministration, filled: str) -> None:
+    """J114."""
+
     def counted() -> bool:
         found = administration.statistics(filled)
         return found is not None and found.messages == len(BODIES)

@@ -476,16 +476,58 @@ def test_the_beans_of_glassfish_in_elements(order: tuple[str, str]) -> None:
     assert "secret" not in dropped
 
 
-def test_a_destination_of_the_resource_adapter_goes_before_the_jndi_name_of_the_bean() -> None:
-    sun = (
-        "<sun-ejb-jar><enterprise-beans><ejb><ejb-name>B</ejb-name><jndi-name>B</jndi-name>"
-        "<mdb-resource-adapter><resource-adapter-mid>ra</resource-adapter-mid><activation-config>"
-        "<activation-config-property><activation-config-property-name>Destination"
-        "</activation-config-property-name><activation-config-property-value>queue://Queue1"
-        "</activation-config-property-value></activation-config-property></activation-config>"
-        "</mdb-resource-adapter></ejb></enterprise-beans></sun-ejb-jar>"
+def adapted(jndi_name: str, adapter: str, **properties: str) -> str:
+    """Return a `sun-ejb-jar.xml` with a bean of a resource adapter."""
+    config = "".join(
+        f"<activation-config-property><activation-config-property-name>{name}"
+        f"</activation-config-property-name><activation-config-property-value>{value}"
+        "</activation-config-property-value></activation-config-property>"
+        for name, value in properties.items()
     )
-    assert ActivationSpec.from_xml(sun).destination == ("queue://Queue1",)
+    return (
+        f"<sun-ejb-jar><enterprise-beans><ejb><ejb-name>B</ejb-name><jndi-name>{jndi_name}</jndi-name>"
+        f"<mdb-resource-adapter><resource-adapter-mid>{adapter}</resource-adapter-mid>"
+        f"<activation-config>{config}</activation-config></mdb-resource-adapter></ejb></enterprise-beans>"
+        "</sun-ejb-jar>"
+    )
+
+
+def test_with_a_resource_adapter_the_jndi_name_of_a_bean_is_its_own() -> None:
+    """Its properties say what to consume, in either file; the one of GlassFish itself goes by the name."""
+    bean = (
+        "<message-driven><ejb-name>B</ejb-name><activation-config><activation-config-property>"
+        "<activation-config-property-name>destination</activation-config-property-name>"
+        "<activation-config-property-value>queue://Queue1</activation-config-property-value>"
+        "</activation-config-property></activation-config></message-driven>"
+    )
+    assert ActivationSpec.from_xml(bean, adapted("B", "ratest")).destination == ("queue://Queue1",)
+    assert "taken" not in str(read_descriptor(bean, adapted("B", "ratest")).notes)
+    assert ActivationSpec.from_xml(adapted("jms/Q", "jmsra")).destination == ("lookup://jms/Q",)
+    generic = adapted(
+        "B", "genericra", DestinationType="javax.jms.Queue", DestinationProperties="a=b,PhysicalName=Q"
+    )
+    found = read_descriptor(generic)
+    assert ActivationSpec.from_descriptor(found).destination == ("Q",)
+    with pytest.raises(ConfigurationError, match="destination: missing"):
+        ActivationSpec.from_xml(adapted("B", "ratest"))
+
+
+def test_the_pool_of_the_adapter_that_delivers_goes_before_that_of_the_server() -> None:
+    bean = (
+        "<message-driven><ejb-name>B</ejb-name><activation-config><activation-config-property>"
+        "<activation-config-property-name>EndpointPoolMaxSize</activation-config-property-name>"
+        "<activation-config-property-value>10</activation-config-property-value>"
+        "</activation-config-property></activation-config></message-driven>"
+    )
+    weblogic = (
+        "<weblogic-ejb-jar><weblogic-enterprise-bean><ejb-name>B</ejb-name><message-driven-descriptor><pool>"
+        "<max-beans-in-free-pool>32</max-beans-in-free-pool></pool><destination-jndi-name>q"
+        "</destination-jndi-name></message-driven-descriptor></weblogic-enterprise-bean></weblogic-ejb-jar>"
+    )
+    for texts in ((bean, weblogic), (weblogic, bean)):
+        found = read_descriptor(*texts)
+        assert ActivationSpec.from_descriptor(found).endpoint_pool_max_size == 10
+        assert "endpoint_pool_max_size: 10 of EndpointPoolMaxSize is taken, not 32" in found.notes["B"][0]
 
 
 def test_a_bean_that_only_glassfish_describes_is_known_by_its_elements() -> None:
@@ -657,6 +699,12 @@ def test_a_sink_that_nobody_asked_for_may_be_wrong_p10() -> None:
 
 def test_what_every_connector_has_is_said_in_one_line_and_nothing_of_what_has_no_value_j31() -> None:
     text = (FOLDER / "ra.xml").read_text(encoding="utf-8")
+    text = text.replace(
+        "</resourceadapter>\n</connector>",
+        "<adminobject><adminobject-class>a.Queue</adminobject-class><config-property><config-property-name>Name"
+        "</config-property-name><config-property-type>java.lang.String</config-property-type>"
+        "</config-property></adminobject></resourceadapter></connector>",
+    )
     empty = "".join(
         f"<config-property><config-property-name>{name}</config-property-name>"
         f"<config-property-type>java.lang.String</config-property-type>{value}</config-property>"
@@ -671,7 +719,8 @@ def test_what_every_connector_has_is_said_in_one_line_and_nothing_of_what_has_no
     assert found.dropped == (
         f"connector > resourceadapter > outbound-resourceadapter > transaction-support: {no_xa}",
         (
-            "connector > activationspec-class, connectionfactory-impl-class, eis-type, "
+            "connector > activationspec-class, adminobject-class, connectionfactory-impl-class, "
+            "eis-type, "
             "managedconnectionfactory-class, messagelistener-type, resourceadapter-class, "
             "resourceadapter-version, vendor-name: what product it is, not how messages are delivered"
         ),
