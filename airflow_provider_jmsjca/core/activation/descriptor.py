@@ -249,10 +249,10 @@ class _Read:
 
     def take(self, root: Element) -> None:
         """Take what a text says."""
-        for name, fields, unknown in _activations(root):
+        for name, fields, unknown in _activations(root, self.beans):
             self.activations.setdefault(name, {}).update(fields)
             self.unknown.setdefault(name, []).extend(unknown)
-            if any(root.find("message-driven-descriptor")):
+            if any(_weblogic_beans(root, self.beans)):
                 self.weblogic.add(name)
         for name, fields, unknown in _glassfish_beans(root, self.beans):
             self.activations.setdefault(name, {}).update(fields)
@@ -442,14 +442,28 @@ def _concurrency(server: str, given: Mapping[str, tuple[str, str]]) -> Iterator[
     )
 
 
-def _activations(root: Element) -> Iterator[tuple[str, dict[str, str], list[str]]]:
+def _weblogic_beans(root: Element, beans: Collection[str]) -> Iterator[Element]:
+    """Yield the message-driven beans of a `weblogic-ejb-jar.xml`, or of a piece of one.
+
+    Args:
+        root: The text.
+        beans: Names of the message-driven beans of all texts: one may have no `message-driven-descriptor`.
+    """
+    found = list(root.find("weblogic-enterprise-bean"))
+    for bean in found or root.find("message-driven-descriptor"):
+        if any(bean.find("message-driven-descriptor")) or bean.glimpse("ejb-name") in beans:
+            yield bean
+
+
+def _activations(root: Element, beans: Collection[str]) -> Iterator[tuple[str, dict[str, str], list[str]]]:
     attributes = _transaction_attributes(root)
     for bean in root.find("message-driven"):
         yield bean.value("ejb-name"), *_ejb(bean, attributes, root)
-    beans = list(root.find("weblogic-enterprise-bean")) or list(root.find("message-driven-descriptor"))
-    for bean in beans:
-        if bean.tag == "message-driven-descriptor" or any(bean.find("message-driven-descriptor")):
-            yield bean.value("ejb-name"), *_leaves(bean)
+    for bean in _weblogic_beans(root, beans):
+        fields, unknown = _leaves(bean)
+        if fields.get("idle-timeout-seconds") == "0":
+            fields["idle-timeout-seconds"] = "-1"  # no limit
+        yield bean.value("ejb-name"), fields, unknown
     if not any(root.find("message-driven")) and not any(map(_is_glassfish_bean, root.find("ejb"))):
         for config in (*root.find("activation-config"), *root.find("activationspec")):
             fields, unknown = _properties(config)

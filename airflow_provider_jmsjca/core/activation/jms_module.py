@@ -317,7 +317,7 @@ def _destination(element: Element, name: str, jndi_names: tuple[str, ...]) -> Mo
 
 def _template(element: Element) -> Template:
     groups = {
-        found.value("sub-deployment-name"): found.value("error-destination")
+        found.attributes.get("sub-deployment-name", ""): found.value("error-destination")
         for found in element.find("group-params")
     }
     return Template(_own_rules(element), groups)

@@ -20,10 +20,12 @@ _BOOLEANS = {
     "true": True,
     "1": True,
     "yes": True,
+    "y": True,
     "on": True,
     "false": False,
     "0": False,
     "no": False,
+    "n": False,
     "off": False,
 }
 _DURATION = re.compile(r"([+-]?\d{1,15}(?:\.\d{1,9})?) *(ms|s|m|h|d)?", re.ASCII)

@@ -282,8 +282,7 @@ _TEMPLATE = """<weblogic-jms>
       <redelivery-limit>7</redelivery-limit>
       <error-destination>E</error-destination>
     </delivery-failure-params>
-    <group-params><sub-deployment-name>Left</sub-deployment-name>
-      <error-destination>EL</error-destination></group-params>
+    <group-params sub-deployment-name="Left"><error-destination>EL</error-destination></group-params>
   </template>
   <queue name="E"/><topic name="EL"/>
   <queue name="Q"><template>T</template><jndi-name>q</jndi-name>{own}</queue>
@@ -416,6 +415,37 @@ def test_a_resource_link_leads_to_the_destination_of_a_module_in_the_application
 def test_a_bean_without_a_descriptor_of_weblogic_finds_its_queue_in_the_module_too() -> None:
     found = read("ejb-jar.xml", "shop-jms.xml")
     assert found.activations["OrderBean"]["RedeliveryHandling"] == "6:move(queue:OrderErrors)"
+
+
+def test_a_bean_whose_destination_stands_in_the_standard_descriptor_may_have_little_in_weblogics() -> None:
+    """Without `message-driven-descriptor` the other descriptor says that it is message-driven."""
+    weblogic = (
+        "<weblogic-ejb-jar><weblogic-enterprise-bean><ejb-name>{name}</ejb-name><transaction-descriptor>"
+        "<trans-timeout-seconds>90</trans-timeout-seconds></transaction-descriptor><dispatch-policy>few"
+        "</dispatch-policy></weblogic-enterprise-bean></weblogic-ejb-jar>"
+    )
+    ejb_jar = (FOLDER / "ejb-jar.xml").read_text(encoding="utf-8")
+    for texts in ((ejb_jar, weblogic.format(name="OrderBean")), (weblogic.format(name="OrderBean"), ejb_jar)):
+        found = read_descriptor(*texts)
+        spec = ActivationSpec.from_descriptor(found, "OrderBean")
+        assert (spec.transaction_timeout, spec.dispatch_policy) == (timedelta(seconds=90), "few")
+        assert "WebLogic keeps limit, delay and error destination" in str(found.notes["OrderBean"])
+    other = read_descriptor(ejb_jar, weblogic.format(name="Stock"))
+    assert sorted(other.activations) == ["OrderBean", "PriceBean"]
+    assert "weblogic-ejb-jar" in other.dropped
+
+
+def test_values_as_weblogics_schema_has_them_w3_w17() -> None:
+    bean = (
+        "<weblogic-ejb-jar><weblogic-enterprise-bean><ejb-name>B</ejb-name><message-driven-descriptor><pool>"
+        "<idle-timeout-seconds>0</idle-timeout-seconds></pool><destination-jndi-name>q</destination-jndi-name>"
+        "<durable-subscription-deletion>Y</durable-subscription-deletion>"
+        "<generate-unique-jms-client-id>N</generate-unique-jms-client-id>"
+        "</message-driven-descriptor></weblogic-enterprise-bean></weblogic-ejb-jar>"
+    )
+    spec = ActivationSpec.from_xml(bean)
+    assert spec.pool_idle_timeout is None, "0 is no limit there"
+    assert (spec.durable_subscription_deletion, spec.generate_unique_client_id) == (True, False)
 
 
 def test_a_link_of_the_application_may_be_a_resource_link() -> None:
