@@ -17,7 +17,7 @@ class JmsBatchRunFacet(RunFacet):
     """Which batch a run collected, and what became of it.
 
     Attributes:
-        batchId: The id that rows in tables carry in their column `batch_id`.
+        batchId: The id that rows in tables carry in their column `jms_batch_id`.
         manifest: URI of the batch's manifest; `None` for an empty batch.
         rows: Messages in the batch.
         stored: Rows by table.

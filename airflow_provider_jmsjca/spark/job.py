@@ -44,6 +44,7 @@ from airflow_provider_jmsjca.spark.mapping import Mapped, sort_json, sort_tried,
 from airflow_provider_jmsjca.spark.progress import ProgressLines
 from airflow_provider_jmsjca.spark.rejects import write_rejects
 from airflow_provider_jmsjca.spark.tables import TableAttempt, delta, jdbc
+from airflow_provider_jmsjca.spark.tables.columns import ORIGIN
 from airflow_provider_jmsjca.spark.tables.parquet import local_path, replace_by_overwrite, replace_by_rename
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, check_fence, committing
 from airflow_provider_jmsjca.spool.manifest import Manifest, pattern_for_spark
@@ -128,16 +129,20 @@ class Batch:
         return self.manifest.batch_id
 
     def messages(self, spark: SparkSession) -> DataFrame:
-        """Return the messages, with the columns of the message schema (`schema.MESSAGE_DDL`).
+        """Return the messages, with the columns of the message schema (`schema.MESSAGE_DDL`) and `_jms`.
+
+        `_jms` says which message a row is from, as in the rows of `json` and `try_map`; `reject` needs it.
 
         From the first call until the `with` block ends, standard error says how far Spark is, see `progress`.
         """
         if self._progress is None:
             self._progress = ProgressLines(spark)
         paths = [pattern_for_spark(path) for path in self.manifest.segment_paths()]
-        if not paths:
-            return spark.createDataFrame([], MESSAGE_DDL)
-        return spark.read.schema(MESSAGE_DDL).parquet(*paths)
+        if paths:
+            found = spark.read.schema(MESSAGE_DDL).parquet(*paths)
+        else:
+            found = spark.createDataFrame([], MESSAGE_DDL)
+        return found.selectExpr("*", f"struct(batch_id, segment, position) AS {ORIGIN}")
 
     def json(self, messages: DataFrame, schema: StructType | str, *, keep: Sequence[str] = ()) -> Mapped:
         """Read the bodies as JSON objects; see `mapping.sort_json`. Hand its `rejects` to `reject`.
@@ -172,7 +177,8 @@ class Batch:
         """Put rows into a table, once for each batch.
 
         A column that the table doesn't have is added to it, and is NULL in older batches. One that the rows
-        don't have is NULL in this batch.
+        don't have is NULL in this batch. The table also has `jms_batch_id`, and in place of a column `_jms`
+        `jms_segment` and `jms_position`.
 
         Guarantee: done again after a crash, the table has the rows of the batch once. `parquet`: on file
         systems of this machine (absolute path or `file:` URI) as `tables.parquet.replace_by_rename`,
@@ -180,7 +186,7 @@ class Batch:
         `tables.delta.write_once`. `jdbc`: as `tables.jdbc.replace_in_one_transaction`, on PostgreSQL.
 
         Args:
-            df: The rows. A column `batch_id` is replaced by the table's own.
+            df: The rows.
             table: Absolute path or URI of the table's folder; with `delta` also its name in Spark's catalog;
                 with `jdbc` its name in the database.
             format: `parquet`, `delta` or `jdbc`.
@@ -194,7 +200,8 @@ class Batch:
         Raises:
             FencedError: A newer attempt has begun.
             SpoolError: The operating system refused.
-            ConfigurationError: Format, mode or path aren't those above. Or a column has another type than
+            ConfigurationError: Format, mode or path aren't those above. Or a column has a reserved name:
+                `jms_batch_id`, `jms_segment`, `jms_position`, `_jms...`. Or a column has another type than
                 the table's, or the table is partitioned otherwise. Or, with `delta`, the batch has written to
                 this table before. Then nothing was written.
         """
@@ -228,9 +235,9 @@ class Batch:
         depend on their number.
 
         Args:
-            df: Columns `segment`, `position` (which message), `exception_class` and `exception_message`
-                (why). A message that is named twice is turned away once, for the reason of the first call.
-                Within one call the reason counts that comes first in the alphabet.
+            df: Columns `_jms` (which message), `exception_class` and `exception_message` (why). A message
+                that is named twice is turned away once, for the reason of the first call. Within one call the
+                reason counts that comes first in the alphabet.
 
         Returns:
             How many messages have been turned away so far.

@@ -9,14 +9,15 @@ every value compared with its field. No Python runs on executors.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_provider_jmsjca.core.message import BodyKind
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spark.rejects import EXCEPTION_CLASS
-from airflow_provider_jmsjca.spark.tables.columns import type_name
+from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, reserved, type_name
 from airflow_provider_jmsjca.spool.schema import REASON_PROPERTY, UNDECODABLE
 
 if TYPE_CHECKING:
@@ -77,8 +78,9 @@ class Mapped:
     """Messages that fit the mapping, and those that don't.
 
     Attributes:
-        rows: The columns asked for, then those that were kept, then `batch_id`, `segment`, `position`.
-        rejects: For the others `segment`, `position`, `exception_class`, `exception_message`.
+        rows: The columns asked for, then those that were kept, then `_jms`: a struct of `batch_id`, `segment`
+            and `position`, which say from which message a row is.
+        rejects: For the others `_jms`, `exception_class`, `exception_message`.
     """
 
     rows: DataFrame
@@ -108,12 +110,11 @@ def split(sorted_messages: DataFrame) -> Mapped:
         name: _CONVERTED if name in converted else _VALUES for name in names_in(_VALUES) if name != _UNPARSED
     } | dict.fromkeys(kept, _KEPT)
     values = [sql.expr(_member(place, name)).alias(name) for name, place in places.items()]
-    own = [column for column in _PLACE if column not in places]
+    origin = sql.struct(*_PLACE).alias(ORIGIN)
     return Mapped(
-        rows=sorted_messages.where(sql.col(_REASON).isNull()).select(*values, *own),
+        rows=sorted_messages.where(sql.col(_REASON).isNull()).select(*values, origin),
         rejects=sorted_messages.where(sql.col(_REASON).isNotNull()).select(
-            "segment",
-            "position",
+            origin,
             sql.lit(EXCEPTION_CLASS).alias("exception_class"),
             sql.col(_REASON).alias("exception_message"),
         ),
@@ -127,15 +128,17 @@ def sort_tried(messages: DataFrame, columns: Mapping[str, Column | str]) -> Data
     whose value is NULL hasn't failed. Each is evaluated once.
 
     Args:
-        messages: With `segment`, `position` and whatever the expressions use.
+        messages: With `batch_id`, `segment`, `position` and whatever the expressions use.
         columns: By the name of the column, an expression in SQL or a column. Functions written in Python
-            can't be tried: what they raise fails the job.
+            can't be tried: what they raise fails the job. Names that begin with `_jms`, and `jms_batch_id`,
+            `jms_segment` and `jms_position`, are reserved.
 
     Returns:
         For `split`: each message with its values and, or, what is wrong with it.
 
     Raises:
-        ConfigurationError: There are no columns, or the messages lack `batch_id`, `segment` or `position`.
+        ConfigurationError: There are no columns, two have one name but for upper and lower case, or one has a
+            reserved name; or the messages lack `batch_id`, `segment` or `position`.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
@@ -143,6 +146,9 @@ def sort_tried(messages: DataFrame, columns: Mapping[str, Column | str]) -> Data
     if missing or not columns:
         lack = f"the messages have no {', '.join(missing)}" if missing else "there are no columns"
         raise ConfigurationError(f"try_map: {lack}; expected messages and expressions by name")
+    faults = _name_faults(columns)
+    if faults:
+        raise ConfigurationError(f"try_map: {'; '.join(faults)}")
     given = {name: sql.expr(each) if isinstance(each, str) else each for name, each in columns.items()}
     undecodable = "CAST(NULL AS STRING)"
     if {"body_type", "properties"} <= set(messages.columns):
@@ -230,7 +236,8 @@ def sort_json(messages: DataFrame, schema: StructType | str, keep: Sequence[str]
 
     Args:
         messages: With the columns of the message schema.
-        schema: Of the body, as a `StructType` or in words: `"carrier STRING NOT NULL, delay DOUBLE"`.
+        schema: Of the body, as a `StructType` or in words: `"carrier STRING NOT NULL, delay DOUBLE"`. Names
+            that begin with `_jms`, and `jms_batch_id`, `jms_segment` and `jms_position`, are reserved.
         keep: Columns of the message, or expressions in SQL with a name, that stand beside the fields:
             `message_id`, `properties['region'] AS region`. A message for which one fails is turned away.
 
@@ -238,8 +245,9 @@ def sort_json(messages: DataFrame, schema: StructType | str, keep: Sequence[str]
         For `split`: each message with its values and, or, what is wrong with it.
 
     Raises:
-        ConfigurationError: The schema has no fields, Spark can't read it, or one has a type not listed here;
-            a column that is kept can't be had, or has the name of a field.
+        ConfigurationError: The schema has no fields, Spark can't read it, or one has a reserved name or a
+            type not listed here; a column that is kept can't be had, or has a reserved name or that of a
+            field.
     """
     from pyspark.sql import functions as sql  # noqa: PLC0415 - only jobs have pyspark
 
@@ -287,7 +295,7 @@ def _kept(messages: DataFrame, fields: StructType, keep: Sequence[str]) -> dict[
     """Return what is kept of a message: expressions by the name of their column."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - only jobs have pyspark
 
-    taken = {name.lower() for name in (*fields.names, *_PLACE)}
+    taken = {name.lower() for name in fields.names}
     kept: dict[str, str] = {}
     for column in keep:
         try:
@@ -295,6 +303,8 @@ def _kept(messages: DataFrame, fields: StructType, keep: Sequence[str]) -> dict[
         except PySparkException as error:
             (what, *_) = str(error).strip().splitlines()
             raise ConfigurationError(f"keep: {column!r}: {what}") from error
+        if reserved([name]):
+            raise ConfigurationError(f"keep: {column!r}: {_reserved_fault(name)}")
         if name.lower() in taken:
             raise ConfigurationError(
                 f"keep: {column!r}: there is a column {name!r} already; give it another name: "
@@ -318,10 +328,24 @@ def _fields(schema: StructType | str) -> StructType:
         raise ConfigurationError(f"schema {schema!r}: {what}; {expected}") from error
     if not isinstance(fields, StructType) or not fields.fields:
         raise ConfigurationError(f"schema {schema!r}: {expected}")
-    faults = _unknown(fields, "")
+    faults = [*map(_reserved_fault, reserved(fields.names)), *_unknown(fields, "")]
     if faults:
         raise ConfigurationError(f"schema: {'; '.join(faults)}")
     return fields
+
+
+def _reserved_fault(name: str) -> str:
+    return f"the name {name!r} is reserved for columns of this package"
+
+
+def _name_faults(names: Iterable[str]) -> list[str]:
+    """Say which names of columns are reserved, or are the same to Spark."""
+    lowered = Counter(name.lower() for name in names)
+    twice = [name for name, count in lowered.items() if count > 1]
+    return [
+        *map(_reserved_fault, reserved(names)),
+        *(f"{name}: two columns have this name, but for upper and lower case" for name in twice),
+    ]
 
 
 def _unknown(kind: DataType, path: str) -> list[str]:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from airflow_provider_jmsjca.core.masking import masked_text
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError, SpoolError
+from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, check_origin
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, check_fence, committing
 from airflow_provider_jmsjca.spool.files import (
     Entry,
@@ -44,7 +45,7 @@ from airflow_provider_jmsjca.spool.schema import SegmentReader
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-REJECT_COLUMNS: Final = ("segment", "position", "exception_class", "exception_message")
+REJECT_COLUMNS: Final = (ORIGIN, "exception_class", "exception_message")
 EXCEPTION_CLASS: Final = f"{PoisonMessageError.__module__}.{PoisonMessageError.__qualname__}"
 _ASIDE: Final = "_rejects-"
 _FOLDER_COLUMN: Final = "_jms_segment"
@@ -115,8 +116,10 @@ def write_rejects(
     missing = [name for name in REJECT_COLUMNS if name not in df.columns]
     if missing:
         raise ConfigurationError(
-            f"reject: expected the columns {', '.join(REJECT_COLUMNS)}; missing: {', '.join(missing)}"
+            f"reject: expected the columns {', '.join(REJECT_COLUMNS)}; missing: {', '.join(missing)}. "
+            f"The rows of `messages`, `json` and `try_map` have {ORIGIN}: which message they are from"
         )
+    check_origin("reject", df)
     folder = manifest.folder
     aside = folder / f"{_ASIDE}{uuid.uuid4().hex}"
     try:
@@ -148,8 +151,8 @@ def _write_aside(df: DataFrame, manifest: Manifest, place: Place, before: Sequen
         rows[segment.number] = segment.rows
     is_message = f"position >= 0 AND position < get(array({', '.join(map(str, rows))}), segment)"
     found = df.select(
-        sql.expr("try_cast(segment AS INT)").alias("segment"),
-        sql.expr("try_cast(position AS INT)").alias("position"),
+        sql.expr(f"try_cast({ORIGIN}.segment AS INT)").alias("segment"),
+        sql.expr(f"try_cast({ORIGIN}.position AS INT)").alias("position"),
         sql.struct(
             sql.coalesce(sql.col("exception_class").cast("string"), sql.lit(EXCEPTION_CLASS)).alias("class"),
             sql.coalesce(sql.col("exception_message").cast("string"), sql.lit(_NO_REASON)).alias("message"),

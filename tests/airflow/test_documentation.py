@@ -240,7 +240,7 @@ def a_rehearsal_is_counted(names: dict[str, Any]) -> None:
     connection.send([dead, left, left])
     connection.close()
     for batch, ids in (("one", [1, 2]), ("two", [3])):
-        folder = Path("table") / f"batch_id={batch}"
+        folder = Path("table") / f"jms_batch_id={batch}"
         folder.mkdir(parents=True)
         pq.write_table(pa.table({"id": ids}), folder / "part-0.parquet")
     (Path("table") / "_staging").mkdir()

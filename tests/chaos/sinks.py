@@ -77,7 +77,7 @@ class ParquetSink(Sink):
         return set(self._folder.glob("_staging/*/new-*/**/part-*.parquet"))
 
     def ids(self) -> list[int]:
-        if not any(self._folder.glob("batch_id=*")):
+        if not any(self._folder.glob("jms_batch_id=*")):
             return []
         found = ds.dataset(self._folder, format="parquet", partitioning="hive").to_table(["id"])
         return sorted(found["id"].to_pylist())

@@ -91,7 +91,7 @@ class Story:
         return lambda: set(self.table.glob(f"_staging/*/new-*/{pattern}"))
 
     def placed(self) -> list[Path]:
-        return list(self.table.glob("batch_id=*"))
+        return list(self.table.glob("jms_batch_id=*"))
 
     def done(self) -> Done | None:
         return Done.read(self.batch)

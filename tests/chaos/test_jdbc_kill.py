@@ -125,7 +125,7 @@ def test_killed_around_the_commit_a_batch_is_in_a_table_once(
     def stored() -> list[tuple[int, str]]:
         if database.execute("SELECT to_regclass('orders')").fetchone() == (None,):
             return []
-        return database.execute("SELECT id, batch_id FROM orders ORDER BY id").fetchall()
+        return database.execute("SELECT id, jms_batch_id FROM orders ORDER BY id").fetchall()
 
     expected = [(number, "b1") for number in range(MESSAGES)]
     if FULL:

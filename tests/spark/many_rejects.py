@@ -54,7 +54,7 @@ def main(spool: Path) -> None:
                 sql.lit("E").alias("exception_class"),
                 sql.expr("repeat('why ', 50)").alias("exception_message"),
             )
-            batch.reject(batch.messages(spark).select("segment", "position", *why))
+            batch.reject(batch.messages(spark).select("_jms", *why))
         found = sum(1 for _ in rejected_messages(manifest))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         sys.stdout.write(f"{found} {peak:.0f}\n")

@@ -76,7 +76,7 @@ def test_a_folder_of_parquet_files_goes_on_as_a_delta_table(
             copied = spark.read.parquet(old).withColumn("id", sql.col("id").cast("long"))
             copied.write.format("delta").partitionBy("id").save(new)
 
-    found = spark.read.format("delta").load(new).select("id", "batch_id", "position").collect()
+    found = spark.read.format("delta").load(new).select("id", "jms_batch_id", "jms_position").collect()
     assert sorted(map(tuple, found)) == [(1, "one", 0), (1, "two", 0)]
 
 
@@ -85,7 +85,7 @@ def test_a_batch_is_there_once_however_often_it_is_written(writer: Writer) -> No
     assert writer.write("SELECT explode(array(1, 2)) AS n", "one") == 2
     assert writer.write("SELECT 3 AS n", "two") == 1
     assert writer.write("SELECT explode(array(1, 2)) AS n", "one") == 2
-    assert writer.read("n", "batch_id") == [(1, "one"), (2, "one"), (3, "two")]
+    assert writer.read("n", "jms_batch_id") == [(1, "one"), (2, "one"), (3, "two")]
 
 
 def test_a_new_column_widens_the_table_and_another_type_is_refused(writer: Writer) -> None:
@@ -108,7 +108,7 @@ def test_a_table_of_the_newest_batch_alone(writer: Writer) -> None:
     writer.write("SELECT 1 AS n", "one", mode="overwrite")
     writer.write("SELECT 'x' AS n", "two", mode="overwrite")
     assert writer.write("SELECT 'x' AS n", "two", mode="overwrite") == 1
-    assert writer.read("n", "batch_id") == [("x", "two")]
+    assert writer.read("n", "jms_batch_id") == [("x", "two")]
 
 
 def test_an_attempt_that_was_overtaken_commits_nothing(writer: Writer) -> None:

@@ -119,11 +119,11 @@ def test_a_column_that_was_added_is_seen_outside_spark(
         with Batch(manifest, take_fence(manifest.folder)) as batch:
             batch.write(batch.json(batch.messages(spark), columns).rows, str(table))
 
-    found = run(JOBS[3], table)["orders"](str(table)).to_table(columns=["id", "channel", "batch_id"])
+    found = run(JOBS[3], table)["orders"](str(table)).to_table(columns=["id", "channel", "jms_batch_id"])
 
     assert sorted(found.to_pylist(), key=lambda row: row["id"]) == [
-        {"id": 0, "channel": None, "batch_id": "b0"},
-        {"id": 1, "channel": "web", "batch_id": "b1"},
+        {"id": 0, "channel": None, "jms_batch_id": "b0"},
+        {"id": 1, "channel": "web", "jms_batch_id": "b1"},
     ]
 
 

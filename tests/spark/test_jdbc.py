@@ -50,8 +50,8 @@ class Writer:
         arguments = {"options": self.options, **arguments}
         return self.open(batch_id).write(self.spark.sql(query), TABLE, format="jdbc", **arguments)
 
-    def read(self, columns: str = "n, batch_id") -> list[tuple[Any, ...]]:
-        found = self.database.execute(f"SELECT {columns} FROM {QUOTED} ORDER BY n, batch_id").fetchall()  # noqa: S608
+    def read(self, columns: str = "n, jms_batch_id") -> list[tuple[Any, ...]]:
+        found = self.database.execute(f"SELECT {columns} FROM {QUOTED} ORDER BY n, jms_batch_id").fetchall()  # noqa: S608
         return [tuple(row) for row in found]
 
     def aside(self) -> list[str]:
@@ -73,7 +73,7 @@ def test_a_batch_is_there_once_however_often_it_is_written(writer: Writer) -> No
     assert writer.write("SELECT 50 AS n, CAST(1.5 AS DECIMAL(5,2)) AS amount", "two") == 1
     assert writer.write("SELECT explode(sequence(1, 3)) AS n", "one") == 3
     assert writer.read() == [(1, "one"), (2, "one"), (3, "one"), (50, "two")]
-    assert [str(row[0]) for row in writer.read("amount, n, batch_id")] == ["None"] * 3 + ["1.50"]
+    assert [str(row[0]) for row in writer.read("amount, n, jms_batch_id")] == ["None"] * 3 + ["1.50"]
     assert writer.write("SELECT 1 AS n WHERE false", "one") == 0
     assert writer.read() == [(50, "two")]
     assert writer.aside() == []
@@ -123,8 +123,8 @@ def test_a_task_that_spark_runs_again_replaces_what_it_wrote(
         found = writer.database.execute(f"SELECT DISTINCT _jms_partition FROM sales.{aside}").fetchall()  # noqa: S608
         assert len(found) == 2
         writer.database.execute(
-            f"INSERT INTO sales.{aside} (n, batch_id, _jms_partition) "  # noqa: S608
-            f"SELECT n + 100, batch_id, _jms_partition FROM sales.{aside} "
+            f"INSERT INTO sales.{aside} (n, jms_batch_id, _jms_partition) "  # noqa: S608
+            f"SELECT n + 100, jms_batch_id, _jms_partition FROM sales.{aside} "
             f"WHERE _jms_partition = (SELECT min(_jms_partition) FROM sales.{aside})"
         )
         fit(*arguments)
@@ -141,7 +141,7 @@ def test_the_job_of_the_page(writer: Writer, monkeypatch: pytest.MonkeyPatch) ->
     exec(compile(text.replace("loader", USER), str(JOBS[-1]), "exec"), names)  # noqa: S102
     monkeypatch.setenv("SALES_PASSWORD", writer.options["password"])
     names["store"](writer.open("one"), writer.spark.sql("SELECT 1 AS n"))
-    found = writer.database.execute("SELECT n, batch_id FROM sales.orders").fetchall()
+    found = writer.database.execute("SELECT n, jms_batch_id FROM sales.orders").fetchall()
     assert found == [(1, "one")]
 
 
@@ -159,7 +159,7 @@ def test_the_ready_made_job_has_the_password_from_a_file_or_the_environment(
         batch = make_batch([JmsMessage.text('{"id": 7}')], batch_id=name)
         given = ["--manifest", batch.uri, "--batch-id", name, "--fence", str(take_fence(batch.folder))]
         main([*given, "--table", "sales.bodies", "--format", "jdbc", "--schema", "id INT", *more])
-    found = writer.database.execute("SELECT batch_id, id FROM sales.bodies ORDER BY 1").fetchall()
+    found = writer.database.execute("SELECT jms_batch_id, id FROM sales.bodies ORDER BY 1").fetchall()
     assert found == [("one", 7), ("two", 7)]
 
 

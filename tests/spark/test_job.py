@@ -43,7 +43,7 @@ def store(spark: SparkSession, batch: Batch, table: Path) -> None:
 
 
 def read(spark: SparkSession, table: Path) -> list[tuple[str, float, str]]:
-    rows = spark.read.parquet(str(table)).select("carrier", "dep_delay", "batch_id").collect()
+    rows = spark.read.parquet(str(table)).select("carrier", "dep_delay", "jms_batch_id").collect()
     return sorted(tuple(row) for row in rows)
 
 
@@ -57,7 +57,7 @@ def test_paths_are_taken_as_they_stand(spark: SparkSession, flights: Manifest, t
     for table in (place / "ta ble%20#2", place / "plain"):
         store(spark, Batch(moved, take_fence(moved.folder)), table)
         found = {path.parent.parent.name for path in table.rglob("*.parquet")}
-        assert found == {f"batch_id={flights.batch_id}"}
+        assert found == {f"jms_batch_id={flights.batch_id}"}
         assert read(spark, table) == STORED
 
 
@@ -113,7 +113,7 @@ def test_an_older_attempt_commits_nothing(
         old.write(rows, str(table))
     assert left.value.code == 75
     assert "this is attempt 1, but attempt 2 may commit" in capsys.readouterr().err
-    assert not list(table.glob("batch_id=*"))
+    assert not list(table.glob("jms_batch_id=*"))
     with pytest.raises(FencedError):
         old.finish()
     assert Done.read(flights.folder) is None
@@ -127,20 +127,22 @@ def test_an_attempt_overtaken_while_it_writes_commits_nothing(
 ) -> None:
     table = tmp_path / "table"
     old = Batch(flights, take_fence(flights.folder))
-    frame = old.messages(spark)
+    frame = old.messages(spark).drop("_jms")
 
     class Slow:
         """The frame, with a retry beginning while Spark writes it."""
 
-        sparkSession = frame.sparkSession  # noqa: N815 - Spark's name
-
-        def drop(self, name: str) -> object:
+        @property
+        def columns(self) -> list[str]:
             take_fence(flights.folder)
-            return frame.drop(name)
+            return frame.columns
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(frame, name)
 
     with pytest.raises(FencedError):
         old.write(Slow(), str(table))  # type: ignore[arg-type]  # stands in for a DataFrame
-    assert not list(table.glob("batch_id=*"))
+    assert not list(table.glob("jms_batch_id=*"))
 
 
 def test_where_nothing_can_be_renamed_spark_overwrites(
@@ -159,9 +161,10 @@ def test_where_nothing_can_be_renamed_spark_overwrites(
 @pytest.mark.parametrize(
     ("columns", "fault"),
     [
-        ("0 AS segment, 0 AS position, 'x' AS exception_class", "missing: exception_message"),
+        ("0 AS segment, 0 AS position, 'x' AS exception_class", "missing: _jms, exception_message"),
+        ("0 AS _jms, 'x' AS exception_class, 'y' AS exception_message", "column _jms: expected a struct"),
         (
-            "0 AS segment, 3 AS position, 'x' AS exception_class, 'y' AS exception_message",
+            "struct(0 AS segment, 3 AS position) AS _jms, 'x' AS exception_class, 'y' AS exception_message",
             "segment 0 position 3 is no message of batch",
         ),
     ],

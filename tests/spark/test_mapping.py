@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,6 +9,7 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spark.job import Batch
 from airflow_provider_jmsjca.spark.mapping import map_json
+from airflow_provider_jmsjca.spark.rejects import rejected_messages
 from airflow_provider_jmsjca.spool.attempts import take_fence
 from airflow_provider_jmsjca.spool.schema import MESSAGE_DDL
 from tests.spark.conftest import MakeBatch
@@ -87,11 +89,11 @@ def test_every_message_is_either_mapped_or_rejected_with_the_reason(
     batch = Batch(manifest, take_fence(manifest.folder))
     mapped = batch.json(batch.messages(spark), SCHEMA)
 
-    good = {(row.segment, row.position): (row.a, row.b) for row in mapped.rows.collect()}
+    good = {(row._jms.segment, row._jms.position): (row.a, row.b) for row in mapped.rows.collect()}
     assert good == {(0, index): expected for index, (_, expected) in enumerate(GOOD)}
-    assert mapped.rows.columns == ["a", "b", "t", "it's", "s", "batch_id", "segment", "position"]
+    assert mapped.rows.columns == ["a", "b", "t", "it's", "s", "_jms"]
 
-    rejects = {(row.segment, row.position): row for row in mapped.rejects.collect()}
+    rejects = {(row._jms.segment, row._jms.position): row for row in mapped.rejects.collect()}
     assert {place: row.exception_message for place, row in rejects.items()} == {
         (1, index): reason for index, (_, reason) in enumerate(BAD)
     }
@@ -107,7 +109,7 @@ def test_messages_have_the_columns_of_the_schema(spark: SparkSession, make_batch
     assert bytes(row.body) == b"x"
     assert row.properties == {"region": "eu", "n": "5"}
     assert row.property_types == {"n": "int"}
-    assert (row.batch_id, row.segment, row.position) == ("d~~r~~t~~-1", 0, 0)
+    assert (row.batch_id, row.segment, row.position) == tuple(row._jms) == ("d~~r~~t~~-1", 0, 0)
 
 
 def test_an_empty_batch_has_the_same_columns(spark: SparkSession, make_batch: MakeBatch) -> None:
@@ -123,6 +125,50 @@ def test_a_schema_without_fields_is_refused(spark: SparkSession, make_batch: Mak
     batch = Batch(manifest, take_fence(manifest.folder))
     with pytest.raises(ConfigurationError, match="expected fields, such as"):
         map_json(batch.messages(spark), schema)
+
+
+def test_fields_may_have_the_names_of_parts_of_the_origin(
+    spark: SparkSession, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    """And of columns of the message schema, in any letters: the body's values stay the body's."""
+    bodies = [
+        '{"id":9,"segment":7,"Position":1,"batch_id":"B"}',
+        '{"id":-1,"segment":0,"Position":0,"batch_id":"C"}',
+        '{"id":"x"}',
+    ]
+    manifest = make_batch([JmsMessage.text(body) for body in bodies])
+    table = tmp_path / "table"
+    with Batch(manifest, take_fence(manifest.folder)) as batch:
+        schema = "id LONG, segment INT, Position INT, batch_id STRING"
+        mapped = batch.json(batch.messages(spark), schema, keep=["priority", "position AS place"])
+        negative = mapped.rows.where("id < 0")
+        why = ["'Negative' AS exception_class", "'negative' AS exception_message"]
+        assert batch.reject(negative.selectExpr("_jms", *why)) == 1
+        assert batch.reject(mapped.rejects) == 2
+        assert batch.write(mapped.rows.where("id >= 0"), str(table)) == 1
+    assert [each.message.body for each in rejected_messages(manifest)] == bodies[1:]
+    (row,) = spark.read.parquet(str(table)).collect()
+    assert row.asDict() == {
+        "id": 9, "segment": 7, "Position": 1, "batch_id": "B", "priority": 4, "place": 0,
+        "jms_segment": 0, "jms_position": 0, "jms_batch_id": manifest.batch_id,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["_jms", "_JMS_unparsed", "Jms_Batch_Id", "jms_segment", "jms_position"])
+def test_reserved_names_are_refused(spark: SparkSession, make_batch: MakeBatch, name: str) -> None:
+    manifest = make_batch([JmsMessage.text("{}")])
+    batch = Batch(manifest, take_fence(manifest.folder))
+    messages = batch.messages(spark)
+    fault = f"the name '{name}' is reserved"
+    with pytest.raises(ConfigurationError, match=f"schema: {fault}"):
+        map_json(messages, f"a INT, {name} STRING")
+    with pytest.raises(ConfigurationError, match=f"keep: .* {fault}"):
+        map_json(messages, "a INT", [f"priority AS {name}"])
+    with pytest.raises(ConfigurationError, match=f"try_map: {fault}"):
+        batch.try_map(messages, {name: "1"})
+    if name != "_jms":
+        with pytest.raises(ConfigurationError, match=f"column '{name}': the name is reserved"):
+            batch.write(messages.withColumn(name, messages.priority), "/tmp/never")  # noqa: S108 - refused
 
 
 # Every JSON value here against every type: what a type takes, and what becomes of it. It takes no other.
@@ -219,11 +265,11 @@ def test_every_json_value_as_every_type(spark: SparkSession, make_batch: MakeBat
         f"{shows.get(kind, 'CAST({0} AS STRING)').format(name)} AS {name}" for kind, name in names.items()
     ]
     found: dict[str, dict[str, str | None]] = {kind: {} for kind in FITTING}
-    for row in mapped.rows.selectExpr("position", *shown).collect():
+    for row in mapped.rows.selectExpr("_jms.position", *shown).collect():
         kind, value = asked[row.position]
         found[kind][value] = OLDER.get(row[names[kind]], row[names[kind]])
     assert {kind: values for kind, values in found.items() if values != FITTING[kind]} == {}
-    rejects = {asked[row.position]: row.exception_message for row in mapped.rejects.collect()}
+    rejects = {asked[row._jms.position]: row.exception_message for row in mapped.rejects.collect()}
     assert rejects.keys() == {(kind, value) for kind, value in asked if value not in FITTING[kind]}
     last = names["STRUCT<x: INT NOT NULL>"]
     numbers = (
@@ -259,7 +305,7 @@ def test_what_spark_can_not_read_is_turned_away_with_the_limit(
     manifest = make_batch([JmsMessage.text(body) for body in bodies])
     messages = Batch(manifest, take_fence(manifest.folder)).messages(spark)
     rejects = {
-        row.position: row.exception_message for row in map_json(messages, "a STRING").rejects.collect()
+        row._jms.position: row.exception_message for row in map_json(messages, "a STRING").rejects.collect()
     }
     assert rejects == {
         0: "the body has a string of more than 20,000,000 characters: Spark cannot read it",
@@ -278,12 +324,12 @@ def test_a_misfit_is_named_by_its_path(spark: SparkSession, make_batch: MakeBatc
     manifest = make_batch([JmsMessage.text(body) for body in bodies])
     messages = Batch(manifest, take_fence(manifest.folder)).messages(spark)
     mapped = map_json(messages, "items ARRAY<STRUCT<price: DECIMAL(3,1) NOT NULL, note: STRING>>")
-    assert {row.position: row.exception_message for row in mapped.rejects.collect()} == {
+    assert {row._jms.position: row.exception_message for row in mapped.rejects.collect()} == {
         0: "field 'items[2].price': the value is no DECIMAL(3,1), found the number 2.55",
         1: "required but missing: 'items[1].price'",
         3: "field 'items[0].note': the value is no STRING, found the number 5",
     }
-    assert [row.position for row in mapped.rows.collect()] == [2]
+    assert [row._jms.position for row in mapped.rows.collect()] == [2]
 
 
 def test_a_number_beyond_double_anywhere_in_a_variant_is_turned_away(
@@ -303,11 +349,11 @@ def test_a_number_beyond_double_anywhere_in_a_variant_is_turned_away(
     mapped = map_json(messages, "v VARIANT")
     fault = "field 'v': the value has a number beyond DOUBLE"
     # Of the fourth, only the field that is left out has one; a string that looks like it is in doubt then.
-    assert {row.position: row.exception_message for row in mapped.rejects.collect()} == dict.fromkeys(
+    assert {row._jms.position: row.exception_message for row in mapped.rejects.collect()} == dict.fromkeys(
         (0, 1, 3), fault
     )
     assert {
-        row.position: row.v for row in mapped.rows.selectExpr("position", "to_json(v) AS v").collect()
+        row.position: row.v for row in mapped.rows.selectExpr("_jms.position", "to_json(v) AS v").collect()
     } == {
         2: '["Infinity"]',
         4: "1",

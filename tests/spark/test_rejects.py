@@ -34,7 +34,10 @@ def manifest(make_batch: MakeBatch) -> Manifest:
 
 def reasons(spark: SparkSession, *rows: tuple[int, int, str | None]) -> DataFrame:
     columns = "segment INT, position INT, exception_message STRING"
-    return spark.createDataFrame(list(rows), columns).selectExpr("*", "'x.Y' AS exception_class")
+    found = spark.createDataFrame(list(rows), columns)
+    return found.selectExpr(
+        "struct(segment, position) AS _jms", "exception_message", "'x.Y' AS exception_class"
+    )
 
 
 def test_each_message_is_turned_away_once_for_the_reason_of_the_first_call(

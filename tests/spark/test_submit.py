@@ -56,7 +56,9 @@ def test_a_batch_goes_into_a_table_once_and_its_bad_messages_come_back(
 
     def rows() -> list[tuple[str, float, int, int]]:
         found = ds.dataset(table, format="parquet", partitioning="hive").to_table().to_pylist()
-        return sorted((row["carrier"], row["dep_delay"], row["segment"], row["position"]) for row in found)
+        return sorted(
+            (row["carrier"], row["dep_delay"], row["jms_segment"], row["jms_position"]) for row in found
+        )
 
     expected = [("AA", 1.0, 1, 0), *(("UA", float(number), 0, number) for number in range(50))]
     assert rows() == expected

@@ -57,7 +57,7 @@ def test_a_new_column_widens_the_table(spark: SparkSession, write: Write, tmp_pa
     write("SELECT 1 AS n, struct('x' AS a) AS s, 'UA' AS carrier", "one", "carrier")
     write("SELECT 2 AS n, struct('y' AS a, 1.5D AS b) AS s, true AS more, 'UA' AS carrier", "two", "carrier")
     write("SELECT 3 AS n, 'UA' AS carrier", "three", "carrier")
-    assert read(spark, table, "n", "s.a", "s.b", "more", "carrier", "batch_id") == [
+    assert read(spark, table, "n", "s.a", "s.b", "more", "carrier", "jms_batch_id") == [
         (1, "x", None, None, "UA", "one"),
         (2, "y", 1.5, True, "UA", "two"),
         (3, None, None, None, "UA", "three"),
@@ -160,7 +160,7 @@ def test_every_file_and_folder_of_a_table_is_flushed_before_it_takes_its_place(
     attempt = TableAttempt(batch_id="b1", folder=batch, fence=fence)
     frame = spark.sql("SELECT explode(array(1, 2)) AS n, explode(array('1', '2')) AS day")
     assert replace_by_rename(frame, table, attempt, ["day"]) == 4
-    place = table / "batch_id=b1"
+    place = table / "jms_batch_id=b1"
     at = flushed.index(f"rename {place}")
     before = {path.split("/new-", 1)[-1].partition("/")[2] for path in flushed[:at] if "/new-" in path}
     written = {str(path.relative_to(place)) for path in place.rglob("*")}

@@ -23,8 +23,10 @@ UNDECODABLE = "the message can't be decoded: ValueError: 1000000000000000 ms sin
 
 
 def found(mapped: Mapped, *columns: str) -> tuple[dict[int, tuple[object, ...]], dict[int, str]]:
-    rows = {row.position: tuple(row)[1:] for row in mapped.rows.selectExpr("position", *columns).collect()}
-    return rows, {row.position: row.exception_message for row in mapped.rejects.collect()}
+    rows = {
+        row.position: tuple(row)[1:] for row in mapped.rows.selectExpr("_jms.position", *columns).collect()
+    }
+    return rows, {row._jms.position: row.exception_message for row in mapped.rejects.collect()}
 
 
 def test_a_message_for_which_an_expression_fails_is_turned_away(
@@ -54,7 +56,7 @@ def test_a_message_for_which_an_expression_fails_is_turned_away(
         first = "column 'n': the expression failed: CAST(CAST(body AS STRING) AS INT)"
         second = "column 'it's': the expression failed"
         assert rejects == {1: f"{first}; {second}", 2: second}
-        assert mapped.rows.columns == ["n", "it's", "region", "batch_id", "segment", "position"]
+        assert mapped.rows.columns == ["n", "it's", "region", "_jms"]
         assert batch.reject(mapped.rejects) == 3
     done = Done.read(manifest.folder)
     assert done is not None
@@ -94,7 +96,7 @@ def test_columns_of_the_message_stand_beside_its_fields(spark: SparkSession, mak
     batch = Batch(manifest, take_fence(manifest.folder))
     keep = ["message_id", "timestamp AS sent", "CAST(properties['n'] AS INT) AS n"]
     mapped = batch.json(batch.messages(spark), "a INT", keep=keep)
-    assert mapped.rows.columns == ["a", "message_id", "sent", "n", "batch_id", "segment", "position"]
+    assert mapped.rows.columns == ["a", "message_id", "sent", "n", "_jms"]
     rows, rejects = found(mapped, "a", "message_id", "CAST(sent AS LONG)", "n")
     assert rows == {0: (1, "ID:0", 1_600_000_000, 5)}
     assert rejects == {
@@ -108,7 +110,6 @@ def test_columns_of_the_message_stand_beside_its_fields(spark: SparkSession, mak
     [
         (["nothing"], "keep: 'nothing': "),
         (["type AS A"], "there is a column 'A' already; give it another name: type AS message_A"),
-        (["segment"], "there is a column 'segment' already"),
     ],
 )
 def test_what_can_not_be_kept_is_refused(
@@ -127,3 +128,5 @@ def test_without_places_or_columns_nothing_is_tried(spark: SparkSession, make_ba
         batch.try_map(batch.messages(spark).drop("segment", "position"), {"a": "1"})
     with pytest.raises(ConfigurationError, match="there are no columns; expected messages and expressions"):
         batch.try_map(batch.messages(spark), {})
+    with pytest.raises(ConfigurationError, match="a: two columns have this name, but for upper and lower"):
+        batch.try_map(batch.messages(spark), {"a": "1", "A": "2"})

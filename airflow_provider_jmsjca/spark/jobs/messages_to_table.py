@@ -6,6 +6,8 @@ table of PostgreSQL. The database's address, user and password are in the driver
 them. `--jdbc-url`, `--jdbc-user` and `--jdbc-password-file` go before these. It needs a schema.
 Without `--schema` the table has the columns of the message schema. With it (`"carrier STRING NOT NULL, delay
 DOUBLE"`) each body is read as a JSON object with these fields, and messages that don't fit are turned away.
+Each table also has `jms_batch_id`, which names the batch, and with a schema `jms_segment` and `jms_position`,
+which say from which message of the batch a row is.
 `--schema-file` names a file that has the fields: in these words, in Spark's JSON form, as an Avro schema or
 as a JSON Schema. `--keep` adds columns of the message: `--keep message_id "properties['region'] AS region"`.
 Spark says no more than warnings, unless `spark.log.level` says otherwise.
@@ -25,6 +27,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spark.job import Batch
 from airflow_provider_jmsjca.spark.schema_file import read_schema
 from airflow_provider_jmsjca.spark.tables import delta
+from airflow_provider_jmsjca.spark.tables.columns import ORIGIN
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -56,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 conf.setIfMissing(name, value)
         spark = SparkSession.builder.config(conf=conf).getOrCreate()
         try:
-            rows = batch.messages(spark)
+            messages = batch.messages(spark)
+            rows = messages.drop(ORIGIN)  # its parts are columns of the message schema
             schema = asked.schema
             if asked.schema_file is not None:
                 schema = read_schema(Path(asked.schema_file))
@@ -68,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if schema is None and asked.keep:
                 raise ConfigurationError("--keep stands beside the fields of --schema or --schema-file")
             if schema is not None:
-                mapped = batch.json(rows, schema, keep=asked.keep)
+                mapped = batch.json(messages, schema, keep=asked.keep)
                 batch.reject(mapped.rejects)
                 rows = mapped.rows
             batch.write(

@@ -1,6 +1,6 @@
 """Tables that a batch is written to, one module for each format. Doing it twice leaves one copy.
 
-May import `spool` and `errors`.
+May import `core`, `spool` and `errors`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Final
 
 from airflow_provider_jmsjca.spool.files import Place
 
-BATCH_COLUMN: Final = "batch_id"
+BATCH_COLUMN: Final = "jms_batch_id"
+"""The column of a table that names the batch of each row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,71 @@ NULL in this batch. A column whose type has changed is refused: readers could no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
+
+ORIGIN: Final = "_jms"
+"""The column of rows that says which message they are from: `batch_id`, `segment` and `position`."""
+_STORED: Final = {"jms_segment": "segment", "jms_position": "position"}
+
+
+def reserved(names: Iterable[str]) -> list[str]:
+    """Return the names that a user's columns can't have: Spark would take them for ours, in any letters."""
+    ours = {BATCH_COLUMN, *_STORED}
+    return [name for name in names if name.lower() in ours or name.lower().startswith(ORIGIN)]
+
+
+def stored_rows(table: str, df: DataFrame) -> DataFrame:
+    """Return the rows as a table has them, without the batch: the parts of `ORIGIN` are columns of their own.
+
+    Args:
+        table: The table's name, for the error.
+        df: The rows.
+
+    Raises:
+        ConfigurationError: A column has a reserved name.
+    """
+    taken = reserved(name for name in df.columns if name != ORIGIN)
+    if taken:
+        raise ConfigurationError(
+            f"table {table}: column {taken[0]!r}: the name is reserved for columns that write adds; drop the "
+            "column, or give it another name"
+        )
+    if ORIGIN not in df.columns:
+        return df
+    check_origin("write", df)
+    return df.select(
+        *(_column(name) for name in df.columns if name != ORIGIN),
+        *(df[ORIGIN][part].alias(name) for name, part in _STORED.items()),
+    )
+
+
+def check_origin(what: str, df: DataFrame) -> None:
+    """Refuse rows whose column `ORIGIN` doesn't say which message they are from.
+
+    Args:
+        what: What needs it, for the error.
+        df: The rows, with the column.
+
+    Raises:
+        ConfigurationError: The column is something else.
+    """
+    kind = df.schema[ORIGIN].dataType
+    if not set(_STORED.values()) <= set(getattr(kind, "names", ())):
+        raise ConfigurationError(
+            f"{what}: column {ORIGIN}: expected a struct with segment and position, found {type_name(kind)}"
+        )
+
+
+def _column(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def widened(table: str, found: StructType | None, rows: StructType) -> StructType:

@@ -1,7 +1,7 @@
 """A Delta Lake table, by its path or by its name in Spark's catalog.
 
 Each batch is one commit, which carries the batch's id as Delta's transaction id: Delta leaves out what it has
-committed before. The rows get the column `batch_id`.
+committed before. The rows get the column `jms_batch_id`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt
-from airflow_provider_jmsjca.spark.tables.columns import check_partitions, widened
+from airflow_provider_jmsjca.spark.tables.columns import check_partitions, stored_rows, widened
 from airflow_provider_jmsjca.spool.attempts import check_fence
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def write_once(
     from pyspark.sql import functions as sql  # noqa: PLC0415 - as above
 
     is_name = _is_name(table)
-    rows = df.drop(BATCH_COLUMN).withColumn(BATCH_COLUMN, sql.lit(attempt.batch_id))
+    rows = stored_rows(table, df).withColumn(BATCH_COLUMN, sql.lit(attempt.batch_id))
     spark = df.sparkSession
     try:
         detail = _detail(spark, table if is_name else f"delta.`{table}`")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt
+from airflow_provider_jmsjca.spark.tables.columns import stored_rows
 from airflow_provider_jmsjca.spool.attempts import check_fence, committing_as
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def replace_in_one_transaction(
     Args:
         df: The rows.
         table: Name of the table, `orders` or `sales.orders`, as the database spells it; created if missing,
-            with an index on `batch_id`. Columns that it lacks are added.
+            with an index on `jms_batch_id`. Columns that it lacks are added.
         attempt: Who writes.
         options: Spark's for JDBC: `url`, `user`, `password` and so on; `isolationLevel` can't be `NONE`.
         partition_by: Must be empty.
@@ -81,7 +82,7 @@ def replace_in_one_transaction(
     within = f"{_quoted(schema)}." if schema else ""
     target, aside = within + _quoted(name), f"{within}{_quoted(f'{prefix}{attempt.fence}')}"
     given = {"driver": _DRIVER, **options, "dbtable": aside}
-    rows = df.drop(BATCH_COLUMN).withColumn(BATCH_COLUMN, sql.lit(attempt.batch_id))
+    rows = stored_rows(table, df).withColumn(BATCH_COLUMN, sql.lit(attempt.batch_id))
     rows = rows.withColumn(_PARTITION, sql.spark_partition_id())
     with _Connection(df, given) as connection:
         _remove_aside(connection, schema, prefix)

@@ -1,4 +1,4 @@
-"""A folder of Parquet files, in which each batch is the partition `batch_id=<id>`.
+"""A folder of Parquet files, in which each batch is the partition `jms_batch_id=<id>`.
 
 On a file system of this machine the rows are written to `_staging/` inside the table, which Spark doesn't
 read, and appear by one rename. Elsewhere (HDFS, object stores) Spark itself overwrites the partition.
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt
-from airflow_provider_jmsjca.spark.tables.columns import check_partitions, widened
+from airflow_provider_jmsjca.spark.tables.columns import check_partitions, stored_rows, widened
 from airflow_provider_jmsjca.spool.attempts import check_fence, committing
 from airflow_provider_jmsjca.spool.files.posix import locked, synchronize_folder, synchronize_tree
 from airflow_provider_jmsjca.spool.manifest import path_for_spark, uri_to_path
@@ -71,7 +71,7 @@ def replace_by_rename(df: DataFrame, table: Path, attempt: TableAttempt, partiti
     aside = table / STAGING / attempt.batch_id
     staged, replaced = aside / f"new-{uuid.uuid4().hex}", aside / f"old-{uuid.uuid4().hex}"
     place = table / f"{BATCH_COLUMN}={attempt.batch_id}"
-    rows = df.drop(BATCH_COLUMN)
+    rows = stored_rows(str(table), df)
     stored = rows.drop(*partition_by).schema
     others = _LocalTable(table, spark, without=attempt.batch_id)
     try:
@@ -127,7 +127,7 @@ def replace_by_overwrite(
 
     check_fence(attempt.folder, attempt.fence)
     spark = df.sparkSession
-    rows = df.drop(BATCH_COLUMN)
+    rows = stored_rows(table, df)
     others = _RemoteTable(table, spark, without=attempt.batch_id)
     check_partitions(table, others.partitions(), partition_by)
     found = others.columns()
