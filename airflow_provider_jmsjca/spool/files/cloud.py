@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import mmap
 import os
 import tempfile
@@ -27,6 +28,7 @@ from airflow_provider_jmsjca.spool.files.client import (
     FoundFile,
     StoreError,
 )
+from airflow_provider_jmsjca.spool.files.listing import NameTolerantListing
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -62,6 +64,7 @@ class Cloud:
                 f"the workers and where Spark's driver runs ({error})"
             ) from error
         self._root = root
+        self._options = options
         addresses = (options.get(name) or os.environ.get(name.upper(), "") for name in _WITH_ADDRESS)
         try:
             self.store: ObjectStore = from_url(
@@ -158,25 +161,48 @@ class Cloud:
     def is_folder(self, key: str) -> bool:
         """Tell whether there are objects below this name."""
         import obstore  # noqa: PLC0415 - an extra
+        from obstore.exceptions import InvalidPathError  # noqa: PLC0415 - an extra
 
         with self._answers(key):
-            return any(obstore.list(self.store, prefix=key or None, chunk_size=1))
+            try:
+                return any(obstore.list(self.store, prefix=key or None, chunk_size=1))
+            except InvalidPathError:
+                return True  # there is one, whose name obstore refuses
 
     def entries(self, key: str) -> list[FoundFile]:
         """Return the objects right below a name, and the names between."""
         import obstore  # noqa: PLC0415 - an extra
+        from obstore.exceptions import InvalidPathError  # noqa: PLC0415 - an extra
 
         with self._answers(key):
-            found = obstore.list_with_delimiter(self.store, prefix=key or None)
+            try:
+                found = obstore.list_with_delimiter(self.store, prefix=key or None)
+            except InvalidPathError as error:
+                return self._sound(key, error, below=False)
         folders = [FoundFile(each.strip("/"), 0, 0, is_folder=True) for each in found["common_prefixes"]]
         return [*folders, *map(_found, found["objects"])]
 
     def walk(self, key: str) -> list[FoundFile]:
         """Return the objects below a name."""
         import obstore  # noqa: PLC0415 - an extra
+        from obstore.exceptions import InvalidPathError  # noqa: PLC0415 - an extra
 
         with self._answers(key):
-            return [_found(each) for chunk in obstore.list(self.store, prefix=key or None) for each in chunk]
+            try:
+                chunks = obstore.list(self.store, prefix=key or None)
+                return [_found(each) for chunk in chunks for each in chunk]
+            except InvalidPathError as error:
+                return self._sound(key, error, below=True)
+
+    def _sound(self, key: str, error: Exception, *, below: bool) -> list[FoundFile]:
+        """Return what is in a folder beside objects whose names obstore refuses with this error."""
+        if not self._root.startswith("s3"):
+            raise error
+        return self._listing.found(key, below=below)
+
+    @functools.cached_property
+    def _listing(self) -> NameTolerantListing:
+        return NameTolerantListing(self._root, self._options)
 
     def remove(self, key: str) -> None:
         """Remove an object, if it is there."""

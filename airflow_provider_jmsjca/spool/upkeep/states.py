@@ -182,15 +182,14 @@ def batches(spool: Place, only: Iterable[str] = ()) -> Iterator[BatchState]:
 
 def describe(folder: Place) -> BatchState:
     """Return what can be said of the batch in a folder; damage is a state and no error."""
-    files = walk(folder)
-    found = BatchState(
-        batch_id=folder.name,
-        folder=folder,
-        state=State.EMPTY,
-        bytes=sum(file.size for file in files),
-        changed=max(file.modified for file in files or [entry_of(folder)]) / _NANOSECONDS,
-    )
+    found = BatchState(batch_id=folder.name, folder=folder, state=State.EMPTY)
     try:
+        files = walk(folder)
+        found = replace(
+            found,
+            bytes=sum(file.size for file in files),
+            changed=max(file.modified for file in files or [entry_of(folder)]) / _NANOSECONDS,
+        )
         return _finished(found) if exists(folder / MANIFEST) else _unfinished(found)
     except (SpoolError, OSError, ValueError) as error:
         return replace(found, state=State.DAMAGED, fault=str(error))
@@ -299,7 +298,8 @@ def prune(
         What went, and of every batch that wasn't pruned before why it stays.
 
     Raises:
-        SpoolError: The operating system refused.
+        SpoolError: The spool can't be read. A batch that can't be read or removed stays, with the fault as
+            the reason.
     """
     now = time.time() if now is None else now
     found = list(batches(spool))
@@ -312,24 +312,25 @@ def prune(
         needed = _within_horizon(found, horizon, now)
         for batch in found:
             age = timedelta(seconds=now - batch.changed)
-            if batch.state is State.PRUNED:
-                whole = forget is not None and age >= forget
-                if not whole and not _beyond_receipt(batch.folder):
-                    continue
-                why = None
-            else:
-                whole = batch.state is State.EMPTY
-                why = (
-                    _why_care(age, care_after)
-                    if batch.state in NEEDS_CARE
-                    else _why_kept(batch, age, older_than, horizon, collected=collected, needed=needed)
-                )
-            if why is None:
-                size = batch.bytes if whole else sum(map(_size, _beyond_receipt(batch.folder)))
-                if dry_run or (_remove(batch.folder) if whole else _reduce(batch.folder, now)):
-                    removed.append(Removed(batch_id=batch.batch_id, whole=whole, bytes=size))
-                    continue
-                why = "a writer holds it"
+            whole = batch.state is State.EMPTY
+            why: str | None = None
+            try:
+                if batch.state is State.PRUNED:
+                    whole = forget is not None and age >= forget
+                    if not whole and not _beyond_receipt(batch.folder):
+                        continue
+                elif batch.state in NEEDS_CARE:
+                    why = _why_care(age, care_after)
+                else:
+                    why = _why_kept(batch, age, older_than, horizon, collected=collected, needed=needed)
+                if why is None:
+                    size = batch.bytes if whole else sum(map(_size, _beyond_receipt(batch.folder)))
+                    if dry_run or (_remove(batch.folder) if whole else _reduce(batch.folder, now)):
+                        removed.append(Removed(batch_id=batch.batch_id, whole=whole, bytes=size))
+                        continue
+                    why = "a writer holds it"
+            except (SpoolError, OSError) as error:
+                why = f"it can't be pruned: {error}"
             kept.append(Kept(batch_id=batch.batch_id, state=batch.state, why=why))
     except OSError as error:
         raise SpoolError(f"{spool}: can't be pruned: {error}") from error
@@ -410,19 +411,27 @@ def _size(found: Entry) -> int:
 
 
 def _within_horizon(found: Sequence[BatchState], horizon: Horizon, now: float) -> set[str]:
-    """Return the finished batches whose ids a new batch of their activation looks up."""
+    """Return the finished batches whose ids a new batch of their activation looks up.
+
+    A batch that can't be read counts as one of them.
+    """
     sealed: defaultdict[str | None, list[tuple[float, int, str]]] = defaultdict(list)
+    needed = set()
     for batch in found:
         if batch.state in _UNPRUNED and batch.rows:
-            for segment in Manifest.read(batch.folder / MANIFEST).segments:
+            try:
+                segments = Manifest.read(batch.folder / MANIFEST).segments
+            except SpoolError:
+                needed.add(batch.batch_id)
+                continue
+            for segment in segments:
                 with contextlib.suppress(FileNotFoundError):
                     modified = entry_of(batch.folder / segment.file).modified / _NANOSECONDS
                     if now - modified <= horizon.age.total_seconds():
                         sealed[batch.activation].append((modified, segment.rows, batch.batch_id))
-    needed = set()
-    for segments in sealed.values():
+    for of_activation in sealed.values():
         left = horizon.count
-        for _, rows, batch_id in sorted(segments, reverse=True):
+        for _, rows, batch_id in sorted(of_activation, reverse=True):
             if left <= 0:
                 break
             left -= rows

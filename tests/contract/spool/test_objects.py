@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import http.client
 import itertools
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -19,7 +23,7 @@ from airflow_provider_jmsjca.spool.attempts import take_fence
 from airflow_provider_jmsjca.spool.files import ObjectPath, exists, names_in, objects, read_file, seal
 from airflow_provider_jmsjca.spool.files.client import StoreError
 from airflow_provider_jmsjca.spool.files.cloud import Cloud
-from airflow_provider_jmsjca.spool.known_ids import message_key
+from airflow_provider_jmsjca.spool.known_ids import Horizon, message_key
 from airflow_provider_jmsjca.spool.manifest import (
     MANIFEST,
     Manifest,
@@ -29,8 +33,10 @@ from airflow_provider_jmsjca.spool.manifest import (
 )
 from airflow_provider_jmsjca.spool.rows import manifest_messages
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
+from airflow_provider_jmsjca.spool.upkeep.states import State, batches, prune, verify
 from tests.contract.spool.conftest import ORDERS, rows
 from tests.servers.azure import Azurite
+from tests.servers.ports import HOST
 from tests.servers.proxy import TcpProxy
 from tests.servers.s3 import BUCKET, S3
 
@@ -103,6 +109,76 @@ def test_killed_at_any_request_nothing_is_lost_or_stored_twice(
         with open_batch(spool) as again:
             assert again.manifest == manifest
     assert step > 6  # the batch's header, its mark, two segments, the end, the manifest
+
+
+BAD_NAMES = ("/x", "./x", "../x", "..", "a\x01b", "x\x7f", "b1//x", "b1/./x", "b1/../x", "b1/a\x01b", "b2//x")
+
+
+def put_raw(server: S3, place: ObjectPath, name: str) -> None:
+    """Create an object as a stranger may who has the right to write."""
+    authorization = "AWS4-HMAC-SHA256 Credential=any/20200101/us-east-1/s3/aws4_request, Signature=any"
+    path = f"{BUCKET}/{quote(f'{place.key}/{name}', safe='')}"
+    with contextlib.closing(http.client.HTTPConnection(HOST, server.ports["s3"], timeout=30)) as connection:
+        connection.request("PUT", f"/{path}", body=b"x", headers={"Authorization": authorization})
+        assert connection.getresponse().status == 200
+
+
+def test_objects_with_names_of_no_file_are_passed_over(s3: S3, caplog: pytest.LogCaptureFixture) -> None:
+    """In the spool's folder and in those of batches: whoever left them there stops nothing."""
+    spool = place(s3, "spool")
+    with open_batch(spool) as batch:
+        batch.seal(rows([1]))
+    with SpoolBatch(spool, "b2", source="queue://orders", activation="a") as other:
+        other.seal(rows([2]))
+        other.complete()
+    for name in BAD_NAMES:
+        put_raw(s3, spool, name)
+    assert {name for name in names_in(spool) if not name.startswith(".")} == {"b1", "b2"}
+    assert [(each.batch_id, each.state) for each in batches(spool)] == [
+        ("b1", State.UNFINISHED),
+        ("b2", State.COLLECTED),
+    ]
+    assert {verify(each) for each in batches(spool)} == {None}
+    with open_batch(spool) as batch:
+        assert batch.rows == 1
+        assert batch.knows(message_key("ID:2", str(ORDERS)))
+        batch.seal(rows([3]))
+        assert batch.complete().rows == 2
+    found = prune(
+        spool,
+        older_than=timedelta(0),
+        collected=True,
+        horizon=Horizon(count=0, age=timedelta(0)),
+        now=time.time() + 60,
+    )
+    assert {each.batch_id for each in found.removed} == {"b1", "b2"}
+    assert {each.state for each in batches(spool)} == {State.PRUNED}
+    warnings = [each for each in caplog.messages if "is no file of the spool" in each]
+    assert len(warnings) == len(set(warnings)) > 0
+    assert all(each.isprintable() for each in warnings)
+
+
+def test_a_fault_in_one_batch_stays_in_that_batch(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = place(s3, "spool")
+    for name in ("b1", "b2"):
+        with SpoolBatch(spool, name, source="queue://orders", activation="a") as batch:
+            batch.seal(rows([1]))
+            batch.complete()
+    real = Cloud.walk
+
+    def walk(cloud: Cloud, key: str) -> Any:
+        if key.endswith("/b1"):
+            raise StoreError(errno.EIO, "Encountered object with invalid path", key)
+        return real(cloud, key)
+
+    monkeypatch.setattr(Cloud, "walk", walk)
+    one, two = batches(spool)
+    assert (one.state, two.state) == (State.DAMAGED, State.COLLECTED)
+    assert "invalid path" in str(verify(one))
+    horizon = Horizon(count=0, age=timedelta(0))
+    pruned = prune(spool, older_than=timedelta(0), collected=True, horizon=horizon, now=time.time() + 60)
+    assert [each.batch_id for each in pruned.removed] == ["b2"]
+    assert [each.batch_id for each in pruned.kept] == ["b1"]
 
 
 def test_a_store_without_conditional_put_is_refused(s3: S3) -> None:
