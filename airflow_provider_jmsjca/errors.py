@@ -11,7 +11,8 @@
     │   ├── ConnectionLostError                reconnect; unsettled messages come back
     │   └── InDoubtError                       reconnect; the unit may or may not have been committed
     ├── PermanentBrokerError                   stop: trying again gives the same answer
-    │   └── AuthenticationError                mend the credentials
+    │   ├── AuthenticationError                mend the credentials
+    │   └── DeliveryStoppedError               somebody has to let the activation run again first
     ├── PoisonMessageError                     dead-letter this message, go on with the next
     ├── TransientStoreError                    try again later; nothing was stored, so acknowledge nothing
     └── SpoolError                             look at the file it names; nothing was acknowledged
@@ -80,6 +81,13 @@ class PermanentBrokerError(JmsError):
 
 class AuthenticationError(PermanentBrokerError):
     """The broker refuses these credentials."""
+
+
+class DeliveryStoppedError(PermanentBrokerError):
+    """A handler has stopped the delivery of this activation, and nobody has resumed it; nothing was received.
+
+    Source: J172.
+    """
 
 
 class PoisonMessageError(JmsError):

@@ -69,7 +69,14 @@ def print_page(args: argparse.Namespace, rows: Sequence[Mapping[str, str]], *, n
         )
 
 
-def check_choice(args: argparse.Namespace, *, chosen: bool, ids: Collection[object], ways: str) -> None:
+def check_choice(
+    args: argparse.Namespace,
+    *,
+    chosen: bool,
+    ids: Collection[object],
+    ways: str,
+    things: str = "messages",
+) -> None:
     """Refuse a change of messages that nobody has chosen, or that are chosen in two ways.
 
     Args:
@@ -77,6 +84,7 @@ def check_choice(args: argparse.Namespace, *, chosen: bool, ids: Collection[obje
         chosen: Ids or a filter are given.
         ids: The ids that are given.
         ways: How messages can be chosen.
+        things: What is changed, where that isn't messages.
 
     Raises:
         ConfigurationError: Says what to give.
@@ -84,10 +92,10 @@ def check_choice(args: argparse.Namespace, *, chosen: bool, ids: Collection[obje
     if args.all and ids:
         raise ConfigurationError(
             f"--all and {', '.join(map(str, ids))} are both given; expected one of them, so that no more "
-            "messages change than are meant"
+            f"{things} change than are meant"
         )
     if not (chosen or args.all):
-        raise ConfigurationError(f"which messages? give {ways}, or --all")
+        raise ConfigurationError(f"which {things}? give {ways}, or --all")
 
 
 def as_listed(typed: str | None, known: Collection[str]) -> str | None:

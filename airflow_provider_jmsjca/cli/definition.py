@@ -19,6 +19,7 @@ _COMMANDS = "airflow_provider_jmsjca.cli.commands"
 _STORE = "airflow_provider_jmsjca.cli.store"
 _LIMBO = "airflow_provider_jmsjca.cli.limbo"
 _ATTEMPTS = "airflow_provider_jmsjca.cli.attempts"
+_ACTIVATIONS = "airflow_provider_jmsjca.cli.activations"
 _SPOOL = "airflow_provider_jmsjca.cli.spool"
 _QUEUES = "airflow_provider_jmsjca.cli.queues"
 _MESSAGES = "airflow_provider_jmsjca.cli.messages"
@@ -179,6 +180,37 @@ def _attempts_commands() -> GroupCommand:
                 help="Count messages anew",
                 func=lazy_load_command(f"{_ATTEMPTS}.reset_command"),
                 args=(_OF_ACTIVATION, _MESSAGE, _AT_LEAST, _ALL, ARG_VERBOSE),
+            ),
+        ),
+    )
+
+
+def _activations_commands() -> GroupCommand:
+    return GroupCommand(
+        name="activations",
+        help="Activations whose delivery a handler has stopped",
+        subcommands=(
+            ActionCommand(
+                name="list",
+                help="List them: since when, why, and who asked",
+                func=lazy_load_command(f"{_ACTIVATIONS}.list_command"),
+                args=(_LIMIT, _SKIP, ARG_OUTPUT, ARG_VERBOSE),
+            ),
+            ActionCommand(
+                name="resume",
+                help="Let activations consume again",
+                description="A run that was refused isn't started by this: the next one consumes.",
+                func=lazy_load_command(f"{_ACTIVATIONS}.resume_command"),
+                args=(
+                    Arg(
+                        ("activations",),
+                        nargs="*",
+                        metavar="ACTIVATION",
+                        help="as it is listed, or the name before `at` and the broker",
+                    ),
+                    _ALL,
+                    ARG_VERBOSE,
+                ),
             ),
         ),
     )
@@ -567,6 +599,7 @@ def get_jms_cli_commands() -> list[CLICommand]:
                 _queues_commands(),
                 _dead_letter_commands(),
                 _limbo_commands(),
+                _activations_commands(),
                 _attempts_commands(),
                 _in_doubt_commands(),
                 _store_commands(),

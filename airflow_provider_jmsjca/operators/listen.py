@@ -10,7 +10,12 @@ from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+)
 from airflow.sdk.execution_time.timeout import timeout as execution_timer
 
 from airflow_provider_jmsjca.assets.jms import note_input
@@ -38,7 +43,7 @@ from airflow_provider_jmsjca.engine.delivering.settings import (
 )
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 from airflow_provider_jmsjca.engine.limbo import kept_up
-from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.errors import ConfigurationError, DeliveryStoppedError
 from airflow_provider_jmsjca.hooks.destinations import finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
@@ -85,6 +90,9 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
     `execution_timeout` fails it, counted from its start, deferred or not. While a queue is empty the task is
     deferred and holds no worker. It keeps its worker if the spec connects otherwise than the Airflow
     connection, because the triggerer knows only that.
+
+    The task fails, without retries, when the function stops the delivery. With `use_store` of the spec the
+    stop lasts: later runs consume nothing and are skipped, until `airflow jms activations resume`.
 
     Guarantee: a message is settled only after the function has returned. If anything dies before the broker
     has confirmed that, the message comes back. What was sent along isn't sent then on ActiveMQ; on other
@@ -265,12 +273,13 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             quiet = run_state.idle_limit(time.time(), idle_for=self.idle_for, defer_after=defer_after)
             so_far, until, began = run_state.so_far, run_state.until, time.time()
             failing_for = duration("failing_for", self.failing_for or self.idle_for or FAILING_FOR)
-            counts = so_far + activation.run(
+            counts = so_far + self._run(
+                activation,
+                so_far,
                 max_messages=None if self.max_messages is None else self.max_messages - so_far.settled,
                 run_for=None if until is None else max(until - time.time(), 0.001),
                 idle_for=quiet,
                 failing_for=failing_for,
-                stop=self._killed,
                 within=self.stop_timeout,
                 within_if_stopped=_WITHIN_IF_KILLED,
                 progress=lambda now: self._log_progress(so_far + now, _not_up(activation)),
@@ -306,6 +315,32 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
                 "The task ends: nothing came for %g s (`idle_for`), deferred ones included", self.idle_for
             )
         return activation.report(so_far, ended_by)
+
+    def _run(self, activation: ActivationBase, so_far: Counts, **ends: Any) -> Counts:
+        """Run an activation, unless its delivery is stopped.
+
+        Raises:
+            AirflowSkipException: The delivery is stopped, and the task has consumed nothing.
+            AirflowFailException: The handler has stopped it, or another process amid the task: no retry.
+        """
+        try:
+            counts = activation.run(stop=self._killed, **ends)
+        except DeliveryStoppedError as error:
+            if (so_far + activation.counts).delivered:
+                raise AirflowFailException(str(error)) from error
+            raise AirflowSkipException(str(error)) from error
+        if activation.ended_by is EndReason.STOPPED and not self._killed.is_set():
+            kept = activation.settings.store is not None
+            raise AirflowFailException(
+                f"the handler stopped message delivery: {activation.stop_reason}; "
+                f"{(so_far + counts).settled} messages are settled, the rest stays at the broker. "
+                + (
+                    "Nothing is consumed until somebody resumes it: see airflow jms activations list"
+                    if kept
+                    else "Without use_store nobody remembers that: the next run consumes again"
+                )
+            )
+        return counts
 
     @staticmethod
     def _end_if_failing(activation: ActivationBase, state: RunState, now: float, failing_for: float) -> None:

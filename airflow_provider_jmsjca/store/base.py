@@ -417,6 +417,55 @@ class Limbo(Protocol):
         """Drop messages, but those that somebody is sending now, and forget their keys; return how many."""
 
 
+class WantedState(StrEnum):
+    """What somebody wants of an activation, until it is resumed."""
+
+    STOPPED = "stopped"
+    """No run of the activation consumes anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationOrder:
+    """What is wanted of an activation.
+
+    Attributes:
+        activation: Name of the activation, as stored (`stored_name`).
+        wanted: The state.
+        reason: Why, in the words of the one who asked.
+        asked_by: The handler of which message, or which user, asked.
+        where: Host and process from which.
+        since: Since when, by the store's clock.
+    """
+
+    activation: str
+    wanted: WantedState
+    reason: str
+    asked_by: str
+    where: str
+    since: datetime
+
+
+class Activations(Protocol):
+    """What is wanted of activations, over restarts and for all processes. Source: J172."""
+
+    def want(self, activation: str, wanted: WantedState, *, reason: str, asked_by: str) -> None:
+        """Store what is wanted from now on; the first of equal orders stays."""
+
+    def order(self, activation: str) -> ActivationOrder | None:
+        """Return what is wanted of an activation; `None`: it may run."""
+
+    def page(self, *, limit: int = 100, after: int = 0) -> list[ActivationOrder]:
+        """Return the orders there are, by the names of their activations.
+
+        Args:
+            limit: Most orders that are returned.
+            after: How many orders at the front are left out.
+        """
+
+    def resume(self, activations: Collection[str]) -> int:
+        """Let activations run again, by their names or as they are listed; return how many could not."""
+
+
 class Store(Protocol):
     """All that must outlive a process. A feature is an attribute."""
 
@@ -431,6 +480,10 @@ class Store(Protocol):
     @property
     def handled(self) -> HandledIds:
         """Ids of messages that were handled."""
+
+    @property
+    def activations(self) -> Activations:
+        """What is wanted of activations."""
 
     @property
     def limbo(self) -> Limbo:

@@ -7,7 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from airflow_provider_jmsjca.core.failure import Failure
@@ -21,6 +21,7 @@ from airflow_provider_jmsjca.store.base import (
     KEPT_IDS,
     PRIVATE,
     SILENT_FOR,
+    ActivationOrder,
     AttemptEntry,
     AttemptSelection,
     LimboEntry,
@@ -28,6 +29,7 @@ from airflow_provider_jmsjca.store.base import (
     LimboSelection,
     LimboState,
     MessageAttempts,
+    WantedState,
     from_milliseconds,
     listed_name,
     stored_name,
@@ -481,6 +483,47 @@ class MemoryLimbo:
         return len(chosen)
 
 
+class MemoryActivations:
+    """`base.Activations` of one process."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._orders: dict[str, ActivationOrder] = {}
+
+    def seen_from(self, where: str) -> Self:
+        """Return the same orders as another process sees them."""
+        other = copy.copy(self)
+        other._where = where  # noqa: SLF001  # of the same class
+        return other
+
+    def want(self, activation: str, wanted: WantedState, *, reason: str, asked_by: str) -> None:
+        """Store what is wanted from now on; the first of equal orders stays."""
+        order = ActivationOrder(
+            activation=stored_name(activation),
+            wanted=wanted,
+            reason=stored_text(reason),
+            asked_by=stored_text(asked_by),
+            where=self._where,
+            since=_stored(datetime.now(UTC)),
+        )
+        self._orders.setdefault(order.activation, order)
+
+    def order(self, activation: str) -> ActivationOrder | None:
+        """Return what is wanted of an activation; `None`: it may run."""
+        return self._orders.get(listed_name(activation))
+
+    def page(self, *, limit: int = 100, after: int = 0) -> list[ActivationOrder]:
+        """Return the orders there are, by the names of their activations."""
+        return [order for _, order in sorted(self._orders.items())][after : after + limit]
+
+    def resume(self, activations: Collection[str]) -> int:
+        """Let activations run again."""
+        gone = {listed_name(each) for each in activations} & self._orders.keys()
+        for each in gone:
+            del self._orders[each]
+        return len(gone)
+
+
 class MemoryStore:
     """`base.Store` of one process; what it knows is gone with it.
 
@@ -493,11 +536,13 @@ class MemoryStore:
         self.owners = MemoryOwners(where)
         self.handled = MemoryHandledIds()
         self.limbo = MemoryLimbo()
+        self.activations = MemoryActivations(where)
 
     def seen_from(self, where: str) -> Self:
         """Return the same store as another process sees it."""
         other = copy.copy(self)
         other.attempts, other.owners = self.attempts.seen_from(where), self.owners.seen_from(where)
+        other.activations = self.activations.seen_from(where)
         return other
 
     def close(self) -> None:

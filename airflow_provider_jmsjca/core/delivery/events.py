@@ -36,14 +36,15 @@ class ConnectFailed:
 
     Attributes:
         permanent: Trying again gives the same answer: wrong credentials, wrong selector.
-        in_doubt: The broker refuses nothing: messages are in doubt, and the activation is to fail then.
+        by_broker: The broker refuses; otherwise this package does, because messages are in doubt or the
+            delivery is stopped.
         standby: Another client has the subscription, which is nothing to worry about.
         logged: Whoever connects, for many at once, has it in the log.
     """
 
     failure: Failure
     permanent: bool = False
-    in_doubt: bool = False
+    by_broker: bool = True
     standby: bool = False
     logged: bool = False
 

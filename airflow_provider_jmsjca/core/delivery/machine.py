@@ -422,7 +422,7 @@ class DeliveryMachine:
         if not self._running or self._stop is not None:
             return
         if event.permanent:
-            why = event.failure.message if event.in_doubt else f"the broker refuses: {event.failure.message}"
+            why = f"the broker refuses: {event.failure.message}" if event.by_broker else event.failure.message
             self._stop_asked(StopAsked(reason=why), level=LogLevel.ERROR)
             return
         if self._connected:

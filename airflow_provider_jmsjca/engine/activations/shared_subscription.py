@@ -27,6 +27,7 @@ from datetime import timedelta
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.copies.load_balancing import balanced_copy
 from airflow_provider_jmsjca.core.delivery import ActivationState
+from airflow_provider_jmsjca.core.delivery.events import StopAsked
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.options.choices import ConcurrencyMode
 from airflow_provider_jmsjca.core.redelivery import Move, MoveTarget, RedeliveryHandling
@@ -210,7 +211,9 @@ class LoadBalancedActivation(ActivationGroup):
         checked_topic = functools.partial(_connect_checked, settings, connect_topic)
         checked_queue = functools.partial(_connect_checked, settings, connect_queue)
         self.topic_side = PlainActivation(settings.topic_side, checked_topic, self._move)
-        self.queue_side = PlainActivation(settings.queue_side, checked_queue, handler)
+        self.queue_side = PlainActivation(
+            settings.queue_side, checked_queue, handler, on_stop=self._stop_topic_side
+        )
         super().__init__(
             settings.queue_side,
             (self.queue_side, self.topic_side),
@@ -302,6 +305,10 @@ class LoadBalancedActivation(ActivationGroup):
         """Begin to stop both sides, and return at once. The subscription stays: it is others' too."""
         del delete_durable
         super().request_stop(within, reason=reason, delete_durable=False)
+
+    def _stop_topic_side(self, event: StopAsked) -> None:
+        with self._lock:  # a start under way has started it when this goes on
+            self.topic_side.request_stop(event.within, reason=event.reason, delete_durable=False)
 
     def quiet_since(self) -> float | None:
         """Since when the queue side had nothing to do; see `Activation.quiet_since`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +18,10 @@ from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import lasting_digest
 from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
-from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
+from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, activation_name
 from airflow_provider_jmsjca.engine.delivering.shelf import Shelf
-from airflow_provider_jmsjca.errors import TransientStoreError
-from airflow_provider_jmsjca.store.base import BEAT_EVERY, MessageAttempts, Store
+from airflow_provider_jmsjca.errors import DeliveryStoppedError, TransientStoreError
+from airflow_provider_jmsjca.store.base import BEAT_EVERY, MessageAttempts, Store, WantedState
 
 _log = logging.getLogger("airflow_provider_jmsjca.listener")
 
@@ -69,6 +70,7 @@ class Ledger:
         store: Where.
         activation: The activation's name in the store; see `activation_name`.
         title: The activation's name in the log.
+        whole: The name in the store of all that starts and stops together; empty: `activation`.
         several: The activation consumes several destinations: copies of a message in two of them are
             counted apart.
         keeps_ids: The ids of handled messages are stored too.
@@ -88,6 +90,7 @@ class Ledger:
         activation: str,
         *,
         title: str,
+        whole: str = "",
         several: bool = False,
         keeps_ids: bool = False,
         by_id: bool = True,
@@ -96,6 +99,7 @@ class Ledger:
         self._store = store
         self._activation = activation
         self._title = title
+        self._whole = whole or activation
         self._several = several
         self._clock = clock
         self.keeps_ids = keeps_ids
@@ -119,6 +123,47 @@ class Ledger:
     def name(self, message_id: str, destination: Destination) -> str:
         """Return what a message is called in the store, by its id and where it came from."""
         return f"{message_id} from {destination}" if self._several else message_id
+
+    # -- whether messages may be delivered at all -----------------------------------------------------------
+
+    def refuse_if_stopped(self) -> None:
+        """Raise if a handler has stopped the delivery, in whichever process, and nobody has resumed it.
+
+        Raises:
+            DeliveryStoppedError: The delivery is stopped; the text says why, and how to resume it.
+            TransientStoreError: The store can't be used now.
+
+        Source: J172.
+        """
+        order = self._store.activations.order(self._whole)
+        if order is not None and order.wanted is WantedState.STOPPED:
+            raise DeliveryStoppedError(
+                f"stopped since {order.since.isoformat(timespec='seconds')} by "
+                f"{order.asked_by} ({order.where}): {order.reason}. Nothing is consumed until somebody "
+                f"resumes it: airflow jms activations resume {shlex.quote(order.activation)}"
+            )
+
+    def keep_stop(self, reason: str, message_id: str | None, wanted: Callable[[], bool]) -> None:
+        """Store that a handler wants the delivery stopped, before its message is acknowledged.
+
+        While the store can't be used this waits, and tries each second. If nobody waits any more, the stop
+        ends this run only, and the log says so.
+
+        Args:
+            reason: The handler's.
+            message_id: Of the message that the handler had; `None`: none is known.
+            wanted: Asked before it waits: whether the message could still be acknowledged.
+        """
+        asked_by = "the handler" if message_id is None else f"the handler of message {message_id}"
+        try:
+            self.insist(
+                lambda: self._store.activations.want(
+                    self._whole, WantedState.STOPPED, reason=reason, asked_by=asked_by
+                ),
+                wanted,
+            )
+        except TransientStoreError as error:
+            _log.error("%s: the next run consumes again, for its stop isn't stored: %s", self._title, error)
 
     # -- before the hand-over -----------------------------------------------------------------------------
 
@@ -400,6 +445,7 @@ def ledger_of(settings: ListenerSettings, *, keeps_ids: bool) -> Ledger | None:
         settings.store,
         _name(settings),
         title=settings.name,
+        whole=settings.whole,
         several=len(settings.delivery.sources) > 1,
         keeps_ids=keeps_ids,
         by_id=settings.drop_duplicates,
@@ -443,21 +489,3 @@ def take_back_in(ledger: Ledger | None, sources: Sequence[Destination]) -> Calla
     if ledger is None:
         return lambda *_: None
     return lambda message_id, source: ledger.take_back(ledger.name(message_id, sources[source]))
-
-
-def activation_name(title: str, url: str, durable_name: str | None, client_id: str | None) -> str:
-    """Return what an activation is called in the store.
-
-    All consumers of it have the same name, and nobody else: two subscriptions to a topic get copies with the
-    same ids, and each handles its own.
-
-    Args:
-        title: The activation's name, or its destinations.
-        url: Where the broker is, without secrets; a query is left out.
-        durable_name: Of its durable subscription, if it has one.
-        client_id: JMS client id of that subscription.
-    """
-    name = f"{title} at {url.partition('?')[0]}" if url else title
-    if durable_name is None:
-        return name
-    return f"{name}, subscription {durable_name} of {client_id or 'no client id'}"

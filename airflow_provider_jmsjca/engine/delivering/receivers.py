@@ -26,6 +26,7 @@ from airflow_provider_jmsjca.errors import (
     ClientIdInUseError,
     ConfigurationError,
     ConnectionLostError,
+    DeliveryStoppedError,
     JmsError,
     PermanentBrokerError,
     TransientBrokerError,
@@ -385,10 +386,11 @@ class ConsumingLink(Bearer):
         """
         self.fault = error
         permanent = isinstance(error, (PermanentBrokerError, ConfigurationError))
+        stopped = isinstance(error, DeliveryStoppedError)
         event = ConnectFailed(
             failure=Failure.of(error, with_trace=False),
-            permanent=permanent and not self._settings.retry_permanent,
-            in_doubt=isinstance(error, LeftInDoubtError),
+            permanent=permanent and (stopped or not self._settings.retry_permanent),
+            by_broker=not (stopped or isinstance(error, LeftInDoubtError)),
             standby=isinstance(error, ClientIdInUseError),
             logged=logged,
         )

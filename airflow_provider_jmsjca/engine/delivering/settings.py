@@ -159,6 +159,8 @@ class ListenerSettings:
         in_progress: The queue in which messages stand while they are handled; `None`: they stay in their own.
         find: Returns the destination that a text names, where a handler sends by name.
         url: Where the broker is, without secrets; for `management.properties`.
+        whole: Name in the store of all that is started and stopped together, such as all members; empty: of
+            this listener.
         spec: What it was made from.
     """
 
@@ -190,6 +192,7 @@ class ListenerSettings:
     in_progress: InProgress | None = None
     find: Callable[[str], Destination] = field(default=destination_named, repr=False, compare=False)
     url: str = ""
+    whole: str = ""
     spec: ActivationSpec | None = field(default=None, repr=False)
     threads: int = field(init=False)
     copies: tuple[Destination, ...] = field(init=False)
@@ -247,6 +250,24 @@ class Surroundings:
         return replace(
             self, client_id=connection.client_id, principal=connection.username, url=connection.url
         )
+
+
+def activation_name(title: str, url: str, durable_name: str | None, client_id: str | None) -> str:
+    """Return what an activation is called in the store.
+
+    All consumers of it have the same name, and nobody else: two subscriptions to a topic get copies with the
+    same ids, and each handles its own.
+
+    Args:
+        title: The activation's name, or its destinations.
+        url: Where the broker is, without secrets; a query is left out.
+        durable_name: Of its durable subscription, if it has one.
+        client_id: JMS client id of that subscription.
+    """
+    name = f"{title} at {url.partition('?')[0]}" if url else title
+    if durable_name is None:
+        return name
+    return f"{name}, subscription {durable_name} of {client_id or 'no client id'}"
 
 
 BARE: Final = Surroundings()
@@ -350,6 +371,7 @@ def listener_settings(spec: ActivationSpec, surroundings: Surroundings = BARE) -
         in_progress=in_progress,
         find=surroundings.find,
         url=surroundings.url,
+        whole=activation_name(spec.title, surroundings.url, spec.durable_name, surroundings.client_id),
         spec=spec,
     )
 

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -27,6 +28,7 @@ _FILE_MODE = 0o600
 # Of PostgreSQL's advisory locks; any number that nobody else takes.
 _UPGRADE_LOCK = 0x6A6D736A6361
 _EXPECTED = "expected sqlite:////path/of/a/file or postgresql://user:password@host/database"
+_SERVER_TIME: Final = text("SELECT clock_timestamp()")
 _UPGRADE: Final = "airflow jms store upgrade"
 
 
@@ -112,6 +114,13 @@ class Database:
         """
         with self._transaction("BEGIN" if self.is_sqlite else None) as connection:
             yield connection
+
+    def now(self, connection: Connection) -> datetime:
+        """Return the time by the clock of the database: on SQLite that of this host, else of the server."""
+        if self.is_sqlite:
+            return datetime.now(UTC)
+        found: datetime = connection.execute(_SERVER_TIME).scalar_one()
+        return found.astimezone(UTC)
 
     @contextlib.contextmanager
     def _transaction(self, begin: str | None, *, durable: bool = False) -> Iterator[Connection]:

@@ -10,6 +10,7 @@ import uuid
 from sqlalchemy import URL
 
 from airflow_provider_jmsjca.errors import JmsError, TransientStoreError
+from airflow_provider_jmsjca.store.sql.activations import SqlActivations
 from airflow_provider_jmsjca.store.sql.attempts import SqlAttempts
 from airflow_provider_jmsjca.store.sql.database import Database
 from airflow_provider_jmsjca.store.sql.handled import SqlHandledIds
@@ -35,6 +36,7 @@ class SqlStore:
         self.owners = SqlOwners(database, self.where)
         self.handled = SqlHandledIds(database)
         self.limbo = SqlLimbo(database, cipher)
+        self.activations = SqlActivations(database, self.where)
 
     def close(self) -> None:
         """Say that nothing is held any more, if it can be said, and close all connections."""

@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005")
 """Every revision of the schema, the oldest first."""
 
 VERSION_TABLE: Final = "jms_store_version"
@@ -86,6 +86,18 @@ OWNER: Final = Table(
     Column("pid", Integer, nullable=False),
     Column("started_at", BigInteger, nullable=False),
     Column("seen_at", BigInteger, nullable=False),
+)
+
+# What somebody wants of an activation; one that may run has no row. `base.Activations`.
+ACTIVATION: Final = Table(
+    "jms_activation",
+    METADATA,
+    Column("activation", _NAME, primary_key=True),
+    Column("wanted", String(20), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("asked_by", Text, nullable=False),
+    Column("asked_where", _NAME, nullable=False),
+    Column("since_at", BigInteger, nullable=False),
 )
 
 # A message on the shelf: due later, or failed for good. Its content is in a table of its own, so that a

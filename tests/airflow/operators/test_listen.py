@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import json
 import logging
@@ -16,7 +17,12 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    TaskDeferred,
+)
 from airflow.utils.state import DagRunState, TaskInstanceState
 
 from airflow_provider_jmsjca.core.destination import Destination
@@ -24,7 +30,9 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.decorators.listener import jms_listener_task
 from airflow_provider_jmsjca.engine.activations.base import Watch
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.hooks.store import installed_store
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
+from airflow_provider_jmsjca.operators.run_state import RunState
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker, broker
@@ -81,6 +89,7 @@ def test_with_use_store_counts_go_on_in_the_next_task_run(
     spec = SPEC | {"use_store": True}
     for _ in range(3):
         run_task(lambda: listen(handle, spec=spec))
+        resume_all()
     assert seen == [0, 1]
     assert [message.body for message in server.messages("orders.dlq")] == ["bad"]
 
@@ -168,11 +177,49 @@ def test_ends_at_max_messages(server: Broker, publish: Publish) -> None:
     assert [message.body for message in server.messages("orders")] == ["c"]
 
 
-def test_the_handler_may_stop_it(server: Broker, publish: Publish) -> None:
-    """J172."""
+def resume_all() -> int:
+    with contextlib.closing(installed_store()) as store:
+        return store.activations.resume([each.activation for each in store.activations.page()])
+
+
+def stop_delivery(delivery: Any) -> None:
+    delivery.stop_message_delivery("disk full")
+
+
+def test_a_stop_by_the_handler_fails_the_task_and_lasts_with_a_store_j172(
+    server: Broker,
+    publish: Publish,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """J172: only an action from outside resumes the delivery; a continuous DAG would consume on at once."""
+    monkeypatch.setenv("AIRFLOW__JMSJCA__STORE_URL", f"sqlite:///{tmp_path / 'store.db'}")
     publish("a", "b")
-    outcome = run_task(lambda: listen(lambda delivery: delivery.stop_message_delivery("disk full")))
-    assert (outcome.value["ended_by"], outcome.value["stop_reason"]) == ("stopped", "disk full")
+    spec = SPEC | {"use_store": True}
+    assert run_task(lambda: listen(stop_delivery, spec=spec)).state == TaskInstanceState.FAILED
+    assert (
+        "the handler stopped message delivery: disk full; 1 messages are settled" in capsys.readouterr().out
+    )
+    assert run_task(lambda: listen(stop_delivery, spec=spec)).state == TaskInstanceState.SKIPPED
+    deferred = listen(stop_delivery, spec=spec)
+    with pytest.raises(
+        AirflowSkipException, match=r"disk full\. Nothing is consumed until somebody resumes it"
+    ):
+        deferred.resume(
+            CONTEXT, {"event": "ready", "watch": "", "message_id": "1", "state": RunState().as_state()}
+        )
+    assert [message.body for message in server.messages("orders")] == ["b"]
+    assert resume_all() == 1
+    assert run_task(lambda: listen(lambda _: None, spec=spec)).value["committed"] == 1
+
+
+def test_without_a_store_a_stop_by_the_handler_fails_the_task_j172(
+    server: Broker, publish: Publish, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish("a", "b")
+    assert run_task(lambda: listen(stop_delivery)).state == TaskInstanceState.FAILED
+    assert "Without use_store nobody remembers that: the next run consumes again" in capsys.readouterr().out
     assert [message.body for message in server.messages("orders")] == ["b"]
 
 

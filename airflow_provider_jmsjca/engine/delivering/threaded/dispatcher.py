@@ -67,10 +67,16 @@ class ThreadLink(ConsumingLink):
     """
 
     def __init__(
-        self, settings: ListenerSettings, connect: ConnectFunction, user: LinkUser, receivers: Receivers
+        self,
+        settings: ListenerSettings,
+        connect: ConnectFunction,
+        user: LinkUser,
+        receivers: Receivers,
+        check: Callable[[], object],
     ) -> None:
         super().__init__(settings, user, receivers)
         self._connect = connect
+        self._check_first = check
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.closed = threading.Event()
         self._watches: list[BacklogWatch] = []
@@ -130,6 +136,7 @@ class ThreadLink(ConsumingLink):
 
     def _open(self) -> None:
         try:
+            self._check_first()
             connection = self._connect()
         except JmsError as error:
             if not self._unwanted:
@@ -336,7 +343,8 @@ class Dispatcher(Driver):
 
     def _new_link(self) -> ThreadLink:
         receivers = Receivers(self._receives, self._refusals, self._in_doubt)
-        return ThreadLink(self._receives, self._connect, self, receivers)
+        check = (lambda: None) if self.ledger is None else self.ledger.refuse_if_stopped
+        return ThreadLink(self._receives, self._connect, self, receivers, check)
 
     @property
     def refused(self) -> tuple[str, ...]:

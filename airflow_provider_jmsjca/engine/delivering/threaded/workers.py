@@ -471,6 +471,9 @@ class Caller:
                 )
             )
         if delivery.stop_reason is not None:
+            if self._ledger is not None:
+                intake: Intake = delivery.intake
+                self._ledger.keep_stop(delivery.stop_reason, delivery.message.message_id, lambda: intake.open)
             stop = StopAsked(reason=delivery.stop_reason, within=self._stop_within, by_handler=True)
             self._on_stop(stop)
             events.append(stop)

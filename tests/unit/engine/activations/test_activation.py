@@ -11,9 +11,14 @@ import pytest
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.activations.activation import Activation
-from airflow_provider_jmsjca.errors import ConfigurationError, TransientBrokerError
+from airflow_provider_jmsjca.errors import (
+    ConfigurationError,
+    DeliveryStoppedError,
+    TransientBrokerError,
+    TransientStoreError,
+)
 from airflow_provider_jmsjca.store.base import EVERYTHING, Store
-from airflow_provider_jmsjca.store.memory import MemoryStore
+from airflow_provider_jmsjca.store.memory import MemoryActivations, MemoryStore
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from tests.unit.engine.listening import Site, until
@@ -254,3 +259,83 @@ def test_the_next_run_sends_what_the_one_before_left_in_limbo(site: Site) -> Non
     assert activation.run(idle_for=0.2).parked == 1
     release(store, 1)
     assert activation.run(max_messages=1).committed == 1
+
+
+# -- a stop that a handler asks for --------------------------------------------------------------------------
+
+STORED = {"name": "booking", "destination": "queue://orders", "use_store": True}
+
+
+def stop_delivery(delivery: Any) -> None:
+    delivery.stop_message_delivery("disk full")
+
+
+@pytest.mark.parametrize("kind", ["plain", "every_member", "shared"])
+@pytest.mark.parametrize("retry_permanent", [False, True])
+def test_a_stop_by_the_handler_lasts_until_somebody_resumes_it_j172(
+    site: Site, kind: str, *, retry_permanent: bool
+) -> None:
+    """J172: in the next run, in another process, and however the activation is started."""
+    fields: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "every_member": {"distributed_destination_connection": "every_member"},
+        "shared": TOPIC | {"subscription_name": "jmsjca://?distribution=1&subscribername=risk"},
+    }
+    spec = ActivationSpec(**STORED | {"retry_permanent": retry_permanent} | fields[kind])
+    store, got = MemoryStore("host/1"), list[Any]()
+    first = Activation(spec, stop_delivery, connection=site.settings, store=store)
+    with first:
+        connection = connect(site.settings)
+        connection.send(
+            Outgoing(destination=spec.destinations[0], message=JmsMessage.text(body)) for body in ("a", "b")
+        )
+        connection.close()
+        until(lambda: not first.running)
+    assert first.counts.committed == 1
+    (order,) = store.activations.page()
+    assert (order.reason, order.where) == ("disk full", "host/1")
+    assert order.asked_by.startswith("the handler of message ID:")
+    other = store.seen_from("host/2")
+    second = Activation(
+        spec, lambda delivery: got.append(delivery.body), connection=site.settings, store=other
+    )
+    with pytest.raises(DeliveryStoppedError, match=r"disk full. Nothing .* airflow jms activations resume '"):
+        second.run(idle_for=5)
+    with pytest.raises(DeliveryStoppedError, match="disk full"), second:
+        raise AssertionError("the block must not begin")
+    assert got == []
+    assert store.activations.resume([order.activation]) == 1
+    assert second.run(max_messages=1).committed == 1
+    assert got == ["b"]
+
+
+def test_while_the_stop_cannot_be_stored_its_message_is_not_acknowledged(site: Site) -> None:
+    class Away(MemoryActivations):
+        away = True
+
+        def want(self, *order: Any, **why: Any) -> None:
+            tried.set()
+            if self.away:
+                raise TransientStoreError("the database is away")
+            super().want(*order, **why)
+
+    store, tried = MemoryStore(), threading.Event()
+    store.activations = Away("host/1")
+    activation = Activation(STORED, stop_delivery, connection=site.settings, store=store)
+    site.send("a")
+    activation.start()
+    assert tried.wait(5)
+    until(lambda: activation.statistics().refused)
+    assert activation.counts.committed == 0
+    Away.away = False
+    until(lambda: not activation.running)
+    assert activation.counts.committed == 1
+    assert store.activations.page()
+
+
+def test_without_a_store_a_stop_lasts_as_long_as_nobody_starts_it_again(site: Site) -> None:
+    site.send("a", "b")
+    activation = Activation({"destination": "queue://orders"}, stop_delivery, connection=site.settings)
+    assert activation.run(idle_for=5).committed == 1
+    assert activation.report()["stop_reason"] == "disk full"
+    assert activation.run(idle_for=5).committed == 1

@@ -136,6 +136,7 @@ def test_what_was_counted_ahead_and_not_handed_over_is_taken_back(
     assert store.counted() == []
     site.got.clear()
     site.attempts.clear()
+    store.activations.resume(["orders"])
     site.activation(nothing, store=store, **mode).run(idle_for=QUICK)
     assert {count for body, count in site.attempts if body != "END"} == {0}
 
