@@ -50,5 +50,5 @@ graphviz_dot = str(Path(sys.executable).with_name("graphviz-pure"))
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_title = project
+html_title = f"JMS for Airflow and Spark {release}"
 copybutton_prompt_text = "$ "

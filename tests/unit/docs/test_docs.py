@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -213,9 +214,19 @@ def test_check_finds_a_stale_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_the_index_reaches_every_page() -> None:
+    """Each page is linked from the index, or from the index of a section that it links."""
     folder = ROOT / "docs"
-    linked = set(re.findall(r"\]\(([^)#]+\.md)", (folder / "index.md").read_text(encoding="utf-8")))
-    assert linked == {page.relative_to(folder).as_posix() for page in folder.rglob("*.md")} - {"index.md"}
+
+    def links(page: Path) -> set[str]:
+        found = re.findall(r"\]\(([^)#:]+\.md)", page.read_text(encoding="utf-8"))
+        return {os.path.normpath(page.parent.relative_to(folder) / each) for each in found}
+
+    linked = links(folder / "index.md")
+    for section in [each for each in linked if each.endswith("/index.md")]:
+        linked |= links(folder / section)
+    assert linked - {"index.md"} == {page.relative_to(folder).as_posix() for page in folder.rglob("*.md")} - {
+        "index.md"
+    }
 
 
 def test_the_version_is_the_same_everywhere() -> None:
