@@ -20,6 +20,7 @@ from airflow_provider_jmsjca.core.delivery.settings import MOST_BYTES
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import size_of
+from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.threads import in_thread, leave_to_task, leave_to_thread
 from airflow_provider_jmsjca.engine.delivering.admission import Once
@@ -225,6 +226,7 @@ class MessageProducer(_Producer):
         self._holder: Holder | None = None
         # What was stored stays known while a fault is mended, and events still await their storing then.
         self._once = Once()
+        self._tracker = RedeliveryTracker()
         self._under_way: set[Handed] = set()
         self._acknowledger = Acknowledger()
         self._name = uuid.uuid4().hex[:12]
@@ -239,7 +241,10 @@ class MessageProducer(_Producer):
             self._store = await in_thread(shared_store, undo=leave_shared_store)
         connects = (await options.settings(in_force))[1]
         self._stream = stream = DeliveryStream(
-            in_force.listener(connects, name, self._store), connection, once=self._once
+            in_force.listener(connects, name, self._store),
+            connection,
+            once=self._once,
+            tracker=self._tracker,
         )
         del connects  # a thousand of them count
         if options.holds:

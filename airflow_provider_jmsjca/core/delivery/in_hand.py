@@ -707,7 +707,7 @@ class Sightings:
         for message in messages:
             message.flagged = True
             message.counted = message.raised = message.stored = message.served = False
-            self._tracker.note(message.key)
+            self._tracker.attempted(message.key)
             self.fails(message)
 
     def fails(self, message: InHand) -> None:
@@ -735,6 +735,10 @@ class Sightings:
                 flagged=message.first,
             )
             self.not_attempted(message)
+
+    def parked(self, message: InHand) -> None:
+        """Note that a copy of the message may have taken its place at the broker."""
+        self._tracker.parked(message.key)
 
     def not_attempted(self, message: InHand) -> None:
         """Have the attempt taken back that was stored for a message, and led to nothing."""

@@ -273,6 +273,10 @@ class DeliveryMachine:
         """A message has come that wasn't told of, and has gone back to the broker."""
         self._processing.gave_back(event)
 
+    def subscribed(self) -> None:
+        """The consumers are opened; `gave_back` was told of all that earlier ones received and still held."""
+        self._tracker.subscribed()
+
     def is_open(self, unit: int) -> bool:
         """Whether a unit of work still takes in what its handlers send."""
         for direct in self._directs.values():

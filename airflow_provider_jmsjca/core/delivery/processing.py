@@ -568,6 +568,7 @@ class Processing:
                 self._staging.end(message.message_id, done=True)
             elif isinstance(decision, Park):
                 self._sightings.not_attempted(message)
+                self._sightings.parked(message)
             else:
                 if not (isinstance(decision, DeleteMessage) and decision.repeated):
                     self._settled += 1
@@ -641,6 +642,8 @@ class Processing:
             self._sightings.to_come_again([message])
         else:
             self._sightings.given_back([message])
+            if isinstance(decision, Park):
+                self._sightings.parked(message)
 
     # -- what comes from outside --------------------------------------------------------------------------
 

@@ -39,12 +39,12 @@ class RedeliveryTracker:
     """Counts sightings by message id, in memory, for one activation.
 
     Holds at most `limit` messages; the least recently seen is forgotten first, with all that was noted about
-    it. As many are remembered of which a sighting was taken back. Nothing survives the process. Not safe to
+    it. For as many it remembers what the broker's next flag means. Nothing survives the process. Not safe to
     use from several threads at once: the caller serialises.
 
     Attributes:
         known: A view of the ids that are counted, or about which something was noted.
-        taken_back: A view of the ids of which a sighting was taken back.
+        taken_back: A view of the ids of which an attempt was made, or a sighting taken back.
 
     Source: J129-J132.
     """
@@ -54,9 +54,10 @@ class RedeliveryTracker:
             raise ValueError(f"the limit is {limit}; expected at least 1")
         self._limit = limit
         self._states: OrderedDict[str, MessageState] = OrderedDict()
-        self._in_vain: OrderedDict[str, bool] = OrderedDict()
+        self._flags: OrderedDict[str, bool] = OrderedDict()
+        self._subscriptions = 0
         self.known = self._states.keys()
-        self.taken_back = self._in_vain.keys()
+        self.taken_back = self._flags.keys()
 
     def seen(self, message_id: str) -> int:
         """Count a sighting with the redelivered flag.
@@ -117,25 +118,47 @@ class RedeliveryTracker:
         state = self._states.get(message_id)
         if state is not None and counted:
             self._states[message_id] = replace(state, seen=max(state.seen - 1, 0))
-        if not delivered:
-            return
-        self._in_vain[message_id] = flagged
-        self._in_vain.move_to_end(message_id)
-        if len(self._in_vain) > self._limit:
-            self._in_vain.popitem(last=False)
+        if delivered:
+            self._expect_flag(message_id, counts=flagged)
+
+    def attempted(self, message_id: str) -> None:
+        """Note that an attempt was made: the flag on the next sighting is about that."""
+        self.note(message_id)
+        self._expect_flag(message_id, counts=True)
+
+    def parked(self, message_id: str) -> None:
+        """Note that a copy takes the message's place; a flag on the copy is not about earlier attempts."""
+        self._flags.pop(message_id, None)
+
+    def subscribed(self) -> None:
+        """Note a new subscription; messages held by the one before were taken back already.
+
+        From the second one on, the broker also flags messages that it had sent over an earlier one and that
+        no handler got: they waited in this process, or were lost on the way.
+        """
+        self._subscriptions += 1
 
     def flag_means_failure(self, message_id: str) -> bool:
         """Say whether the broker's flag on the next sighting may be about a failure.
 
-        It isn't where the last sighting was taken back, and had no flag that counted: the flag then says no
-        more than that this one was given back.
+        - After an attempt of this activation it is.
+        - If the last sighting was taken back, the flag counts if it counted then. If not, the message has it
+          only because it went back.
+        - Any other flag is about other processes, an earlier life of this one among them, and counts during
+          the first subscription only. After that, this activation may have caused the flag itself.
         """
-        return self._in_vain.get(message_id, True)
+        return self._flags.get(message_id, self._subscriptions <= 1)
+
+    def _expect_flag(self, message_id: str, *, counts: bool) -> None:
+        self._flags[message_id] = counts
+        self._flags.move_to_end(message_id)
+        if len(self._flags) > self._limit:
+            self._flags.popitem(last=False)
 
     def forget(self, message_id: str) -> None:
         """Drop all about a message, for when it is settled; unknown ids are ignored."""
         self._states.pop(message_id, None)
-        self._in_vain.pop(message_id, None)
+        self._flags.pop(message_id, None)
 
     def forget_notes(self, message_id: str) -> None:
         """Drop what is noted about a message, and its count; what was taken back stays known."""

@@ -285,6 +285,7 @@ class Driver(ABC):
             case OpenConsumer():
                 intake = Intake(self.link)
                 self._begin_anew(intake)
+                self.machine.subscribed()
                 self.link.consume(intake)
             case CloseConsumer():
                 self._shut()

@@ -14,7 +14,7 @@ from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.delivery import DeliverySettings, OutageSettings
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
-from airflow_provider_jmsjca.core.redelivery import MoveTarget, RedeliveryHandling
+from airflow_provider_jmsjca.core.redelivery import MoveTarget, RedeliveryHandling, RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
 from airflow_provider_jmsjca.engine.delivering.admission import Once
@@ -70,10 +70,11 @@ class Site:
         *,
         opens: Callable[[ConnectionSettings], Connection] = connect,
         once: Once | None = None,
+        tracker: RedeliveryTracker | None = None,
     ) -> DeliveryStream:
         pool = ConnectionPool(idle_timeout=timedelta(0), connect=opens)
         source = AsyncConnection(self.settings, pool=pool)
-        return DeliveryStream(rules or settings(), source, once=once, chance=lambda: 0.0)
+        return DeliveryStream(rules or settings(), source, once=once, tracker=tracker, chance=lambda: 0.0)
 
     @contextlib.asynccontextmanager
     async def streaming(

@@ -68,6 +68,7 @@ class LoopDriver(Driver):
         settings: How to consume, as `shared` returns them.
         connection: Lends connections.
         once: Which messages have an outcome.
+        tracker: Counts of attempts.
         chance: A random number, 0 up to but not including 1.
         consuming: Set while the broker has confirmed the subscriptions.
 
@@ -89,7 +90,9 @@ class LoopDriver(Driver):
         self,
         settings: ListenerSettings,
         connection: AsyncConnection,
+        *,
         once: Once,
+        tracker: RedeliveryTracker,
         chance: Callable[[], float],
         consuming: Signal,
     ) -> None:
@@ -99,7 +102,7 @@ class LoopDriver(Driver):
             settings,
             DeliveryMachine(
                 settings.delivery,
-                RedeliveryTracker(),
+                tracker,
                 chance,
                 take_back=take_back_in(ledger, settings.delivery.sources),
             ),

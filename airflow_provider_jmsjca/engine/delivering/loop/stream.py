@@ -19,6 +19,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.delivering.admission import Once
 from airflow_provider_jmsjca.engine.delivering.loop.driver import (
@@ -60,6 +61,7 @@ class DeliveryStream:
         settings: How to consume; `listener_settings` reads them from a spec.
         connection: Lends connections; nobody else uses it.
         once: Which messages have an outcome, if a stream before this one knew some.
+        tracker: Counts of attempts, if a stream before this one made some.
         chance: A random number, 0 up to but not including 1.
 
     Attributes:
@@ -80,12 +82,14 @@ class DeliveryStream:
         connection: AsyncConnection,
         *,
         once: Once | None = None,
+        tracker: RedeliveryTracker | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         refuse_unsupported(settings)
         self._settings = shared(settings)
         self._connection = connection
         self._once = Once() if once is None else once
+        self._tracker = RedeliveryTracker() if tracker is None else tracker
         self._chance = chance
         self.consuming = Signal()
         self._driver: LoopDriver | None = None
@@ -125,7 +129,12 @@ class DeliveryStream:
         driver = self._driver
         if driver is None and not self._closed:
             driver = self._driver = LoopDriver(
-                self._settings, self._connection, self._once, self._chance, self.consuming
+                self._settings,
+                self._connection,
+                once=self._once,
+                tracker=self._tracker,
+                chance=self._chance,
+                consuming=self.consuming,
             )
             driver.start()
         while driver is not None and not self._closed:

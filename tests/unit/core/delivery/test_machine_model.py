@@ -6,6 +6,7 @@ With one message in hand at a time, everything is settled in the order of arriva
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,7 @@ FAILURE = Failure(class_names=("shop.Broken", "builtins.Exception"), message="br
 LUCK = st.integers(0, 29)
 CHANCE = 0.5
 MOST_MOVES = 5
+ON_THE_WAY = 2  # messages that the broker has sent and that haven't arrived
 OUTCOMES = ["commit", "commit", "commit", "fail", "lost", "before", "after"]
 FATAL = Failure(class_names=("shop.Fatal", "builtins.Exception"), message="fatal")
 HANDLINGS = [
@@ -49,6 +51,8 @@ HANDLINGS = [
     "2:6000; 3:move(queue:dlq,topic:alarm)",
     "1:backoff(10,2,20000,0.5); 4:delete",
     "2:delete",
+    "1:delete",
+    "1:move(queue:dlq)",
 ]
 
 
@@ -206,6 +210,7 @@ class Model(RuleBasedStateMachine):
                 assert self.connected
                 assert not self.consuming
                 self.consuming = True
+                self.machine.subscribed()
             case d.CloseConsumer():
                 assert self.consuming or not self.connected  # it may not know yet that the connection is lost
                 assert not self.calls
@@ -241,10 +246,12 @@ class Model(RuleBasedStateMachine):
                 assert targets
                 if self.is_alone(message := self.message(delivery)):
                     assert targets == self.expected_targets(message, delivery, state.seen)
+                    self.check_count(message, state.seen)
                 self.take_out(number, delivery, decision)
             case d.DeleteMessage(unit=number, delivery=delivery, seen=seen):
                 if self.is_alone(message := self.message(delivery)):
                     assert isinstance(self.action(message, seen), Delete)
+                    self.check_count(message, seen)
                 self.take_out(number, delivery, decision)
             case d.Park(unit=number, delivery=delivery, pause=pause, seen=seen):
                 assert pause > timedelta(seconds=5)
@@ -357,15 +364,21 @@ class Model(RuleBasedStateMachine):
             if self.settings.record_attempts and message.message_id is not None:
                 assert decision.seen + 1 <= self.attempts[message.message_id]
             else:
-                assert decision.seen >= message.handed
-            if message.message_id is not None and not self.settings.record_attempts:
-                assert decision.seen <= message.tried, "a sighting that led to nothing doesn't count"
+                assert decision.seen >= message.handed, message
+            self.check_count(message, decision.seen)
         self.check_action(message, decision)
-        self.last_seen[label] = decision.seen
-        message.handed += 1
+        if self.connected or message.message_id is not None:  # without an id only what is in hand is known
+            self.last_seen[label] = decision.seen
+            message.handed += 1
         message.tried += 1
         unit.deliveries.append(decision.delivery)
         self.call(decision.call, decision.unit, decision.delivery)
+
+    def check_count(self, message: Stored, seen: int) -> None:
+        """Check that nothing counts but what was tried, whatever the broker has flagged."""
+        stored = self.settings.record_attempts and message.message_id is not None
+        if not (stored or message.undecodable):
+            assert seen <= message.tried, "a sighting that led to nothing doesn't count"
 
     def call(self, call: int, unit: int, delivery: int | None) -> None:
         self.calls[call] = unit, delivery
@@ -374,6 +387,10 @@ class Model(RuleBasedStateMachine):
             self.units[unit].unacknowledged.add(call)
 
     def hand_back(self) -> None:
+        if self.consuming:  # what was on its way never arrived, and is flagged all the same
+            waiting = (message for message in self.stored if message.delivery is None)
+            for message in itertools.islice(waiting, ON_THE_WAY):
+                message.redelivered = True
         for message in self.outstanding.values():
             message.delivery = None
             message.redelivered = True

@@ -139,3 +139,24 @@ def test_two_trackers_count_on_their_own_j131() -> None:
     first, second = RedeliveryTracker(), RedeliveryTracker()
     assert [first.seen("m"), first.seen("m")] == [1, 2]
     assert second.seen("m") == 1
+
+
+def test_after_the_first_subscription_only_a_flag_that_was_seen_before_counts() -> None:
+    tracker = RedeliveryTracker()
+    tracker.subscribed()
+    assert tracker.flag_means_failure("a"), "of another process"
+    take_back(tracker, delivered=True, flagged=True)
+    tracker.subscribed()
+    assert tracker.flag_means_failure("a")
+    assert not tracker.flag_means_failure("b"), "it may have been on its way to this process"
+
+
+def test_the_flag_after_an_attempt_counts_until_a_copy_takes_the_place_of_the_message() -> None:
+    tracker = RedeliveryTracker()
+    tracker.subscribed()
+    tracker.subscribed()
+    tracker.attempted("a")
+    assert "a" in tracker
+    assert tracker.flag_means_failure("a")
+    tracker.parked("a")
+    assert not tracker.flag_means_failure("a")

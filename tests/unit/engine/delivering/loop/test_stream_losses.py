@@ -17,6 +17,7 @@ import pytest
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine
 from airflow_provider_jmsjca.core.delivery.events import ConnectionLost, Event, ReconnectAsked
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.redelivery import RedeliveryTracker
 from airflow_provider_jmsjca.engine.connecting import async_connection
 from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConnection
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool
@@ -333,6 +334,24 @@ def test_what_one_stream_knows_the_next_may_know_too(site: Site) -> None:
             third.raised(ValueError())
             assert (await one(stream)).message.body == "c"
             assert await nothing_comes(stream)
+
+    run(work())
+
+
+def test_j129_a_stream_counts_the_attempts_of_the_one_before_and_not_what_only_waited(site: Site) -> None:
+    async def work() -> None:
+        tracker = RedeliveryTracker()
+        rules = settings("1:delete", concurrency=1)
+        site.send("a", "b", "c")
+        async with site.streaming(rules, tracker=tracker) as stream:
+            assert (await one(stream)).message.body == "a"
+        async with site.streaming(rules, tracker=tracker) as stream:
+            for body in "bc":
+                delivery = await one(stream)
+                assert (delivery.message.body, delivery.seen) == (body, 0)
+                delivery.returned()
+            await until(lambda: stream.counts.settled == 3)
+            assert (stream.counts.deleted, stream.counts.committed) == (1, 2)
 
     run(work())
 
