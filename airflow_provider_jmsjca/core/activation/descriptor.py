@@ -180,7 +180,8 @@ def read_descriptor(*texts: str | bytes, titles: Sequence[str] = ()) -> Descript
     means NotSupported (W21); a piece of one says nothing about it. A durable bean without a name for its
     subscription gives it its own name (W30). A `provider-url` that leads to a JNDI server and to no broker is
     left out. Where a JMS module is among the texts, the redelivery handling is made of what it says of the
-    bean's destination, unless the bean says it.
+    bean's destination, unless the bean says it. `jndi-name` in a file of GlassFish is the destination of a
+    bean that any of the texts shows to be message-driven, unless the bean names a resource adapter.
 
     Args:
         texts: XML; bytes are read in the encoding they declare.
