@@ -48,6 +48,7 @@ _SCHEDULING: Final = {
     "AMQ_SCHEDULED_REPEAT",
 }
 _SEVERAL: Final = frozenset("*>,")
+_DROPPED: Final = "".join(map(chr, range(33)))  # as Java trims
 _UNSEEN: Final = ("JMSXGroupID", "JMSXGroupSeq")
 
 
@@ -195,9 +196,23 @@ class ActiveMqDialect(Dialect):
         return super().ends_browsing(frame) and frame.first(MESSAGE_ID) == b"0"
 
     def destination(self, destination: Destination) -> str:
-        """Return the `destination` header."""
+        """Return the `destination` header.
+
+        Raises:
+            ConfigurationError: The broker would take another name for it.
+        """
         if destination.name.startswith(self.temporary):
             return destination.name
+        if destination.name != destination.name.strip(_DROPPED):
+            raise ConfigurationError(
+                f"destination {str(destination)!r}: ActiveMQ drops blanks at the ends of a name; expected a "
+                "name without them"
+            )
+        if not self.names.parts(destination):
+            raise ConfigurationError(
+                f"destination {destination}: for ActiveMQ there is no name in front of the options, or "
+                "between the commas; expected a name"
+            )
         return f"/{destination.kind}/{destination.name}"
 
     def property_headers(self, headers: Headers, properties: Mapping[str, PropertyValue]) -> None:

@@ -228,8 +228,12 @@ class ArtemisDialect(Dialect):
     def origin(self, headers: Mapping[str, str], subscription: Subscription) -> Destination:
         """Return where the message was sent to: the header repeats what the producer wrote."""
         name = headers.get("destination", "")
-        kind = _KINDS.get(headers.get("destination-type", ""), subscription.destination.kind)
-        return Destination(kind, Destination.from_header(name).name) if name else subscription.destination
+        asked = subscription.destination
+        kind = _KINDS.get(headers.get("destination-type", ""), asked.kind)
+        if not name:
+            return asked
+        # Names that begin like `/queue/` are literal, unless a prefix of the acceptor says otherwise.
+        return Destination(kind, name if name == asked.name else Destination.from_header(name).name)
 
 
 def _stored(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ from airflow_provider_jmsjca.errors import (
     PoisonMessageError,
 )
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
+from airflow_provider_jmsjca.transports.settings import warn_once
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import (
     AdministrationKind,
     Cumulative,
@@ -37,6 +39,8 @@ from airflow_provider_jmsjca.transports.stomp.dialects.settlement import (
     UnitKind,
 )
 from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, BROWSER, Frame, encode_headers, unescape
+
+_log: Final = logging.getLogger(__name__)
 
 BODY_KIND: Final = "JMS_JMSJCA_BodyKind"
 """Header that says which kind a body is, sent only where the broker would lose it."""
@@ -195,7 +199,7 @@ class Template(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _destination_of(text: str) -> Destination | None:
+def destination_of(text: str) -> Destination | None:
     """Return the destination of `/queue/name` or `/topic/name`. Remembered, for there are few of them."""
     for kind in DestinationKind:
         prefix = f"/{kind}/"
@@ -239,6 +243,8 @@ class Dialect(ABC):
         producer_options: Options of a queue that are headers of SEND. Source: J91.
         reading_options: Options of a destination that say how what comes from there is read. Source: J91.
         choices: The values that an option can have, where not any.
+        reasons: Why an option isn't taken, or only with the values of `choices`.
+        warnings: What an option of a queue makes the broker do with messages that are sent to it.
         no_local: Which consumer options keep a connection's own messages from it.
     """
 
@@ -270,6 +276,8 @@ class Dialect(ABC):
     producer_options: ClassVar[frozenset[str]] = frozenset()
     reading_options: ClassVar[frozenset[str]] = frozenset()
     choices: ClassVar[Mapping[str, frozenset[str]]] = MappingProxyType({})
+    reasons: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    warnings: ClassVar[Mapping[str, str]] = MappingProxyType({})
     no_local: ClassVar[frozenset[str]] = frozenset()
 
     def process(self, session: str) -> str | None:
@@ -409,7 +417,7 @@ class Dialect(ABC):
 
     def destination_from(self, text: str) -> Destination | None:
         """Return the destination that `destination` writes as `text`; `None`: it writes none like that."""
-        return _destination_of(text)
+        return destination_of(text)
 
     def encode(self, outgoing: Outgoing, new_id: Callable[[], str], first: bytes = b"") -> bytes:
         """Return the SEND frame.
@@ -739,14 +747,19 @@ def check_broker_options(dialect: Dialect, destination: Destination) -> None:
     Source: J91.
     """
     known = dialect.consumer_options | dialect.producer_options | dialect.reading_options
+
+    def reason(key: str) -> str:
+        return f" ({dialect.reasons[key]})" if key in dialect.reasons else ""
+
     faults = [
-        f"destination {destination}: {key} is no option of a destination on {dialect.product}, expected "
-        + (f"one of: prefetch, {', '.join(sorted(known))}" if known else "prefetch or none")
+        f"destination {destination}: {key} is no option of a destination on {dialect.product}{reason(key)}, "
+        + (f"expected one of: prefetch, {', '.join(sorted(known))}" if known else "expected prefetch or none")
         for key in broker_options(destination)
         if key not in known
     ]
     faults += [
-        f"destination {destination}: {key} is {given!r}, expected one of: {', '.join(sorted(choices))}"
+        f"destination {destination}: {key} is {given!r}{reason(key)}, "
+        f"expected one of: {', '.join(sorted(choices))}"
         for key, given in broker_options(destination).items()
         if (choices := dialect.choices.get(key)) is not None and given not in choices
     ]
@@ -780,6 +793,9 @@ def producer_headers(dialect: Dialect, destination: Destination) -> list[tuple[s
     check_broker_options(dialect, destination)
     if destination.kind is DestinationKind.TOPIC:
         return []
+    for key in broker_options(destination):
+        if key in dialect.warnings:
+            warn_once(_log, f"destination {destination}: with {key} {dialect.warnings[key]}")
     return [(k, v) for k, v in broker_options(destination).items() if k in dialect.producer_options]
 
 

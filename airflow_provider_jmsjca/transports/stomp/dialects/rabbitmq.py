@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from time import time
 from typing import ClassVar, Final
+from urllib.parse import unquote
 
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import Body, BodyKind, JmsMessage, PropertyValue
 from airflow_provider_jmsjca.core.name_syntax import NameSyntax
-from airflow_provider_jmsjca.errors import ConnectionLostError, PoisonMessageError
+from airflow_provider_jmsjca.errors import ConfigurationError, ConnectionLostError, PoisonMessageError
 from airflow_provider_jmsjca.transports.base import Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     BODY_KIND,
@@ -24,6 +26,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.dialect import (
     Headers,
     bytes_of,
     decode_text,
+    destination_of,
     marked_kind,
     number,
     text_of,
@@ -83,10 +86,23 @@ _QUEUE_ARGUMENTS: Final = frozenset(
         "x-max-length-bytes",
         "x-max-priority",
         "x-message-ttl",
-        "x-overflow",
         "x-queue-type",
     }
 )
+_FULL: Final = (
+    "a full queue drops its oldest messages, unless a policy of the broker sets overflow to reject-publish"
+)
+_SLASH: Final = "%2F"
+
+
+@lru_cache(maxsize=1024)
+def _decoded(text: str) -> Destination | None:
+    """Return the destination in a header of the plugin. Remembered, for there are few of them."""
+    found = destination_of(text)
+    try:
+        return found and replace(found, name=unquote(found.name, errors="strict"))
+    except UnicodeDecodeError:  # no name that AMQP allows
+        return found
 
 
 class RabbitMqDialect(Dialect):
@@ -94,6 +110,9 @@ class RabbitMqDialect(Dialect):
 
     Queues are always addressed as `/queue/name`, which creates them: a SEND to a queue that doesn't exist is
     confirmed and vanishes in every other form.
+
+    Its plugin reads `%2F` in a name as a slash and nothing else. What it writes is percent-encoded: slashes,
+    percent signs and whatever isn't ASCII. It passes `reply-to` on as it is.
 
     Where a thousand receipts are open, each character of their ids costs about one percent. With four, one
     that is forged fits with less than one chance in ten thousand, and else ends the connection.
@@ -125,6 +144,15 @@ class RabbitMqDialect(Dialect):
     taken: ClassVar[frozenset[str]] = _TAKEN
     consumer_options: ClassVar[frozenset[str]] = _QUEUE_ARGUMENTS
     producer_options: ClassVar[frozenset[str]] = _QUEUE_ARGUMENTS
+    choices: ClassVar[Mapping[str, frozenset[str]]] = {"x-queue-type": frozenset({"classic", "quorum"})}
+    reasons: ClassVar[Mapping[str, str]] = {
+        "x-overflow": f"the STOMP plugin ignores it, and {_FULL}",
+        "x-queue-type": (
+            "a stream gives its consumer only what is sent while it listens, and an acknowledgement removes "
+            "nothing"
+        ),
+    }
+    warnings: ClassVar[Mapping[str, str]] = {"x-max-length": _FULL, "x-max-length-bytes": _FULL}
 
     def proof(self, session: str) -> str | None:
         """Return the session id, which is in all ids: that of a durable subscription is its name."""
@@ -180,14 +208,40 @@ class RabbitMqDialect(Dialect):
         return b"T_gone@@session@@%d" % (int(number_before) + since + 1)
 
     def destination(self, destination: Destination) -> str:
-        """Return the `destination` header; slashes in a name are escaped as the plugin wants it."""
-        if destination.name.startswith(self.temporary):
-            return destination.name
-        return f"/{destination.kind}/{destination.name.replace('/', '%2F')}"
+        """Return the `destination` header; slashes in a name are escaped as the plugin wants it.
+
+        Raises:
+            ConfigurationError: The name holds `%2F`, which the plugin would read as a slash.
+        """
+        name = destination.name
+        if name.startswith(self.temporary):
+            return name
+        if _SLASH in name:
+            raise ConfigurationError(
+                f"destination {destination}: RabbitMQ's STOMP plugin reads {_SLASH} in a name as a slash, so "
+                f"it can't name this {destination.kind}; expected a name without {_SLASH}"
+            )
+        return f"/{destination.kind}/{name.replace('/', _SLASH)}"
 
     def destination_from(self, text: str) -> Destination | None:
-        """Return the destination with the slashes that were escaped."""
-        return super().destination_from(text.replace("%2F", "/"))
+        """Return the destination that the plugin writes into a MESSAGE."""
+        return _decoded(text)
+
+    def reply_to(self, destination: Destination) -> str:
+        """Return the `reply-to` header; a queue that the plugin can't name has its name alone, as in AMQP."""
+        name = destination.name
+        if _SLASH in name and Destination.from_header(name) == destination:
+            return name
+        return self.destination(destination)
+
+    def reply_to_from(self, text: str) -> Destination:
+        """Return the destination that a `reply-to` header names: the plugin doesn't encode that.
+
+        Raises:
+            PoisonMessageError: The header names no destination.
+        """
+        found = destination_of(text)
+        return super().reply_to_from(text) if found is None else _unescaped(found)
 
     def identity(self, given: str | None, new_id: Callable[[], str]) -> bytes:
         """Return our own message id, for the broker gives a new one with every delivery, and the time."""
@@ -254,6 +308,10 @@ class RabbitMqDialect(Dialect):
         """Return the count of a quorum queue, which is silent on the first delivery and on classic queues."""
         count = number(headers, "x-delivery-count", None)
         return None if count is None else count + 1
+
+
+def _unescaped(destination: Destination) -> Destination:
+    return replace(destination, name=destination.name.replace(_SLASH, "/"))
 
 
 def _durable(name: str, client_id: str | None) -> dict[str, str]:
