@@ -7,7 +7,7 @@ import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from airflow.cli.simple_table import AirflowConsole
 
@@ -82,13 +82,13 @@ def in_doubt_reset_command(args: argparse.Namespace) -> None:
     _check_choice(args, chosen=_is_one(args))
     with contextlib.closing(installed_store()) as store:
         everywhere = store.attempts.open_at()
-        dead = everywhere - store.owners.living(everywhere, datetime.now(UTC))
+        dead = everywhere - store.owners.living(everywhere, store.owners.now())
         count = store.attempts.resolve(replace(_chosen(args, store), open_at=dead))
     sys.stdout.write(f"{count} messages are no longer in doubt\n")
 
 
 def _unsettled(store: Store, activation: str | None) -> list[tuple[MessageAttempts, dict[str, str]]]:
-    living = store.owners.living(store.attempts.open_at(), datetime.now(UTC))
+    living = store.owners.living(store.attempts.open_at(), store.owners.now())
     found: list[MessageAttempts] = []
     while some := store.attempts.page(activation, open_only=True, after=len(found), limit=_PAGE):
         found += some

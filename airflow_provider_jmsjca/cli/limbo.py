@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from airflow_provider_jmsjca.cli.commands import (
     as_listed,
@@ -138,7 +138,7 @@ def _change(
         ways="their numbers, a filter such as --destination",
     )
     with contextlib.closing(installed_store()) as store:
-        count = change(store.limbo, _selection(args, store), datetime.now(UTC))
+        count = change(store.limbo, _selection(args, store), store.limbo.now())
     sys.stdout.write(f"{count} messages {done}\n")
 
 

@@ -76,7 +76,7 @@ class LimboSender:
         connect: Opens a connection, given the name that a message has for it.
         connections: Names of the connections over which it sends; `None`: all but private ones.
         lease: How long messages belong to this sender, once it began to send them.
-        clock: Says what time it is.
+        clock: The clock of the store, by which leases and due times are compared; `None`: `Limbo.now`.
     """
 
     def __init__(
@@ -86,13 +86,15 @@ class LimboSender:
         *,
         connections: Collection[str] | None = None,
         lease: timedelta = LEASE,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] | None = None,
     ) -> None:
         self._limbo = limbo
         self._connect = connect
         self._connections = connections
         self._lease = lease
-        self._clock = clock
+        self._clock = limbo.now if clock is None else clock
+        # As read last: pauses of connections don't need it to the second.
+        self._now = datetime.fromtimestamp(0, UTC)
         self._owner = uuid.uuid4().hex
         self._outages: dict[str, tuple[int, datetime]] = {}
         self._held: dict[str, tuple[JmsConnection, contextlib.ExitStack]] = {}
@@ -135,7 +137,7 @@ class LimboSender:
 
     def _take_over(self, done: Released) -> None:
         """Find out what the broker has of messages whose sender was killed, and let the others be sent."""
-        now = self._clock()
+        now = self._now = self._clock()
         found = self._limbo.take_over(
             now, until=now + self._lease, leave=self._resting(now), connections=self._connections
         )
@@ -162,14 +164,14 @@ class LimboSender:
         try:
             witnesses.take(self._hold(name), owner, note)
             if name not in self._rid:
-                witnesses.drop_old(self._hold(name), self._clock())
+                witnesses.drop_old(self._hold(name), self._now)
                 self._rid.add(name)
         except (PermanentBrokerError, ConfigurationError) as error:
             self._let_go(name)
             self._leave_none(name, error)
 
     def _leave_none(self, name: str, error: JmsError) -> None:
-        self._without[name] = self._clock() + _SWEEP_EVERY
+        self._without[name] = self._now + _SWEEP_EVERY
         _log.warning(
             "The connection %r may not use %s: a process that is killed may send messages of limbo twice: %s",
             name,
@@ -179,7 +181,7 @@ class LimboSender:
 
     def _leaves_witnesses(self, name: str) -> bool:
         until = self._without.get(name)
-        return (until is None or until <= self._clock()) and witnesses.are_possible(self._hold(name))
+        return (until is None or until <= self._now) and witnesses.are_possible(self._hold(name))
 
     def _take_witnesses(self, name: str, *, least: int) -> None:
         """Take this sender's own witnesses, if there are `least` or more; a connection that fails rests."""
@@ -201,7 +203,7 @@ class LimboSender:
         self._let_go(name)
         outages = self._outages.get(name, (0, None))[0]
         rest = _RESTS[min(outages, len(_RESTS) - 1)]
-        self._outages[name] = outages + 1, self._clock() + rest
+        self._outages[name] = outages + 1, self._now + rest
         _log.warning(
             "Messages in limbo wait for the connection %r, which is tried again in %d s: %s",
             name,
@@ -211,7 +213,7 @@ class LimboSender:
 
     def _send_all_due(self, done: Released) -> None:
         while True:
-            now = self._clock()
+            now = self._now = self._clock()
             leased = self._limbo.lease(
                 now,
                 owner=self._owner,
@@ -374,7 +376,7 @@ class StoreUpkeep:
         store: The store.
         connect: As of `LimboSender`.
         connections: As of `LimboSender`.
-        clock: Says what time it is.
+        clock: As of `LimboSender`.
     """
 
     def __init__(
@@ -383,12 +385,12 @@ class StoreUpkeep:
         connect: Callable[[str], AbstractContextManager[JmsConnection]],
         *,
         connections: Collection[str] | None = None,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] | None = None,
     ) -> None:
         self._store = store
-        self._clock = clock
+        self._clock = store.limbo.now if clock is None else clock
         self._sender = LimboSender(store.limbo, connect, connections=connections, clock=clock)
-        self._next_sweep = clock()
+        self._next_sweep: datetime | None = None
 
     def round(self) -> Released:
         """Send all that is due in limbo, and now and then drop attempts and ids that are too many or too old.
@@ -398,7 +400,7 @@ class StoreUpkeep:
         """
         done = self._sender.send_due()
         now = self._clock()
-        if now >= self._next_sweep:
+        if self._next_sweep is None or now >= self._next_sweep:
             self._next_sweep = now + _SWEEP_EVERY
             self._store.attempts.sweep(now)
             self._store.handled.sweep(now)

@@ -198,8 +198,8 @@ def send(
     shelved = limbo is not None and not connection.capabilities.delayed_delivery
     _check(connection, outgoing, transacted=transacted, shelved=shelved)
     if limbo is not None and shelved and any(item.delay for item in outgoing):
-        now = datetime.now(UTC)
         with contextlib.closing(installed_store()) as store:
+            now = store.limbo.now()
             return store.limbo.put([_entry(limbo, item, now) for item in outgoing], now)
     with connection.session(transacted=transacted) as session:
         session.send_all(outgoing)

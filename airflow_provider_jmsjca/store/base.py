@@ -1,7 +1,9 @@
 """What a store does, whichever it is: the port, its values, and how names are stored.
 
 Every call is one transaction: it is durable when it returns, and has not happened when it raises. Calls may
-come from any thread and any process. Times come in as arguments, with a time zone.
+come from any thread and any process. Times come in as arguments, with a time zone. Leases, due times and
+heartbeats are compared between hosts: their times come from the clock that all processes share (`Limbo.now`,
+`Owners.now`).
 
 Errors: `TransientStoreError` from every call, and nothing else. Whoever guards a message with a call doesn't
 acknowledge the message before the call has returned.
@@ -197,6 +199,9 @@ class Owners(Protocol):
     One that was not heard of for `SILENT_FOR` is dead, and so is one of this host whose process has ended.
     """
 
+    def now(self) -> datetime:
+        """Return the time by the clock of the database: with SQLite this host's, else the server's."""
+
     def beat(self, now: datetime) -> None:
         """Say that this process lives."""
 
@@ -319,6 +324,9 @@ class Limbo(Protocol):
 
     Source: P12-P19.
     """
+
+    def now(self) -> datetime:
+        """Return the time by the clock of the database: with SQLite this host's, else the server's."""
 
     def put(self, entries: Sequence[LimboEntry], now: datetime) -> list[int]:
         """Keep these messages, all or none.

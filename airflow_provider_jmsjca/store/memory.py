@@ -219,6 +219,10 @@ class MemoryOwners:
         other._where = where  # noqa: SLF001  # of the same class
         return other
 
+    def now(self) -> datetime:
+        """Return the time by the clock of this host."""
+        return datetime.now(UTC)
+
     def beat(self, now: datetime) -> None:
         """Say that this process lives."""
         self._seen[self._where] = _stored(now)
@@ -282,6 +286,10 @@ class MemoryLimbo:
         self._keys: dict[int, tuple[str, str]] = {}
         self._leases: dict[int, tuple[str, datetime]] = {}
         self._marks: set[tuple[str, str]] = set()
+
+    def now(self) -> datetime:
+        """Return the time by the clock of this host."""
+        return datetime.now(UTC)
 
     def put(self, entries: Sequence[LimboEntry], now: datetime) -> list[int]:
         """Keep these messages, all or none."""

@@ -235,7 +235,7 @@ class Ledger:
             self._write_what_waits()
             now = self._clock()
             if now >= self._next_beat:  # the first; from then on it goes by itself
-                self._store.owners.beat(now)
+                self._store.owners.beat(self._store.owners.now())
                 self._next_beat = now + BEAT_EVERY
             numbers = self._store.attempts.begin(self._activation, names, now)
             again = [each for each in names if numbers[each] > 1]
@@ -359,7 +359,7 @@ class Ledger:
         """
         found: list[MessageAttempts] = []
         attempts = self._store.attempts
-        living = self._store.owners.living(attempts.open_at(), self._clock())
+        living = self._store.owners.living(attempts.open_at(), self._store.owners.now())
         while some := attempts.page(self._activation, open_only=True, after=len(found), limit=_PAGE):
             found += some
         return [each for each in found if each.where not in living]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from airflow_provider_jmsjca.core.copies.dead_letter import redirect_of
@@ -50,7 +50,7 @@ class Shelf:
         jms_conn_id: The Airflow connection over which its messages are sent on.
         most_tries: How often it is tried to send one before it stays as failed.
         says_doubt: Messages in doubt are errors in the log.
-        clock: The time.
+        clock: The clock of this host, for delays that begin before their message is put here.
 
     Source: P12-P16.
     """
@@ -155,7 +155,7 @@ class Shelf:
         pause: timedelta = timedelta(),
         failure: Failure | None = None,
     ) -> list[int]:
-        now, digest = self.clock(), lasting_digest(message, origin)
+        now, digest = self.limbo.now(), lasting_digest(message, origin)
         return self.limbo.put(
             [
                 LimboEntry(
@@ -210,7 +210,9 @@ class Shelf:
         Raises:
             TransientStoreError: The store can't be used; none is here.
         """
-        return self.limbo.put(entries, self.clock())
+        # Their delays began by the clock of this host, and end by that of the store.
+        now, here = self.limbo.now(), self.clock()
+        return self.limbo.put([replace(each, due_at=each.due_at + (now - here)) for each in entries], now)
 
     def settled(self, entries: Sequence[LimboEntry]) -> None:
         """Forget what tells these messages from others: the one whose handler sent them is acknowledged."""
@@ -232,7 +234,7 @@ class Shelf:
 
     def _withdraw(self, numbers: Sequence[int]) -> None:
         try:
-            self.limbo.purge(LimboSelection(numbers=frozenset(numbers)), self.clock())
+            self.limbo.purge(LimboSelection(numbers=frozenset(numbers)), self.limbo.now())
         except TransientStoreError as error:
             _log.warning("Messages %s in limbo may be delivered twice: %s", numbers, error)
 

@@ -40,6 +40,7 @@ class SqlActivations:
         statement = row.on_conflict_do_update(
             index_elements=["activation"], set_=changed, where=ACTIVATION.c.wanted != row.excluded.wanted
         )
+        since = self._database.now()
         with self._database.write(durable=True) as connection:
             values = {
                 "activation": stored_name(activation),
@@ -47,7 +48,7 @@ class SqlActivations:
                 "reason": stored_text(reason),
                 "asked_by": stored_text(asked_by),
                 "asked_where": self._where,
-                "since_at": to_milliseconds(self._database.now(connection)),
+                "since_at": to_milliseconds(since),
             }
             connection.execute(statement, values)
 

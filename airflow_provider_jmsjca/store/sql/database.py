@@ -115,11 +115,16 @@ class Database:
         with self._transaction("BEGIN" if self.is_sqlite else None) as connection:
             yield connection
 
-    def now(self, connection: Connection) -> datetime:
-        """Return the time by the clock of the database: on SQLite that of this host, else of the server."""
+    def now(self) -> datetime:
+        """Return the time by the clock of the database: on SQLite that of this host, else of the server.
+
+        Raises:
+            TransientStoreError: The database can't be asked now.
+        """
         if self.is_sqlite:
             return datetime.now(UTC)
-        found: datetime = connection.execute(_SERVER_TIME).scalar_one()
+        with self.read() as connection:
+            found: datetime = connection.execute(_SERVER_TIME).scalar_one()
         return found.astimezone(UTC)
 
     @contextlib.contextmanager

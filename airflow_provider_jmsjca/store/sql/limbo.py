@@ -56,6 +56,10 @@ class SqlLimbo:
         self._database = database
         self._cipher = cipher if cipher is not None and cipher.is_encrypted else None
 
+    def now(self) -> datetime:
+        """Return the time by the clock of the database; see `base.Limbo.now`."""
+        return self._database.now()
+
     def put(self, entries: Sequence[LimboEntry], now: datetime) -> list[int]:
         """Keep these messages, all or none."""
         numbers: list[int] = []

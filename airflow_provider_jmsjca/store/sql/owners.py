@@ -8,7 +8,7 @@ import socket
 import threading
 import weakref
 from collections.abc import Collection
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from sqlalchemy import delete, select
@@ -36,6 +36,10 @@ class SqlOwners:
         self._where = stored_text(where)[:250]
         self._host = _host()
         self._pid = 0
+
+    def now(self) -> datetime:
+        """Return the time by the clock of the database; see `base.Owners.now`."""
+        return self._database.now()
 
     def beat(self, now: datetime) -> None:
         """Say that this process lives; see `base.Owners.beat`."""
@@ -115,7 +119,7 @@ class _Pulse:
                     return
             for each in beating:
                 with contextlib.suppress(TransientStoreError):  # it is tried again
-                    each.beat(datetime.now(UTC))
+                    each.beat(each.now())
 
 
 def _host() -> str:
