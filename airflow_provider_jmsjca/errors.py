@@ -24,9 +24,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from airflow_provider_jmsjca.escaping import escaped
+
 
 class JmsError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose.
+
+    The text of an error is one line: it may quote what a producer or broker wrote, and is printed in logs and
+    terminals. Characters that aren't printable are escaped in it.
+    """
+
+    def __str__(self) -> str:
+        return escaped(super().__str__())
 
 
 class ConfigurationError(JmsError, ValueError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -12,12 +11,13 @@ from airflow.sdk.lineage import get_hook_lineage_collector
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.destination_uri import SCHEME, DestinationUri
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import Dataset
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 def create_asset(

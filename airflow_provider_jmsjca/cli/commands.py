@@ -21,6 +21,7 @@ from airflow_provider_jmsjca.core.configuration.layers import Layer
 from airflow_provider_jmsjca.core.configuration.url import LOOKUP, ConnectionUrl
 from airflow_provider_jmsjca.core.options import Level, option_by_field, read_properties, read_value
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
 from airflow_provider_jmsjca.store.base import listed_name
@@ -28,6 +29,8 @@ from airflow_provider_jmsjca.transports import refuse_unknown_scheme
 from airflow_provider_jmsjca.transports.settings import check_url
 
 _PROPERTIES = ".properties"
+# Characters.
+_LONGEST_CELL = 2_000
 
 CommandFunction = Callable[[argparse.Namespace], None]
 
@@ -35,20 +38,29 @@ CommandFunction = Callable[[argparse.Namespace], None]
 def cells(row: Mapping[str, str], output: str) -> dict[str, str]:
     """Return a row as it is printed: in a table, and in plain text, no character steers the terminal.
 
+    A long cell of a table is cut: rich takes time in proportion to the square of its length.
+
     Args:
         row: Texts by the names of their columns; producers and brokers may have written them.
         output: The format: `table`, `plain`, `json` or `yaml`.
     """
     if output not in {"table", "plain"}:
         return dict(row)
-    shown = {
-        name: "".join(
-            each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
-        )
-        for name, text in row.items()
-    }
+    shown = {name: escaped(text) for name, text in row.items()}
+    if output == "plain":
+        return shown
     # Tables are printed as rich's markup, in which [jmsjca] would be a style and vanish.
-    return {name: escape(text) for name, text in shown.items()} if output == "table" else shown
+    return {name: escape(shortened(text)) for name, text in shown.items()}
+
+
+def shortened(text: str) -> str:
+    """Return a text as a cell of a table has it: the beginning of a long one."""
+    return text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…"
+
+
+def say(text: str) -> None:
+    """Print a line on standard error; what producers and brokers wrote in it doesn't steer the terminal."""
+    sys.stderr.write(f"{escaped(text)}\n")
 
 
 def print_page(args: argparse.Namespace, rows: Sequence[Mapping[str, str]], *, number: str = "") -> None:
@@ -63,9 +75,9 @@ def print_page(args: argparse.Namespace, rows: Sequence[Mapping[str, str]], *, n
     AirflowConsole().print_as(data=page, output=args.output, mapper=lambda row: cells(row, args.output))
     if len(rows) > args.limit:
         after = page[-1][number] if number else args.after + args.limit
-        sys.stderr.write(
+        say(
             f"note: there are more than these {args.limit}; add --after {after} for the next, or a higher "
-            "--limit\n"
+            "--limit"
         )
 
 
@@ -134,7 +146,7 @@ def one_line_errors(command: CommandFunction) -> CommandFunction:
         except JmsError as error:
             faults = error.faults if isinstance(error, ConfigurationError) else (str(error),)
             for fault in faults:
-                sys.stderr.write(f"error: {fault}\n")
+                say(f"error: {fault}")
             raise SystemExit(1) from error
 
     return run
@@ -157,7 +169,7 @@ def explain_command(args: argparse.Namespace) -> None:
         mapper=lambda row: cells(dataclasses.asdict(row), args.output),
     )
     if named is not None and named != conn_id:
-        sys.stderr.write(f"note: {_left_out(named, conn_id)}\n")
+        say(f"note: {_left_out(named, conn_id)}")
     if resolved.url is not None:
         check_url(resolved.url)
     if activation is not None:
@@ -186,7 +198,7 @@ def import_command(args: argparse.Namespace) -> None:
     if descriptor.destinations:
         printed.append("# destinations, for [jmsjca]\n")
     for name, destination in descriptor.destinations.items():
-        printed.append(f"# destination.{name} = {destination}\n")
+        printed.append(_comment(f"destination.{name} = {destination}"))
     for title, fields in (
         ("connector, for [jmsjca]", descriptor.connector),
         *(
@@ -204,7 +216,8 @@ def import_command(args: argparse.Namespace) -> None:
         if args.name is not None and name != args.name
     )
     sys.stdout.write("".join(printed))
-    sys.stderr.write("".join(f"note: {note}\n" for note in dict.fromkeys(notes)))
+    for note in dict.fromkeys(notes):
+        say(f"note: {note}")
 
 
 def _common_to_sinks(paths: list[Path]) -> tuple[dict[str, str], list[str]]:
@@ -232,8 +245,14 @@ def _comments(title: str, fields: Mapping[str, str], *, secrets: bool) -> str:
             lines.append(f"{spelling}: not known here")
         elif (value := read_value(option, given, spelling)) is not None:
             shown = str(value) if secrets else display(option, value)
-            lines.append(f"{option.name} = " + "\n#     ".join(shown.splitlines()))
-    return "".join(f"# {line}\n" for line in (title, *lines)) if lines else ""
+            first, *others = shown.splitlines() or [""]
+            lines += [f"{option.name} = {first}", *(f"    {other}" for other in others)]
+    return "".join(map(_comment, (title, *lines))) if lines else ""
+
+
+def _comment(line: str) -> str:
+    """Return a line of a comment in YAML, which holds all of the text: a name in it can't begin a line."""
+    return f"# {escaped(line)}\n"
 
 
 def _names(spelling: str, name: str) -> bool:

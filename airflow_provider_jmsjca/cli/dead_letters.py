@@ -12,7 +12,7 @@ from itertools import islice
 
 from airflow.cli.simple_table import AirflowConsole
 
-from airflow_provider_jmsjca.cli.commands import cells, one_line_errors
+from airflow_provider_jmsjca.cli.commands import cells, one_line_errors, say
 from airflow_provider_jmsjca.cli.queues import administration_of, all_messages, broker_connection, queue_named
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.operating.dead_letters import DeadLetterGroup, Replay, grouped, replay
@@ -33,9 +33,9 @@ def list_command(args: argparse.Namespace) -> None:
         data=[_row(each) for each in groups], output=args.output, mapper=lambda row: cells(row, args.output)
     )
     if len(letters) > args.limit:
-        sys.stderr.write(f"note: these are the first {args.limit} dead letters; give a higher --limit\n")
+        say(f"note: these are the first {args.limit} dead letters; give a higher --limit")
     if note:
-        sys.stderr.write(f"note: {note}\n")
+        say(f"note: {note}")
 
 
 @one_line_errors
@@ -78,7 +78,7 @@ def replay_command(args: argparse.Namespace) -> None:
         mapper=lambda row: cells(row, args.output),
     )
     if stopped.is_set():
-        sys.stderr.write("note: interrupted; run the command again to send back the rest\n")
+        say("note: interrupted; run the command again to send back the rest")
         raise SystemExit(_INTERRUPTED)
 
 

@@ -17,11 +17,13 @@ from airflow_provider_jmsjca.cli.commands import (
     check_choice,
     one_line_errors,
     print_page,
+    say,
     use_stored_connections,
 )
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.limbo import EVERY, StoreUpkeep
 from airflow_provider_jmsjca.errors import ConfigurationError, TransientStoreError
+from airflow_provider_jmsjca.escaping import escaped_json
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.store import installed_store
 from airflow_provider_jmsjca.store.base import (
@@ -52,7 +54,7 @@ def show_command(args: argparse.Namespace) -> None:
     if isinstance(message, ConfigurationError):
         raise message
     shown = {**_row(found[0]), "message": message.to_json()}
-    sys.stdout.write(json.dumps(shown, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(escaped_json(json.dumps(shown, indent=2, ensure_ascii=False)) + "\n")
 
 
 @one_line_errors
@@ -69,9 +71,9 @@ def release_command(args: argparse.Namespace) -> None:
         count = limbo.release(chosen, now)
         waiting = replace(chosen, state=LimboState.WAITING)
         if not count and chosen.state is not LimboState.FAILED and limbo.page(waiting, limit=1):
-            sys.stderr.write(
+            say(
                 "note: these are due already; a triggerer with one of our triggers sends them, or airflow "
-                "jms store run\n"
+                "jms store run"
             )
         return count
 
@@ -99,7 +101,7 @@ def run_command(args: argparse.Namespace) -> None:
             except TransientStoreError as error:
                 if args.once:
                     raise
-                sys.stderr.write(f"error: {error}; it is tried again\n")
+                say(f"error: {error}; it is tried again")
             else:
                 if done.sent or done.failed or args.once:
                     sys.stdout.write(f"{done.sent} messages sent, {done.failed} failed\n")

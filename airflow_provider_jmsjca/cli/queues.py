@@ -17,11 +17,13 @@ from airflow_provider_jmsjca.cli.commands import (
     check_choice,
     one_line_errors,
     print_page,
+    say,
     use_stored_connections,
 )
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.operating.messages import body_preview, message_view, moment
 from airflow_provider_jmsjca.transports import connect
@@ -87,7 +89,7 @@ def browse_command(args: argparse.Namespace) -> None:
         note = administration.browse_note
     print_page(args, [_row(each) for each in found])
     if note:
-        sys.stderr.write(f"note: {note}\n")
+        say(f"note: {note}")
 
 
 @one_line_errors
@@ -130,7 +132,7 @@ def print_message(message: JmsMessage, output: str) -> None:
     rows.append({"name": "body", "value": f"{view.body_bytes} bytes", "type": str(view.body_kind)})
     AirflowConsole().print_as(data=rows, output=output, mapper=lambda row: cells(row, output))
     for line in view.body.splitlines():
-        sys.stdout.write(cells({"line": line}, "plain")["line"] + "\n")
+        sys.stdout.write(escaped(line) + "\n")
 
 
 def _change(args: argparse.Namespace, done: str, operation: str) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import threading
 import uuid
 from collections import Counter, defaultdict, deque
@@ -35,6 +34,7 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     TransientStoreError,
 )
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.base import PRIVATE, Limbo, LimboMessage, Store, stored_name
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 
@@ -55,7 +55,7 @@ _NOTED_AT_ONCE = 50
 # ActiveMQ looks for those that a selector wants among the first 200 of a queue.
 _MOST_WITNESSES = 50
 _Group = list[tuple[LimboMessage, Outgoing]]
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 @dataclass(slots=True)

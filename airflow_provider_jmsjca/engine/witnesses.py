@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -18,6 +17,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.errors import PoisonMessageError, TransientBrokerError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Outgoing
 
 WITNESSES: Final = Destination.queue("jmsjca.limbo.witnesses")
@@ -30,7 +30,7 @@ _OWNER: Final = "owner"
 _END: Final = "end"
 _SECONDS: Final = 30.0
 _PREFETCH: Final = 200
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 def are_possible(connection: JmsConnection) -> bool:

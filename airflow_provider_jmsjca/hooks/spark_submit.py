@@ -27,8 +27,8 @@ _REQUEST_SECONDS: Final = 30
 _YARN_LIVING: Final = frozenset({"NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING"})
 _POD_LIVING: Final = frozenset({"Pending", "Running", "Unknown"})
 _OK, _NOT_FOUND = 200, 404
-# Ours, of the job library; YARN's, of spark-submit.
-_ADDRESS: Final = re.compile(rf"(?:^{SPARK_UI}|\btracking URL: )(https?://\S+)\s*$")
+# The page of the application, as spark-submit reports it on YARN before the driver reads a message.
+_TRACKING: Final = re.compile(r"\s*tracking URL: (https?://\S+)\s*")
 # Of the driver's pod, which spark-submit names so when it doesn't wait; namespace and name.
 _POD: Final = re.compile(r"\bsubmission ID (?P<namespace>[a-z0-9-]+):(?P<pod>[a-z0-9.-]+)")
 
@@ -63,12 +63,18 @@ def spark_submit_hook() -> Any:
             archive = write_archive(folder / "jms-job.zip")
             self._py_files = ",".join(filter(None, [others, str(archive)]))
 
-        def watch_address(self, heard: Callable[[str], object]) -> None:
-            """Have the address of Spark's web page passed on, as soon as Spark's output says it.
+        def watch_address(self, heard: Callable[[str], object], marker: str) -> None:
+            """Pass on the address of Spark's web page, as soon as Spark's output has it.
 
-            The first one counts: it is said before a message is read, which might claim to be one.
+            Jobs print texts of messages, which may look like a line with an address. So the line of the job
+            library is known by a random text. On YARN the first line of spark-submit counts.
+
+            Args:
+                heard: Called with the address.
+                marker: The value of the Spark property `MARKER`.
             """
             self._heard = heard
+            self._own_line = re.compile(rf"{SPARK_UI} {re.escape(marker)}: (https?://\S+)\s*")
 
         def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
             super()._process_spark_submit_log(self._listening(itr))
@@ -79,7 +85,8 @@ def spark_submit_hook() -> Any:
                 # The provider's own way finds it in a namespace called "spark" alone.
                 if self._is_kubernetes and not self._kubernetes_driver_pod and (pod := _POD.search(line)):
                     self._kubernetes_driver_pod = pod["pod"]
-                if not said and (found := _ADDRESS.search(line)) is not None:
+                found = self._own_line.fullmatch(line) or (self._is_yarn and _TRACKING.fullmatch(line))
+                if not said and found:
                     said = True
                     self._heard(found[1])
                 yield line

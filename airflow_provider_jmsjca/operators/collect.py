@@ -30,6 +30,7 @@ from airflow_provider_jmsjca.engine.collecting.batch_spec import (
 from airflow_provider_jmsjca.engine.collecting.batcher import collect
 from airflow_provider_jmsjca.engine.connecting.connector import RetryPolicy, open_connection
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
+from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
@@ -244,7 +245,7 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         adopted = () if result.reason is EndReason.STOPPED else self._adopt(batch, activation)
         unfinished = unfinished_batches(spool, batch_id, activation)
         for each in unfinished:
-            self.log.warning("%s", each.warning())
+            self.log.warning("%s", escaped(each.warning()))
         if result.reason is EndReason.STOPPED:
             raise AirflowException(f"told to stop; batch {batch_id} has {result.rows} messages and goes on")
         self.log.info("Batch %s: %s", batch_id, result.summary())

@@ -44,6 +44,7 @@ from airflow_provider_jmsjca.engine.delivering.settings import (
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts
 from airflow_provider_jmsjca.engine.limbo import kept_up
 from airflow_provider_jmsjca.errors import ConfigurationError, DeliveryStoppedError
+from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
@@ -204,7 +205,8 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             raise AirflowFailException(event.get("error", "the trigger returned no event"))
         run_state = RunState.resumed(event, time.time())
         if run_state.woken_by is not None:
-            self.log.info("%s holds messages; the first is %s", event["watch"], event["message_id"])
+            first = escaped(event["message_id"])
+            self.log.info("%s holds messages; the first is %s", escaped(event["watch"]), first)
         else:
             self.log.info("Nothing came while the task was deferred, and its time is up")
         if event["event"] == "deadline" and run_state.ends_by_time:

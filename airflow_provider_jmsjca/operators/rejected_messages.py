@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Self, TypeAlias
@@ -18,12 +17,13 @@ from airflow_provider_jmsjca.engine.moving import target_of
 from airflow_provider_jmsjca.engine.session.connection import JmsConnection
 from airflow_provider_jmsjca.engine.session.session import JmsSession
 from airflow_provider_jmsjca.errors import ConnectionLostError, InDoubtError, JmsError, PermanentBrokerError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spark.rejects import RejectedMessage, rejected_messages
 from airflow_provider_jmsjca.spool.attempts import DEAD_LETTERED, Done, dead_lettered
 from airflow_provider_jmsjca.spool.files import seal
 from airflow_provider_jmsjca.spool.manifest import Manifest
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 _CHUNK = 500
 
 OpenConnection: TypeAlias = Callable[[], AbstractContextManager[JmsConnection]]

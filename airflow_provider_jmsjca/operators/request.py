@@ -17,6 +17,7 @@ from airflow_provider_jmsjca.core.quantities import seconds_faults
 from airflow_provider_jmsjca.engine.collecting.claim import ClaimSpec
 from airflow_provider_jmsjca.engine.delivering.delivery import Response, read_response
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import find_destination, finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.spool import spool_path, task_key
@@ -275,7 +276,7 @@ class JmsRequestOperator(JmsSensor):
         response = self._response(answer)
         if response.failed:
             raise AirflowFailException(
-                f"request {self._correlation!r} failed: {response.error} (the answer is kept in "
+                f"request {self._correlation!r} failed: {escaped(response.error)} (the answer is kept in "
                 f"{manifest.uri}; the task, once cleared, sends a new request)"
             )
         # Whoever brings the answer may be another process than that which sent the request.

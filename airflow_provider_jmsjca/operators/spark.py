@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.quantities import count_faults, seconds_faults
 from airflow_provider_jmsjca.core.redelivery import MoveTarget
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
+from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.spark_submit import (
@@ -48,6 +50,7 @@ from airflow_provider_jmsjca.operators.web_links import (
     JmsSparkUiLink,
     console_address,
 )
+from airflow_provider_jmsjca.spark.progress import MARKER
 from airflow_provider_jmsjca.spark.rejects import reject_reasons
 from airflow_provider_jmsjca.spool.attempts import Done, current_fence, take_fence
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest
@@ -266,7 +269,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
                 table = database_table(self.jdbc_conn_id, table)  # noqa: PLW2901 - what lineage calls it
             note_table(JmsHook(self.jms_conn_id), table)
         reasons = reject_reasons(manifest) if done.rejected else {}
-        self.log.info("%s", _summary(done, reasons))
+        self.log.info("%s", escaped(_summary(done, reasons)))
         sent = self._send_dead_letters(manifest, target) if done.rejected else 0
         splits = len(parts(manifest.folder)) // 2
         return {
@@ -388,10 +391,11 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             limit = str(self.bisect_splits)
             arguments = ["--application", application, "--splits", limit, *arguments]
             application = str(BISECTING)
+        marker = secrets.token_hex(16)
         self._hook = hook_class(
             conn_id=self.spark_conn_id,
             application_args=[*arguments, *self.application_args],
-            conf=spark_properties(manifest.folder) | self._properties,
+            conf=spark_properties(manifest.folder) | self._properties | {MARKER: marker},
             **{"name": f"jms {manifest.batch_id}", **self._with_credentials(manifest)},
             **self._submission,
         )
@@ -403,7 +407,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         try:
             with tempfile.TemporaryDirectory(prefix="jms-job-") as folder:
                 self._hook.ship_library(Path(folder))
-                self._hook.watch_address(self._note_address)
+                self._hook.watch_address(self._note_address, marker)
                 self._hook.submit(application, start_new_session=True)
         except FileNotFoundError as error:
             raise ConfigurationError(
@@ -442,7 +446,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         if (because := DataFailure.read(manifest.folder).get(fence)) is not None and not self.bisect:
             raise AirflowException(
                 f"the Spark job failed because of its data ({because.exception_class}: "
-                f"{because.exception_message}); with bisect=True the messages that fail become dead "
+                f"{escaped(because.exception_message)}); with bisect=True the messages that fail become dead "
                 "letters and the others are stored"
             ) from failure
 
@@ -466,11 +470,11 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         if (done := Done.read(manifest.folder)) is not None:
             return done
         if seen is None:
-            self.log.info("Spark application %s has ended (%s); trying again", application.name, how)
+            self.log.info("Spark application %s has ended (%s); trying again", application.name, escaped(how))
             return None
         failure = AirflowException(
-            f"Spark application {application.name} ended ({how}), and batch {manifest.batch_id} is not done: "
-            "the driver's log on the cluster says why"
+            f"Spark application {application.name} ended ({escaped(how)}), and batch {manifest.batch_id} is "
+            "not done: the driver's log on the cluster says why"
         )
         self._blame_data(manifest, fence, failure)
         raise failure

@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_jmsjca.core.quantities import seconds_faults
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.spool import spool_path
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
 from airflow_provider_jmsjca.spool.files import is_folder
@@ -107,9 +108,9 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
             dry_run=self.only_look,
         )
         for gone in outcome.removed:
-            self.log.info("%s %s", "Would prune" if self.only_look else "Pruned", gone)
+            self.log.info("%s %s", "Would prune" if self.only_look else "Pruned", escaped(gone))
         for line in outcome.kept_summary():
-            self.log.info("%s", line)
+            self.log.info("%s", escaped(line))
         found = list(batches(spool))
         now = time.time()
         care: list[str] = []
@@ -124,15 +125,15 @@ class JmsSpoolMaintenanceOperator(BaseOperator):
                 logging.WARNING if old else logging.INFO,
                 "Batch %s is %s, and hasn't changed for %d s%s: messages of it are in %s and nowhere else. "
                 "If its task has failed for good, clear the task; see `airflow jms spool show`",
-                each.batch_id,
+                escaped(each.batch_id),
                 each.state,
                 unchanged,
                 "" if old else f" (`care_after` is {self.care_after:g} s, until then a retry may be coming)",
-                each.folder,
+                escaped(each.folder),
             )
         damaged = [fault for each in found if self.verify and (fault := verify(each)) is not None]
         if damaged:
-            raise AirflowException("; ".join(damaged))
+            raise AirflowException(escaped("; ".join(damaged)))
         return {
             "batches": len(found),
             "states": dict(Counter(str(each.state) for each in found)),

@@ -6,7 +6,6 @@ interface shows them from there to whoever may see the task. An empty answer is 
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -16,6 +15,7 @@ from airflow.sdk.configuration import conf
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.masking import is_secret
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.logs import safe_logger
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
@@ -24,7 +24,7 @@ _QUEUE: Final = "{queue}"
 _BATCH: Final = "{batch_id}"
 _AIRFLOW: Final = "http://localhost:8080/"
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 class JmsBatchLink(BaseOperatorLink):

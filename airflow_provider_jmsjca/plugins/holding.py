@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib
 import json
-import logging
 import sys
 import time
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.triggers.payload import (
     hold_records,
     hold_token,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
     from sqlalchemy.orm import Session
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 # Only the command imports it.
 _TRIGGERER = "airflow.cli.commands.triggerer_command"

@@ -43,6 +43,7 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     TransientBrokerError,
 )
+from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
@@ -203,7 +204,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         if over and timeout_at is not None and timeout_at <= until:
             raise AirflowTaskTimeout(timed_out(self))
         if not over:
-            self.log.info("%s holds messages", event["destination"])
+            self.log.info("%s holds messages", escaped(event["destination"]))
             if self.peek and self.predicate is None and self.fail_on is None:
                 return self._report(find_destination(self.destination))
         look = functools.partial(
@@ -413,7 +414,7 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
         """Name what earlier runs took from the queue and nobody finished, at the first look of a run."""
         if self._names_left:
             for each in unfinished_batches(spool, batch_id, activation):
-                self.log.warning("%s", each.warning())
+                self.log.warning("%s", escaped(each.warning()))
             self._names_left = False
 
     def _value(self, manifest: Manifest, messages: Sequence[JmsMessage], spool: Place) -> dict[str, Any]:

@@ -31,7 +31,6 @@ own standard output, among whatever else the driver says.
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -39,6 +38,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 from airflow_provider_jmsjca.errors import ConfigurationError, FencedError, SpoolError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spark.data_failure import data_failure
 from airflow_provider_jmsjca.spark.mapping import Mapped, sort_json, sort_tried, split
 from airflow_provider_jmsjca.spark.progress import ProgressLines
@@ -60,7 +60,7 @@ EXIT_FENCED: Final = 75
 EXIT_CONFIGURATION: Final = 78
 _MODES: Final = {"parquet": ("append",), "delta": delta.MODES, "jdbc": jdbc.MODES}
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 class Batch:

@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_provider_jmsjca.logs import safe_logger
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SPARK_UI: Final = "Spark UI: "
-"""What the line begins with that says Spark's address."""
+SPARK_UI: Final = "Spark UI"
+"""The line with Spark's address begins with this."""
+MARKER: Final = "spark.jmsjca.marker"
+"""Spark property with a text that the line with Spark's address repeats: no message can hold it."""
 _PERIOD_SECONDS: Final = 10.0
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 class ProgressLines:
@@ -36,7 +39,8 @@ class ProgressLines:
         self._period = period
         self._stopped = threading.Event()
         if self._context.uiWebUrl:
-            _say(f"{SPARK_UI}{self._context.uiWebUrl}")
+            marker = self._context.getConf().get(MARKER, "")
+            _say(f"{SPARK_UI}{f' {marker}' if marker else ''}: {self._context.uiWebUrl}")
         threading.Thread(target=self._run, name="progress", daemon=True).start()
 
     def stop(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import re
 import uuid
 from collections import Counter, defaultdict
@@ -23,6 +22,7 @@ import pyarrow as pa
 from airflow_provider_jmsjca.core.masking import masked_text
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError, SpoolError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, check_origin
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, check_fence, committing
 from airflow_provider_jmsjca.spool.files import (
@@ -57,7 +57,7 @@ _PARTICULAR: Final = (
     (re.compile(r"(, found the number) .*\Z", re.DOTALL), r"\1 …"),
     (re.compile(r"\[(?:[0-9]+|'[^']*')\]"), "[…]"),
 )
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 _MOST_REASONS: Final = 1_000
 OTHER_REASONS: Final = "other reasons"
 _REJECT_FIELDS = {"segment": int, "position": int, "exception_class": str, "exception_message": str}

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import time
 import uuid
 from bisect import bisect_left
@@ -32,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spool.files import (
     Place,
     add_mark,
@@ -52,7 +52,7 @@ from airflow_provider_jmsjca.spool.known_ids import SEGMENT_STEM, Horizon, activ
 from airflow_provider_jmsjca.spool.manifest import MANIFEST
 
 INDEX_FOLDER: Final = ".known"
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 _FORMAT: Final = 1
 _STEM: Final = "ids"
 _OPEN: Final = "open-"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,11 +11,12 @@ import pyarrow as pa
 
 from airflow_provider_jmsjca.core.message.message import Identity, identity
 from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spool.files import Place, open_file, read_document
 from airflow_provider_jmsjca.spool.manifest import way_out
 from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA, REASON_PROPERTY, SegmentReader
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 BATCH = "batch.json"
 SEGMENT_STEM = "segment"
 _IDENTIFYING = ["message_id", "destination", "timestamp", "body", "properties"]

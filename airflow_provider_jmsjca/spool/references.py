@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 import os
 import re
 import time
@@ -22,6 +21,7 @@ from typing import Any, Final
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.checks import shortened
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spool.files import (
     Entry,
     ObjectPath,
@@ -45,7 +45,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LONGEST_UNFINISHED = timedelta(days=1)
 _NANOSECONDS: Final = 1_000_000_000
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 def seal_message(spool: Place, message: JmsMessage) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
-import logging
 import threading
 from importlib import import_module
 
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Transport
 
 # Scheme -> module that has a `TRANSPORT`. Imported on first use: nobody pays for a transport not used.
@@ -32,7 +32,7 @@ _OTHER_BROKERS = {
 _OTHER_PROTOCOLS = {"tcp", "ssl", "nio", "nio+ssl", "amqp", "amqps"}
 """Schemes of the supported brokers that aren't STOMP."""
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 _warned: set[str] = set()
 _lock = threading.Lock()
 

@@ -12,6 +12,7 @@ from airflow_provider_jmsjca.core.configuration.precedence import Layer, Resolve
 from airflow_provider_jmsjca.core.configuration.url import ConnectionUrl
 from airflow_provider_jmsjca.core.options import Level
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports import refuse_unknown_scheme
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, TlsSettings
 
@@ -19,7 +20,7 @@ _T = TypeVar("_T")
 _PATHLESS = ("stomp", "vm")
 _DEFAULTS = ConnectionSettings(scheme="", hosts=())
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 _said: set[str] = set()
 _lock = threading.Lock()
 

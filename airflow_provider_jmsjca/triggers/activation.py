@@ -7,7 +7,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import logging
 import time
 import uuid
 import warnings
@@ -23,6 +22,7 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.triggers.activation_options import (
     DEFAULT_HOLD_TIMEOUT,
     DEFAULT_INTERVAL,
@@ -47,7 +47,7 @@ from airflow_provider_jmsjca.triggers.producers import Handed, MessageProducer, 
 from airflow_provider_jmsjca.triggers.receipts import Receipt
 from airflow_provider_jmsjca.triggers.references import sealed
 
-log = logging.getLogger(__name__)
+log = safe_logger(__name__)
 
 
 class JmsActivationTrigger(BaseEventTrigger):

@@ -14,7 +14,6 @@ Both are deleted 30 seconds after the message was settled, the word of a batch w
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from airflow_provider_jmsjca.core.message.message import lasting_digest
 from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 from airflow_provider_jmsjca.errors import JmsError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.triggers.payload import outcome_key
 
 _LOOKS = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 1, 2, 3, 5, 10)), jitter=0)
@@ -38,7 +38,7 @@ _BREATH_SECONDS = 0.02
 _KEPT_SECONDS = 30.0
 _CLOSE_SECONDS = 0.3
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 class AssetStore(Protocol):

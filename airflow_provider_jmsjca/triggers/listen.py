@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -13,11 +12,12 @@ from airflow.triggers.base import TriggerEvent
 from airflow_provider_jmsjca.core.delivery.outage import RETRY
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.triggers.payload import ready_event
 from airflow_provider_jmsjca.triggers.ready import CANNOT_WATCH, JmsReadyTrigger
 from airflow_provider_jmsjca.triggers.releasing import releasing
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 class JmsListenTrigger(JmsReadyTrigger):

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import functools
 import itertools
-import logging
 import math
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -35,6 +34,7 @@ from airflow_provider_jmsjca.errors import (
     TransientStoreError,
 )
 from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.sql.store import SqlStore
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
 from airflow_provider_jmsjca.triggers.holding import Hold, Holder
@@ -44,7 +44,7 @@ from airflow_provider_jmsjca.triggers.receipts import Acknowledger, Confirmed, R
 from airflow_provider_jmsjca.triggers.references import sweep_sometimes
 from airflow_provider_jmsjca.triggers.releasing import releasing
 
-log = logging.getLogger(__name__)
+log = safe_logger(__name__)
 
 Parse = Callable[[], ActivationOptions]
 

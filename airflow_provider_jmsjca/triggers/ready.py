@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -22,12 +21,13 @@ from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerEr
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.members import settings_of
 from airflow_provider_jmsjca.triggers.payload import ready_event
 from airflow_provider_jmsjca.triggers.releasing import releasing
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 _ASK_AGAIN_SECONDS = 5.0
 CANNOT_WATCH = "%s can't be watched, it is tried again: %s"
 

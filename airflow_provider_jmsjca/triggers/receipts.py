@@ -9,7 +9,6 @@ for all events of a round.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 from airflow_provider_jmsjca.errors import JmsError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.triggers.holding import AssetStore, asked
 from airflow_provider_jmsjca.triggers.payload import has_number
 
@@ -25,7 +25,7 @@ from airflow_provider_jmsjca.triggers.payload import has_number
 _GIVEN_UP_SECONDS = 30.0
 _AGAIN_SECONDS = 0.5
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import math
 import time
 from typing import Any
@@ -12,10 +11,11 @@ from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.hooks.spool import reference_retention, spool_path
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spool.files import Place
 from airflow_provider_jmsjca.spool.references import seal_message, sweep_references
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 # Shared by all triggers of the process: a disk isn't faster for more.
 _CREW = Crew(4)
 _SWEPT_EVERY_SECONDS = 3600.0

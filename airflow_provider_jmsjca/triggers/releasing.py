@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import logging
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
@@ -20,10 +19,11 @@ from airflow_provider_jmsjca.errors import JmsError, TransientBrokerError
 from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store, store_in_use
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.sql.store import SqlStore
 from airflow_provider_jmsjca.transports.members import in_limbo
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 _CREW = Crew(1)
 _LOOK_UP_SECONDS = 30.0
 # After a fault of the store, which a database that is away or a missing upgrade is.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -12,8 +11,9 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.spark_submit import ClusterAwayError, SparkApplication
+from airflow_provider_jmsjca.logs import safe_logger
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 _CREW = Crew(4)
 
 

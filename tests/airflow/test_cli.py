@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 from airflow.cli import cli_parser
+from airflow.cli.simple_table import AirflowConsole
 from airflow.models.connection import Connection
 from airflow.utils.session import create_session
 
+from airflow_provider_jmsjca.cli.commands import cells
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from tests.pace import at_most
 
 DESCRIPTOR = """
 <ejb-jar><enterprise-beans><message-driven>
@@ -237,6 +241,51 @@ def test_import_prints_a_descriptor_as_yaml_without_its_password(
     assert found["destination"] == "Orders"
     assert found["batch_size"] == 10
     assert found["concurrency_mode"] == "sync"
+
+
+def test_import_keeps_each_name_in_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever writes the descriptor names its queues."""
+    name = "a&#10;jms_conn_id: evil&#x202E;&#x85;b"
+    descriptor = tmp_path / "shop-jms.xml"
+    descriptor.write_text(
+        '<weblogic-jms xmlns="http://xmlns.oracle.com/weblogic/weblogic-jms">'
+        f'<queue name="Q"><jndi-name>{name}</jndi-name><quota>{name}</quota></queue></weblogic-jms>'
+    )
+    bean = tmp_path / "ejb-jar.xml"
+    bean.write_text(
+        "<ejb-jar><enterprise-beans><message-driven><ejb-name>B</ejb-name><activation-config>"
+        "<activation-config-property><activation-config-property-name>destination"
+        f"</activation-config-property-name><activation-config-property-value>queue://{name}"
+        "</activation-config-property-value></activation-config-property></activation-config>"
+        "</message-driven></enterprise-beans></ejb-jar>"
+    )
+
+    run("import", str(bean), str(descriptor))
+
+    printed = capsys.readouterr()
+    spec = ActivationSpec.from_yaml(printed.out)
+    assert spec.jms_conn_id != "evil"
+    assert spec.destination[0].startswith("queue://a\njms_conn_id: evil\u202e")
+    assert r"# destination.a\njms_conn_id: evil\u202e" in printed.out
+    assert not re.search(r"^jms_conn_id: evil", printed.out + printed.err, re.MULTILINE)
+    assert "\u202e" not in printed.out + printed.err
+
+
+def test_a_name_in_an_error_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run("explain", "--conn-id", "a\x1b[2J\x9b\nerror: forged")
+    printed = capsys.readouterr().err
+    assert r"a\x1b[2J\x9b\nerror: forged" in printed
+    assert "\x1b" not in printed
+    assert "\x9b" not in printed
+
+
+@pytest.mark.parametrize("text", ["\\" * 1_000_000, "[a" * 500_000, "\x1b" * 300_000])
+def test_a_long_cell_takes_time_in_proportion(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    began = time.process_time()
+    AirflowConsole().print_as_table([cells({"reason": text}, "table")])
+    assert time.process_time() - began < at_most(5)
+    assert "…" in capsys.readouterr().out
 
 
 DROPPED = """<ejb-jar><enterprise-beans>

@@ -119,6 +119,14 @@ def test_messages_are_listed_shown_released_revived_and_purged_p17(
     run("limbo", "show", "2")
     shown = json.loads(capsys.readouterr().out)
     assert (shown["message"]["body"], shown["message"]["properties"]) == ("b", {"region": "eu"})
+    publish("queue://limbo.hostile", messages="größe \x9b31m \u202e \u2028", delay=3600)
+    capsys.readouterr()
+    run("limbo", "show", "5")
+    printed = capsys.readouterr().out
+    assert json.loads(printed)["message"]["body"] == "größe \x9b31m \u202e \u2028"
+    assert r"größe \u009b31m \u202e \u2028" in printed
+    run("limbo", "purge", "5")
+    capsys.readouterr()
     run("limbo", "release", "1", "3")
     first = capsys.readouterr()
     assert (first.out, "note" in first.err) == ("2 messages released\n", False)

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.escaping import escaped, escaped_lines
 
 LONGEST_TEXT = 1 << 20
 
@@ -52,8 +53,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # YAML takes these for line ends, and folds them into blanks unless they are escaped.
-    style = '"' if set(text) & set("\x85\u2028\u2029") else None
+    # Only between double quotes YAML has escapes for what isn't printable.
+    style = None if all(line.isprintable() for line in text.split("\n")) else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
@@ -81,8 +82,9 @@ def parse_document(text: str) -> dict[str, object]:
 
 def write_yaml(values: Mapping[str, object], left_out: tuple[str, ...] = ()) -> str:
     """Return the values as YAML, in their order; a comment names what was left out."""
-    head = f"# left out, because secret: {', '.join(left_out)}\n" if left_out else ""
-    return head + yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    head = f"# left out, because secret: {escaped(', '.join(left_out))}\n" if left_out else ""
+    written = yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return head + escaped_lines(written)  # the escapes of Python are those of YAML
 
 
 def _read_json(text: str) -> object:

@@ -105,7 +105,7 @@ def _split_by_separator(text: str) -> tuple[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    waiting = ""
+    waiting: list[str] = []  # of a line that goes on
     first = 0
     for number, natural in enumerate(_LINE_END.split(text), start=1):
         line = natural.lstrip(_BLANKS)
@@ -113,16 +113,16 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             if not line or line[0] in "#!":
                 continue
             first = number
-        line = waiting + line
+        # Before this part stands an even number of backslashes: its own tell whether the line goes on.
         backslashes = len(line) - len(line.rstrip("\\"))
-        if backslashes % 2:
-            waiting = line[:-1]
-            continue
-        waiting = ""
-        if line:
-            yield first, line
+        part = line[:-1] if backslashes % 2 else line
+        if part:
+            waiting.append(part)
+        if backslashes % 2 == 0 and waiting:
+            yield first, "".join(waiting)
+            waiting = []
     if waiting:
-        yield first, waiting
+        yield first, "".join(waiting)
 
 
 def _split(line: str) -> tuple[str, str]:

@@ -6,7 +6,6 @@ JMSJCA's MBean shows are written here, once.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -21,8 +20,9 @@ from airflow_provider_jmsjca.engine.collecting.batch_spec import EndReason
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.statistics import Counts, Statistics, total
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
+from airflow_provider_jmsjca.logs import safe_logger
 
-_log = logging.getLogger("airflow_provider_jmsjca.listener")
+_log = safe_logger("airflow_provider_jmsjca.listener")
 
 STOP_WITHIN = 30.0
 """Seconds that running handlers get at a stop, unless it says otherwise."""

@@ -24,7 +24,6 @@ comes meanwhile goes into the next one.
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import queue
 import threading
@@ -48,13 +47,14 @@ from airflow_provider_jmsjca.errors import (
     PoisonMessageError,
     TransientBrokerError,
 )
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spool.known_ids import message_key
 from airflow_provider_jmsjca.spool.repetitions import Dropped, Repetitions
 from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SealedElsewhereError, SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, Received, Subscription, UnitOfWork
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 # How long a wait may last before the stop request and the clocks are looked at again.
 _TICK_SECONDS = 0.1
 # Most messages taken at a time, so that a stop request is looked at often enough.

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -31,6 +30,7 @@ from airflow_provider_jmsjca.core.redelivery import MessageState, MoveTarget
 from airflow_provider_jmsjca.engine.collecting.batcher import Arrivals
 from airflow_provider_jmsjca.engine.moving import Losses, in_some_way, target_of
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError, PoisonMessageError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spool.known_ids import message_key
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.repetitions import Dropped, Repetitions
@@ -38,7 +38,7 @@ from airflow_provider_jmsjca.spool.rows import Row
 from airflow_provider_jmsjca.spool.spool import SpoolBatch
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, Received, Subscription, UnitOfWork
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 _LOSSES = Losses()
 _TICK_SECONDS = 0.1
 # What may stand before a message that is wanted: messages that stay, because nobody takes them.

@@ -17,6 +17,7 @@ from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
 from airflow_provider_jmsjca.engine.connecting.pool import ConnectionPool, Lease, settings_key
 from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread
 from airflow_provider_jmsjca.errors import JmsError, PermanentBrokerError, TransientBrokerError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
     Connection,
@@ -25,7 +26,7 @@ from airflow_provider_jmsjca.transports.base import (
     OnLost,
 )
 
-log = logging.getLogger(__name__)
+log = safe_logger(__name__)
 T = TypeVar("T")
 
 FindSettings: TypeAlias = Callable[[], Awaitable[ConnectionSettings]]

@@ -15,10 +15,11 @@ from datetime import timedelta
 from airflow_provider_jmsjca.core.backoff import RECONNECT, Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import JmsError, PermanentBrokerError, TransientBrokerError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectFunction, Connection, ConnectionSettings
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 # A stop request is noticed this quickly in the middle of a connection attempt.
 _STOP_CHECK_SECONDS = 0.1
 # Before each further try to delete a durable subscription.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -21,6 +20,7 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     TransientBrokerError,
 )
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import (
     Connection,
@@ -29,7 +29,7 @@ from airflow_provider_jmsjca.transports.base import (
     OnLost,
 )
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 class LossCallbacks:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from airflow_provider_jmsjca.errors import TransientBrokerError
+from airflow_provider_jmsjca.logs import safe_logger
 
-log = logging.getLogger(__name__)
+log = safe_logger(__name__)
 T = TypeVar("T")
 _NO_THREAD_SECONDS = 1.0
 _CREW_LINGERS_SECONDS = 2.0

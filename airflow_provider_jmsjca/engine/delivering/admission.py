@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import itertools
-import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
@@ -26,9 +25,10 @@ from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.statistics import Tally
 from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Connection, Received
 
-_log = logging.getLogger("airflow_provider_jmsjca.listener")
+_log = safe_logger("airflow_provider_jmsjca.listener")
 
 REMEMBERED = 32_768
 """How many handled or settled messages are known: as many acknowledgements as a busy queue of RabbitMQ keeps

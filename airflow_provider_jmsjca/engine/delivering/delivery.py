@@ -20,6 +20,7 @@ from airflow_provider_jmsjca.core.copies.delivery_date import chosen_delay
 from airflow_provider_jmsjca.core.delivery.decisions import Deliver, DeliverEndOfBatch
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import BodyKind, ItemValue, JmsMessage, PropertyValue
+from airflow_provider_jmsjca.core.message.checks import shortened
 from airflow_provider_jmsjca.core.message.property_reader import PropertyReader
 from airflow_provider_jmsjca.core.message.value_types import ItemType, PropertyType
 from airflow_provider_jmsjca.core.redelivery import Move, RedeliveryHandling
@@ -42,6 +43,7 @@ class Result(enum.StrEnum):
     APPRESPONSETIMEOUT = "APPRESPONSETIMEOUT"
 
 
+_LONGEST_ERROR = 4_000
 _CHANGING = {Result.VALCHANGE, Result.MULTIPLE_HITS}
 
 
@@ -51,8 +53,8 @@ class Response:
 
     Attributes:
         result: As the answer says it; `None` if it says none, or one that isn't known.
-        error: Why the request failed: the body of the answer, or words of ours if that is empty; `None` if it
-            succeeded.
+        error: Why the request failed: the body of the answer (the first 4,000 characters), or words of ours
+            if that is empty; `None` if it succeeded.
         has_values: Whether the body holds values that take the place of those sent.
     """
 
@@ -86,7 +88,7 @@ def read_response(message: JmsMessage, result_property: str) -> Response:
     try:
         result = Result(str(given).strip().upper())
     except ValueError:
-        return Response(result=None, error=f"the answer's result {str(given)!r} is not known")
+        return Response(result=None, error=f"the answer's result {shortened(str(given))} is not known")
     if result is Result.SUCCESS:
         return Response(result=result)
     if result in _CHANGING:
@@ -96,9 +98,14 @@ def read_response(message: JmsMessage, result_property: str) -> Response:
 
 
 def _text(body: object) -> str:
+    """Return the text of a body; of a long one the beginning, for it goes into logs and dead letters."""
+    text = ""
     if isinstance(body, bytes):
-        return body.decode("utf-8", "replace").strip()
-    return body.strip() if isinstance(body, str) else ""
+        # A character takes four bytes at most.
+        text = body[: 4 * _LONGEST_ERROR + 4].decode("utf-8", "replace").strip()
+    elif isinstance(body, str):
+        text = body[: _LONGEST_ERROR + 1].strip()
+    return text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]}…"
 
 
 SET_ROLLBACK_ONLY = "JMSJCA.setRollbackOnly"

@@ -75,10 +75,11 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     TransientStoreError,
 )
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.base import LimboEntry
 from airflow_provider_jmsjca.transports.base import Outgoing, Received, UnitOfWork
 
-_log = logging.getLogger("airflow_provider_jmsjca.listener")
+_log = safe_logger("airflow_provider_jmsjca.listener")
 
 Settling: TypeAlias = CommitUnit | TakeOut
 AboutMessages: TypeAlias = Deliver | DeliverEndOfBatch | RecordAttempt | RollBackUnit | Leave | Settling

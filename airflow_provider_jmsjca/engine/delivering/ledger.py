@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,9 +20,10 @@ from airflow_provider_jmsjca.core.options.choices import InDoubtEvents
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, activation_name
 from airflow_provider_jmsjca.engine.delivering.shelf import Shelf
 from airflow_provider_jmsjca.errors import DeliveryStoppedError, TransientStoreError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.base import BEAT_EVERY, MessageAttempts, Store, WantedState
 
-_log = logging.getLogger("airflow_provider_jmsjca.listener")
+_log = safe_logger("airflow_provider_jmsjca.listener")
 
 AHEAD: Final = 63
 """Most messages whose first attempt is stored together with that of the message whose turn it is."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import random
 import time
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     TransientBrokerError,
 )
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.base import MessageAttempts
 from airflow_provider_jmsjca.transports.base import (
     BrokerInfo,
@@ -41,7 +41,7 @@ from airflow_provider_jmsjca.transports.base import (
     OnReceived,
 )
 
-_log = logging.getLogger("airflow_provider_jmsjca.listener")
+_log = safe_logger("airflow_provider_jmsjca.listener")
 _MOST_SAID = 100
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -30,11 +29,12 @@ from airflow_provider_jmsjca.core.options.choices import (
 from airflow_provider_jmsjca.core.redelivery import Delete, Move, MoveTarget, RedeliveryHandling
 from airflow_provider_jmsjca.core.selector import Selector
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.base import LIMBO_TRIES, Store
 from airflow_provider_jmsjca.transports.base import Connection, ConnectionSettings, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.settings import warn_once
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 _ROUTES = (
     "archive_destination",

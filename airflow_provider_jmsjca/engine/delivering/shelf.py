@@ -17,10 +17,11 @@ from airflow_provider_jmsjca.core.failure import Failure
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import lasting_digest
 from airflow_provider_jmsjca.errors import InDoubtError, TransientStoreError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.base import Limbo, LimboEntry, LimboSelection
 from airflow_provider_jmsjca.transports.base import Outgoing, UnitOfWork
 
-_log = logging.getLogger("airflow_provider_jmsjca.listener")
+_log = safe_logger("airflow_provider_jmsjca.listener")
 
 
 def parked(message: JmsMessage, origin: Destination, seen: int) -> JmsMessage:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +14,10 @@ from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.connecting.pool import Usage
 from airflow_provider_jmsjca.engine.session.session import AcknowledgeMode, JmsSession
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, TransientBrokerError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Connection, OnLost
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 class SessionLimit:

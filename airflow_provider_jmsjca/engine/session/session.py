@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import logging
 import threading
 import time
 from collections import Counter
@@ -31,6 +30,7 @@ from airflow_provider_jmsjca.errors import (
     PoisonMessageError,
     TransientBrokerError,
 )
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import (
     Connection,
     Outgoing,
@@ -103,7 +103,7 @@ def session_subscription(
 
 __all__ = ["AcknowledgeMode", "JmsSession"]
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 class JmsSession:

@@ -27,10 +27,11 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     TransientBrokerError,
 )
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import ConnectFunction, Connection
 
-_log = logging.getLogger("airflow_provider_jmsjca.listener")
+_log = safe_logger("airflow_provider_jmsjca.listener")
 
 IDLE_BEFORE: Final = timedelta(seconds=3)
 """How long nothing has come, when the first look is taken."""

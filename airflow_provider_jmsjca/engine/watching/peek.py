@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import queue as queues
 import threading
 from collections.abc import Generator, Iterator
@@ -14,9 +13,10 @@ from datetime import timedelta
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Connection, Received, Subscription
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.destination import Destination
@@ -12,6 +11,7 @@ from airflow_provider_jmsjca.engine.connecting.async_connection import AsyncConn
 from airflow_provider_jmsjca.engine.watching.looks import looks_over
 from airflow_provider_jmsjca.engine.watching.peek import Ready
 from airflow_provider_jmsjca.errors import JmsError, PoisonMessageError, TransientBrokerError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import (
     Connection,
     ConnectionState,
@@ -19,7 +19,7 @@ from airflow_provider_jmsjca.transports.base import (
     Subscription,
 )
 
-log = logging.getLogger(__name__)
+log = safe_logger(__name__)
 
 # How long closing is waited for. A cancelled trigger has to be gone soon; the thread closes on.
 _CLOSE_SECONDS = 0.4

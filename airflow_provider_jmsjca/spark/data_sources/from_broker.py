@@ -15,7 +15,6 @@ often as Spark likes.
 from __future__ import annotations
 
 import functools
-import logging
 import threading
 import time
 import uuid
@@ -47,6 +46,7 @@ from airflow_provider_jmsjca.errors import (
     SpoolError,
     TransientBrokerError,
 )
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spark.data_sources.broker_options import BROKER_OPTIONS, BrokerOptions
 from airflow_provider_jmsjca.spark.data_sources.from_spool import SpoolStreamReader
 from airflow_provider_jmsjca.spark.data_sources.given_options import GivenOptions
@@ -68,7 +68,7 @@ OPTIONS = (
     "subscriptionName", "batchId", "maxMessagesPerTrigger", "maxBytesPerTrigger", "maxReceiveSeconds",
     "idleSeconds", "slots", "retentionHours", "onPruned",
 )  # fmt: skip
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 _PRUNE_SECONDS = 600.0
 
 

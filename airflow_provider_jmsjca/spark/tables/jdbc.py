@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from airflow_provider_jmsjca.errors import ConfigurationError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spark.tables import BATCH_COLUMN, TableAttempt
 from airflow_provider_jmsjca.spark.tables.columns import stored_rows
 from airflow_provider_jmsjca.spool.attempts import check_fence, committing_as
@@ -40,7 +40,7 @@ _WIDER: Final = frozenset(
         ("real", "double precision"),
     }
 )
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 def replace_in_one_transaction(

@@ -8,18 +8,18 @@ the process over some of them, so that it isn't used there.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spool.files.client import FoundFile, StoreError
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 _OPTIONS: Final = {
     "access_key": "aws_access_key_id",
     "secret_key": "aws_secret_access_key",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from airflow_provider_jmsjca.errors import (
     JmsError,
     PermanentBrokerError,
 )
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.backlog import Backlog
 from airflow_provider_jmsjca.transports.base import (
     BrokerInfo,
@@ -256,7 +256,7 @@ class MemoryUnitOfWork:
             raise PermanentBrokerError("this unit of work has been committed or rolled back already")
 
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 _IDLE_SECONDS = 5.0
 
 

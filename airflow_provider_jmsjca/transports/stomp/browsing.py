@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import queue
 from collections.abc import Iterator, Sequence
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError, PoisonMessageError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Subscription
 from airflow_provider_jmsjca.transports.stomp.decoding import Decoder
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import consumer_headers
@@ -17,7 +17,7 @@ from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.spill import LARGE, MEMORY, SpilledFrame
 from airflow_provider_jmsjca.transports.stomp.wire.frames import Frame, encode
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 def browse(

@@ -6,7 +6,6 @@ While the broker works on one part, the next one is encoded and put on its way.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,12 +17,13 @@ from airflow_provider_jmsjca.errors import (
     JmsError,
     PermanentBrokerError,
 )
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Outgoing
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.units import TransactionUnit
 from airflow_provider_jmsjca.transports.stomp.wire.wire import FLUSH_SIZE
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 _SEND: Final = b"SEND\n"
 _MOST_MESSAGES: Final = 1000

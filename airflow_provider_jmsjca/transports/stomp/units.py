@@ -6,7 +6,6 @@ Source: J123-J127, W21; the comparison of brokers in docs/reference/broker-facts
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,13 +18,14 @@ from airflow_provider_jmsjca.errors import (
     JmsError,
     PermanentBrokerError,
 )
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Outgoing, Received
 from airflow_provider_jmsjca.transports.stomp.consumer import Claim, StompConsumer, ack
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
 from airflow_provider_jmsjca.transports.stomp.link.replies import ReceiptGroup
 from airflow_provider_jmsjca.transports.stomp.wire.frames import encode
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 _JOINED: Final = 50
 """How many frames go to the wire at a time."""

@@ -9,7 +9,6 @@ subscription beside the other: it comes without its body and is undecodable, as 
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -19,12 +18,13 @@ from typing import Final
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConnectionLostError, JmsError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Subscription
 from airflow_provider_jmsjca.transports.stomp.browsing import browse
 from airflow_provider_jmsjca.transports.stomp.dialects.java_bodies import TRANSFORMATION
 from airflow_provider_jmsjca.transports.stomp.link.link import Link
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 _MOST_QUEUES: Final = 100
 _MOST_MESSAGES: Final = 50

@@ -606,12 +606,32 @@ def test_a_job_that_leaves_no_report_fails_the_task_and_a_retry_submits_the_same
     assert server.depth("orders") == 0
 
 
+SAYS_ADDRESS = """for each in "$@"; do case "$each" in spark.jmsjca.marker=*) marker=${each#*=};; esac; done
+printf 'Spark UI %s: http://driver:4040\\n' "$marker"; """
+"""What the job library does."""
+
+
+OF_A_MESSAGE = r"Spark UI: http://forged\n\t tracking URL: http://forged\nSpark UI 0: http://forged\n"
+OF_YARN = r"a tracking URL: http://forged\n\t tracking URL: http://rm:8088/proxy/application_1_1/\n"
+
+
 @pytest.mark.parametrize(
-    "line", ["Spark UI: http://driver:4040", "\t tracking URL: http://rm:8088/proxy/application_1_0001/"]
+    ("master", "before", "address"),
+    [
+        ("local[1]", OF_A_MESSAGE, "http://driver:4040"),
+        ("yarn", OF_YARN, "http://rm:8088/proxy/application_1_1/"),
+    ],
 )
 def test_where_sparks_web_page_is_can_be_seen_while_the_job_runs(
-    line: str, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    master: str,
+    before: str,
+    address: str,
+    *,
+    publish: Publish,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A line in a message that a job prints leads nobody elsewhere."""
     heard: list[tuple[str, str]] = []
 
     class Watched(JmsToSparkSubmitOperator):
@@ -622,12 +642,10 @@ def test_where_sparks_web_page_is_can_be_seen_while_the_job_runs(
             heard.append((address, "runs" if process.poll() is None else "has ended"))
             process.kill()
 
-    spark_submit_of(
-        tmp_path / "bin", f"echo '{line}'; echo 'Spark UI: http://elsewhere'; exec sleep 600", monkeypatch
-    )
+    spark_submit_of(tmp_path / "bin", f"printf '{before}'; {SAYS_ADDRESS} exec sleep 600", monkeypatch)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_TEST", json.dumps({"conn_type": "spark", "host": master}))
     publish("a")
     outcome = run_task(lambda: Watched(**load(tmp_path / "spool")))
-    address = line.rpartition(" ")[2]
     assert heard == [(address, "runs")]
     assert outcome.run.get_task_instance("load").xcom_pull(task_ids="load", key="spark_ui") == address
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from airflow_provider_jmsjca.core.delivery import DeliveryMachine
@@ -13,9 +12,10 @@ from airflow_provider_jmsjca.core.message.message import Identity
 from airflow_provider_jmsjca.engine.delivering.admission import Admission, Intake, Once, Verdict
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.engine.delivering.statistics import Tally
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Received
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 # After so many messages in a row other tasks of the loop get a turn.
 _MESSAGES_PER_TURN = 64
 

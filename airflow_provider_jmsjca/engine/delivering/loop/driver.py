@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -54,8 +53,9 @@ from airflow_provider_jmsjca.errors import (
     TransientBrokerError,
     TransientStoreError,
 )
+from airflow_provider_jmsjca.logs import safe_logger
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 class LoopDriver(Driver):

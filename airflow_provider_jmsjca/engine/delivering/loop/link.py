@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -15,9 +14,10 @@ from airflow_provider_jmsjca.engine.delivering.admission import Intake
 from airflow_provider_jmsjca.engine.delivering.receivers import ConsumingLink, LinkUser, Receivers
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings
 from airflow_provider_jmsjca.errors import JmsError, PermanentBrokerError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Received
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 
 class LoopLinkUser(LinkUser, Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import queue
 import threading
@@ -53,9 +52,10 @@ from airflow_provider_jmsjca.errors import (
     JmsError,
     PermanentBrokerError,
 )
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import ConnectFunction, Connection, Received, UnitOfWork
 
-_log = logging.getLogger("airflow_provider_jmsjca.listener")
+_log = safe_logger("airflow_provider_jmsjca.listener")
 _FAR = float("inf")
 
 

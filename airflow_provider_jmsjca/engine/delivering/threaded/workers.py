@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextvars
 import enum
 import itertools
-import logging
 import queue
 import threading
 import weakref
@@ -47,11 +46,12 @@ from airflow_provider_jmsjca.engine.delivering.driver import Driver, Settling
 from airflow_provider_jmsjca.engine.delivering.ledger import AHEAD, Found, Ledger, recorded
 from airflow_provider_jmsjca.engine.delivering.settings import ListenerSettings, refuse_unrun
 from airflow_provider_jmsjca.errors import ConnectionLostError, TransientStoreError
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import Outgoing, check_sendable
 
-_log = logging.getLogger("airflow_provider_jmsjca.listener")
-_enter = logging.getLogger(ENTER_LOGGER)
-_exit = logging.getLogger(EXIT_LOGGER)
+_log = safe_logger("airflow_provider_jmsjca.listener")
+_enter = safe_logger(ENTER_LOGGER)
+_exit = safe_logger(EXIT_LOGGER)
 
 Handler: TypeAlias = Callable[[Delivery], object]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -30,6 +29,7 @@ from airflow_provider_jmsjca.errors import (
     ConfigurationError,
     PoisonMessageError,
 )
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import BrokerInfo, Capabilities, Outgoing, Subscription
 from airflow_provider_jmsjca.transports.settings import warn_once
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import (
@@ -40,7 +40,7 @@ from airflow_provider_jmsjca.transports.stomp.dialects.settlement import (
 )
 from airflow_provider_jmsjca.transports.stomp.wire.frames import ACK, BROWSER, Frame, encode_headers, unescape
 
-_log: Final = logging.getLogger(__name__)
+_log: Final = safe_logger(__name__)
 
 BODY_KIND: Final = "JMS_JMSJCA_BodyKind"
 """Header that says which kind a body is, sent only where the broker would lose it."""

@@ -30,6 +30,7 @@ from airflow_provider_jmsjca.errors import (
     PermanentBrokerError,
     TransientBrokerError,
 )
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import (
     BrokerInfo,
     ConnectionSettings,
@@ -54,7 +55,7 @@ from airflow_provider_jmsjca.transports.stomp.wire.frames import (
 )
 from airflow_provider_jmsjca.transports.stomp.wire.wire import LEAST_PREFETCH, Channel, StompClient, Wire
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 _UP: Final = ConnectionState.UP
 
 _WITHOUT_HEART_BEAT: Final = 20_000

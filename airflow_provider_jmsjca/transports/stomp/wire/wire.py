@@ -15,7 +15,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import ipaddress
-import logging
 import math
 import select
 import socket
@@ -39,6 +38,7 @@ from airflow_provider_jmsjca.errors import (
     PoisonMessageError,
     TransientBrokerError,
 )
+from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.transports.base import TlsSettings
 from airflow_provider_jmsjca.transports.stomp.wire.frames import (
     MAX_GREETING,
@@ -49,7 +49,7 @@ from airflow_provider_jmsjca.transports.stomp.wire.frames import (
     ProtocolError,
 )
 
-_log = logging.getLogger(__name__)
+_log = safe_logger(__name__)
 
 FLUSH_SIZE: Final = 64 * 1024
 _SILENT_BEATS: Final = 2.5

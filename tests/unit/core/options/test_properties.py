@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from airflow_provider_jmsjca.core.options import (
     read_properties,
 )
 from airflow_provider_jmsjca.errors import ConfigurationError
+from tests.pace import at_most
 from tests.unit.core.texts import ANY_TEXT
 
 EXAMPLES = int(os.environ.get("JMSJCA_EXAMPLES", "300"))
@@ -121,3 +123,10 @@ _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 @given(st.dictionaries(_TEXTS.filter(lambda key: key and key.lower() != "jmsjca.sep"), _TEXTS, max_size=5))
 def test_what_is_written_is_read(options: dict[str, str]) -> None:
     assert read_properties(format_options(options)) == options
+
+
+def test_a_line_that_goes_on_and_on_takes_time_in_proportion() -> None:
+    began = time.process_time()
+    assert len(read_properties("a=" + "b\\\n" * 400_000)["a"]) == 400_000
+    # 0.3 s; where each part copies all before it, 20 s.
+    assert time.process_time() - began < at_most(3)

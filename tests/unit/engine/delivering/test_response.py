@@ -49,3 +49,12 @@ def test_other_bodies_i46() -> None:
     assert read_response(JmsMessage.empty({"r": "FAIL"}), "r").error == "the request failed: FAIL"
     assert read_response(JmsMessage.map({"a": 1}, {"r": "FAIL"}), "r").error == "the request failed: FAIL"
     assert read_response(JmsMessage.map({"a": 1}, {"r": "VALCHANGE"}), "r").has_values
+
+
+@pytest.mark.parametrize("body", ["no" * 1_000_000, b"no" * 1_000_000, "\u00e4" * 5_000])
+def test_the_error_is_the_beginning_of_a_long_body(body: str | bytes) -> None:
+    make = JmsMessage.text if isinstance(body, str) else JmsMessage.bytes
+    error = read_response(make(body, {"Result": "FAIL"}), "Result").error  # type: ignore[operator]
+    assert error is not None
+    assert len(error) == 4_001
+    assert error.endswith("…")

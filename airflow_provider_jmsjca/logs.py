@@ -1,0 +1,58 @@
+"""Loggers whose records can't be forged by what producers and brokers write. May import `escaping`."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_provider_jmsjca.escaping import escaped, escaped_lines
+
+
+def safe_logger(name: str) -> logging.Logger:
+    """Return a logger that escapes its records: each is one line and holds no control characters.
+
+    Message ids, destinations and errors hold what a producer or broker wrote. A line feed in one would begin
+    a line that looks like a record of its own. A traceback keeps its lines; they are indented, so that none
+    of them begins like a record.
+
+    Args:
+        name: The logger's name.
+    """
+    logger = logging.getLogger(name)
+    logger.addFilter(_escape)  # a logger has the same filter once, however often it is added
+    return logger
+
+
+class _Escaped:
+    """An argument of a record, escaped when the record is formatted."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __str__(self) -> str:
+        return escaped(self._value)
+
+    def __repr__(self) -> str:
+        return escaped(repr(self._value))
+
+
+def _escape(record: logging.LogRecord) -> bool:
+    record.msg = escaped(record.msg)
+    if isinstance(record.args, Mapping):
+        record.args = {name: _argument(value) for name, value in record.args.items()}
+    elif record.args:
+        record.args = tuple(map(_argument, record.args))
+    if record.exc_info and record.exc_info[1] is not None and not record.exc_text:
+        lines = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
+        record.exc_text = escaped_lines(lines).replace("\n", "\n  ")
+    return True
+
+
+def _argument(value: Any) -> Any:
+    """Return an argument as it may be formatted; numbers stay what they are, for `%d`."""
+    plain = (
+        value is None or isinstance(value, int | float) or (isinstance(value, str) and value.isprintable())
+    )
+    return value if plain else _Escaped(value)
