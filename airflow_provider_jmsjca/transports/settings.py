@@ -8,6 +8,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TypeVar
 
+from airflow_provider_jmsjca.core.activation.redelivery import overruled
 from airflow_provider_jmsjca.core.configuration.precedence import Layer, Resolved, resolve
 from airflow_provider_jmsjca.core.configuration.url import ConnectionUrl
 from airflow_provider_jmsjca.core.options import Level
@@ -28,7 +29,8 @@ _lock = threading.Lock()
 def to_connection_settings(resolved: Resolved) -> ConnectionSettings:
     """Return what a transport needs to reach the broker that the configuration names.
 
-    Options of the connection or the installation that are accepted without effect are said once, in the log.
+    Options of the connection or the installation that are accepted without effect are said once, in the log;
+    so are those that replace what an activation says.
 
     Args:
         resolved: What `resolve` returned.
@@ -46,6 +48,8 @@ def to_connection_settings(resolved: Resolved) -> ConnectionSettings:
         )
     check_url(url)
     _say_without_effect(resolved)
+    for sentence in overruled(resolved):
+        warn_once(_log, sentence)
     return ConnectionSettings(
         scheme=url.scheme,
         hosts=url.hosts,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 from airflow_provider_jmsjca.core.activation.fields import ActivationFields
 from airflow_provider_jmsjca.core.configuration.administered import LOOKUP, DestinationReference, is_discard
 from airflow_provider_jmsjca.core.configuration.precedence import Level, Resolved, SourceKind
 from airflow_provider_jmsjca.core.destination import DestinationKind
+from airflow_provider_jmsjca.core.options import shown
 from airflow_provider_jmsjca.core.redelivery import (
     Action,
     Delay,
@@ -71,6 +73,26 @@ def yielding(resolved: Resolved) -> tuple[str, ...]:
         return PATCH_BAY + CLIENT_PROPERTIES
     others = any(name in resolved.values for name in PATCH_BAY + CLIENT_PROPERTIES)
     return ("redelivery_handling",) if others and handling.origin.level is not Level.ACTIVATION else ()
+
+
+def overruled(resolved: Resolved) -> Iterator[str]:
+    """Yield a sentence for each value that an option of a lower level replaces, with both values.
+
+    Source: J143.
+    """
+    handling = resolved.values.get("redelivery_handling")
+    replaced = [(value, resolved.value(value.option.name)) for value in resolved.replaced]
+    if handling is not None and handling.origin.place >= SourceKind.OPTIONS:
+        others = (resolved.values.get(name) for name in PATCH_BAY + CLIENT_PROPERTIES)
+        replaced += [(value, handling) for value in others if value is not None]
+    for value, in_force in replaced:
+        above, below = value.origin.level, in_force.origin.level
+        if value.value == in_force.value or above is None or below is None or above <= below:
+            continue
+        yield (
+            f"{value.origin} ({shown(value.option, value.value)}) is not used: {in_force.origin} "
+            f"({shown(in_force.option, in_force.value)}) replaces it, as this option does at every level"
+        )
 
 
 def _named(fault: str) -> str:

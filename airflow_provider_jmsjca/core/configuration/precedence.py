@@ -47,12 +47,14 @@ class Resolved:
         url: The address in force; `None` if no level names one.
         broker_options: Options that aren't ours, for the broker or its client, with their origins.
         parameters: Values of selector parameters, with their origins, by names in lower case. Source: J181.
+        replaced: Fields that an option of the same name at a lower level replaces. Source: J143.
     """
 
     values: Mapping[str, ResolvedValue]
     url: ConnectionUrl | None
     broker_options: Mapping[str, tuple[str, Origin]] = field(repr=False)
     parameters: Mapping[str, tuple[str, Origin]] = field(default_factory=dict, repr=False)
+    replaced: tuple[ResolvedValue, ...] = ()
 
     def __getitem__(self, name: str) -> OptionValue:
         """Return the value in force of the option of this name, its default if nobody set it."""
@@ -143,6 +145,7 @@ def _merged(chain: list[ReadLayer]) -> tuple[Resolved, dict[str, int]]:
     said_by: dict[str, int] = {}
     broker: dict[str, tuple[str, Origin]] = {}
     parameters: dict[str, tuple[str, Origin]] = {}
+    replaced: list[ResolvedValue] = []
     addresses = [layer for layer in chain if layer.url is not None and layer.url.lookup is None]
     in_force = addresses[-1] if addresses else None
     for position, layer in enumerate(chain):
@@ -154,6 +157,8 @@ def _merged(chain: list[ReadLayer]) -> tuple[Resolved, dict[str, int]]:
             if standing is None or not _stands(standing, value):
                 values[value.option.name] = value
                 said_by[value.option.name] = position
+            elif value.value != standing.value:
+                replaced.append(value)
         parameters.update(layer.parameters)
         for key, entry in layer.broker.items():
             if not (overridden and _goes_with_url(entry[1])):
@@ -164,6 +169,7 @@ def _merged(chain: list[ReadLayer]) -> tuple[Resolved, dict[str, int]]:
         url=in_force.url if in_force else None,
         broker_options=MappingProxyType(broker),
         parameters=MappingProxyType(parameters),
+        replaced=tuple(replaced),
     )
     return resolved, said_by
 

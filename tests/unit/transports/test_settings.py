@@ -80,3 +80,52 @@ def test_settings_of_a_url() -> None:
     )
     with pytest.raises(ConfigurationError, match="no transport for scheme 'tcp'"):
         connection_settings("tcp://localhost:61616")
+
+
+@pytest.mark.parametrize(
+    ("options", "fields", "said"),
+    [
+        (
+            "JMSJCA.redeliveryhandling=1:delete",
+            {"redelivery_handling": "3:move(queue:dlq)"},
+            "the DAG: redelivery_handling ('3:move(queue:dlq)')",
+        ),
+        (
+            "JMSJCA.redeliveryhandling=1:delete",
+            {"max_attempts": 3, "dead_letter_destination": "dlq"},
+            "the DAG: max_attempts (3)",
+        ),
+        (
+            "JMSJCA.concurrencymode=cc",
+            {"concurrency_mode": "serial"},
+            "the DAG: concurrency_mode ('serial')",
+        ),
+        ("JMSJCA.redeliveryhandling=1:delete", {"redelivery_handling": "1:delete"}, None),
+        ("JMSJCA.redeliveryhandling=1:delete", {}, None),
+        ("", {"redelivery_handling": "3:move(queue:dlq)"}, None),
+    ],
+)
+def test_an_option_that_replaces_what_a_dag_says_is_warned_about_once(
+    options: str, fields: dict[str, object], said: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """J143: both values are shown."""
+    below = Layer(
+        level=Level.CONNECTION_FACTORY,
+        source="here",
+        fields={"connection_url": "vm://here", "options": options},
+    )
+    above = Layer(level=Level.ACTIVATION, source="the DAG", fields={"destination": "queue://q", **fields})
+    for _ in range(2):
+        to_connection_settings(resolve([below, above]))
+    warned = [record.message for record in caplog.records if "is not used" in record.message]
+    key, _, value = options.partition("=")
+    in_force = f"here: Options, {key} ({value!r}) replaces it, as this option does at every level"
+    assert warned == ([] if said is None else [f"{said} is not used: {in_force}"])
+
+
+def test_an_option_and_a_field_of_one_level_are_no_surprise(caplog: pytest.LogCaptureFixture) -> None:
+    fields = {"redelivery_handling": "3:5", "options": "JMSJCA.redeliveryhandling=1:delete"}
+    resolved = resolve([factory(connection_url="vm://one"), Layer(level=Level.ACTIVATION, fields=fields)])
+    to_connection_settings(resolved)
+    assert str(resolved["redelivery_handling"]) == "1:delete"
+    assert not caplog.records
