@@ -27,6 +27,7 @@ from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
 from airflow_provider_jmsjca.store.base import listed_name
 from airflow_provider_jmsjca.transports import refuse_unknown_scheme
 from airflow_provider_jmsjca.transports.settings import check_url
+from airflow_provider_jmsjca.transports.stomp.dialects.dialect import check_name
 
 _PROPERTIES = ".properties"
 # Characters.
@@ -173,7 +174,10 @@ def explain_command(args: argparse.Namespace) -> None:
     if resolved.url is not None:
         check_url(resolved.url)
     if activation is not None:
-        looked_up(ActivationSpec.from_resolved(resolved))
+        spec = looked_up(ActivationSpec.from_resolved(resolved))
+        if resolved.url is not None and resolved.url.scheme.startswith("stomp"):
+            for reference in spec.destination_references:
+                check_name(reference.resolve({}))
 
 
 @one_line_errors

@@ -211,6 +211,24 @@ def test_explain_refuses_a_broker_that_nothing_here_can_reach(
     assert said.startswith("error: connection_url: no transport for scheme 'stcms'")
 
 
+@pytest.mark.usefixtures("_connection", "metadata")
+def test_explain_refuses_a_name_that_stomp_can_not_look_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "orders.yaml"
+    spec.write_text("destination: queue://jndi://queues/q1234\n")
+
+    with pytest.raises(SystemExit) as left:
+        run("explain", "--conn-id", "jms_cli", "--activation", str(spec), "--only-set", "-o", "json")
+
+    assert left.value.code == 1
+    found = capsys.readouterr()
+    assert "refused: STOMP can't look up names of jndi://" in found.out
+    assert found.err.splitlines()[-1].startswith(
+        "error: destination queue://jndi://queues/q1234: jndi:// names"
+    )
+
+
 def test_every_fault_of_a_spec_has_a_line_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

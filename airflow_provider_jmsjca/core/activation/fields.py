@@ -137,6 +137,7 @@ class ActivationFields(BaseModel):
     data_handler_mime_type: str | None = _default("data_handler_mime_type")
     restart_retry_count: int = _default("restart_retry_count")
     restart_retry_interval: timedelta = _default("restart_retry_interval")
+    request_destination: str | None = _default("request_destination")
     request_queue: str | None = _default("request_queue")
     source_queue: str | None = _default("source_queue")
     controller_store_and_forward_mode: str | None = _default("controller_store_and_forward_mode")

@@ -262,7 +262,7 @@ def _outages(spec: ActivationFields) -> Iterator[Fault]:
 
 
 def _events(spec: ActivationFields) -> Iterator[Fault]:
-    """Source: I4, I9, I15, I16."""
+    """Source: I9, I15, I16."""
     container_managed = spec.container_managed_events is ContainerManagedEvents.JMS
     for name, given in (
         ("container_managed_events", container_managed),
@@ -277,12 +277,6 @@ def _events(spec: ActivationFields) -> Iterator[Fault]:
         )
     if container_managed and spec.source_queue and _is_a_topic(spec.source_queue):
         yield _fault("source_queue", f"source_queue: got {spec.source_queue!r}, expected a queue")
-    if spec.poll_quantity > 1 and len(spec.destination) == 1:
-        yield _fault(
-            "poll_quantity destination",
-            f"poll_quantity: got {spec.poll_quantity} with one destination, where there are no turns and it "
-            "would change nothing; expected several destinations, or leave it out",
-        )
     if container_managed and spec.poll_quantity > _MOST_CONTAINER_MANAGED:
         yield _fault(
             "container_managed_events poll_quantity",

@@ -23,6 +23,17 @@ from airflow_provider_jmsjca.core.options.table import GROUPS
 
 _POOL = ("endpoint_pool_max_size", "endpoint_pool_steady_size")
 """Options about the number of threads that handle messages at once."""
+_DESTINATIONS = (
+    "destination",
+    "redelivery_handling",
+    "dead_letter_destination",
+    "error_destination",
+    "archive_destination",
+    "unsubscribed_destination",
+    "in_progress_destination",
+    "reply_to_destination",
+    "source_queue",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +97,19 @@ def explain(resolved: Resolved, *, only_set: bool = False) -> tuple[Explained, .
 
 def _status(option: Option, resolved: Resolved) -> str:
     """Tell whether an option takes effect beside the others. Source: J55."""
+    if option.name in _DESTINATIONS and _is_refused_over_stomp(resolved, option):
+        return "refused: STOMP can't look up names of jndi://"
     if option.name in _POOL and resolved["concurrency_mode"] is ConcurrencyMode.SERIAL:
         return "no effect: concurrency_mode is serial, one by one"
     return option.status
+
+
+def _is_refused_over_stomp(resolved: Resolved, option: Option) -> bool:
+    """Tell whether a destination is in the provider's own JNDI, where STOMP can't look. Source: J86, J90."""
+    value = resolved.value(option.name).value
+    names = value if isinstance(value, tuple) else (value,)
+    over_stomp = resolved.url is not None and resolved.url.scheme.startswith("stomp")
+    return over_stomp and any("jndi://" in str(name).lower() for name in names)
 
 
 def display(option: Option, value: OptionValue) -> str:

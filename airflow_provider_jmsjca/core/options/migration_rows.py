@@ -165,7 +165,7 @@ WBIA = (
         default=1,
         minimum=1,
         wbia=("PollQuantity",),
-        meaning="Most messages of each destination in a cycle of turns, where there are several.",
+        meaning="Most messages of each destination in a cycle of turns; no effect with one destination.",
         source="I4-I6, I49, I51",
         acts="core.delivery.in_hand",
     ),
@@ -205,8 +205,8 @@ WBIA = (
         levels="A",
         default=False,
         wbia=("DuplicateEventElimination",),
-        meaning="Drop a message whose id is one of the last 32,768 that this listener has handled; with "
-        "use_store also over restarts.",
+        meaning="Drop a message whose id is one of the last 32,768 handled: without use_store in this run, "
+        "with it in earlier runs too.",
         source="I15, I17, I49",
         acts="engine.delivering.admission",
     ),
@@ -290,6 +290,13 @@ WBIA = (
         meaning="Time between restarts.",
         source="I48",
         why="polling_interval bounds the time between attempts to connect",
+    ),
+    accepted(
+        "request_destination",
+        "Where the connector sends the broker's requests.",
+        "I25, I35",
+        "a handler, and JmsPublishOperator, name where they send",
+        wbia=("OutputDestination",),
     ),
     accepted("request_queue", "Queue of the broker's requests.", "I48", _BROKER, wbia=("RequestQueue",)),
     _destination(

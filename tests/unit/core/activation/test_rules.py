@@ -133,11 +133,6 @@ DURABLE = {**TOPIC, "subscription_durability": "durable"}
             {**QUEUE, "ContainerManagedEvents": "JMS", "SourceQueue": "s", "PollQuantity": 501},
             "poll_quantity: got 501, expected 1 to 500 because container_managed_events is jms",
         ),
-        # I4
-        (
-            {**QUEUE, "PollQuantity": 2},
-            "poll_quantity: got 2 with one destination, where there are no turns",
-        ),
         (
             {**QUEUE, "ContainerManagedEvents": "JMS", "SourceQueue": "topic://s"},
             "source_queue: got 'topic://s', expected a queue",
@@ -216,7 +211,9 @@ def test_all_faults_are_reported_together() -> None:
         {"destination": "lookup://x", "subscription_durability": "durable", "subscription_name": "s"},
         {**QUEUE, "non_retryable": "ValueError", "redelivery_handling": "3:move(queue:d)"},
         {"destination": ["queue://a", "queue://b"], "PollQuantity": 500},
-        {**QUEUE, "PollQuantity": 1},
+        {**QUEUE, "PollQuantity": 25},
+        {**QUEUE, "ContainerManagedEvents": "JMS", "SourceQueue": "s", "PollQuantity": 500},
+        {**QUEUE, "OutputDestination": "OUT"},
         {**QUEUE, "BatchSize": 2, "batch_size": "2", "ConcurrencyMode": "cc"},
     ],
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from airflow_provider_jmsjca.core.configuration.explain import Explained, explain
 from airflow_provider_jmsjca.core.configuration.precedence import Layer, Level, resolve
 
@@ -49,6 +51,27 @@ def test_a_pool_has_no_effect_where_messages_are_handled_one_by_one_j55() -> Non
 
     assert status() == "no effect: concurrency_mode is serial, one by one"
     assert status(concurrency_mode="cc") == "acts"
+
+
+@pytest.mark.parametrize(
+    ("url", "status"),
+    [
+        ("stomp://h:1", "refused: STOMP can't look up names of jndi://"),
+        ("stomp+ssl://h:1", "refused: STOMP can't look up names of jndi://"),
+        ("vm://h", "acts"),
+    ],
+)
+def test_a_name_in_the_providers_own_jndi_takes_no_effect_over_stomp_j86(url: str, status: str) -> None:
+    fields = {
+        "connection_url": url,
+        "destination": "queue://jndi://queues/q1",
+        "error_destination": "JNDI://q",
+    }
+    rows = explain(resolve([Layer(level=Level.ACTIVATION, fields=fields)]), only_set=True)
+    found = {row.option: row.status for row in rows}
+    assert (found["destination"], found["error_destination"]) == (status, status)
+    (other,) = explain(resolve([Layer(level=Level.ACTIVATION, fields={"destination": "q"})]), only_set=True)
+    assert other.status == "acts"
 
 
 def test_the_defaults_are_told_without_the_numbers_of_a_catalogue() -> None:

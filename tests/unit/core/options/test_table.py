@@ -68,6 +68,7 @@ OTHER_FIELDS = [
     "DuplicateEventElimination", "ConfigurationMetaObject", "ArchiveDestination", "ErrorDestination",
     "UnsubscribedDestination", "ReplyToDestination", "MessageResponseResultProperty", "DataHandlerConfigMO",
     "DataHandlerMimeType", "RestartRetryCount", "RestartRetryInterval", "RequestQueue", "SourceQueue",
+    "OutputDestination",
     "ControllerStoreAndForwardMode",
 ]  # fmt: skip
 DEFAULTS: dict[str, object] = {
