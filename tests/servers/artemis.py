@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from airflow_provider_jmsjca.transports import connect
+from airflow_provider_jmsjca.transports.stomp.connection import StompConnection
+from airflow_provider_jmsjca.transports.stomp.management import BROKER, ManagementControl
 from tests.servers.artifacts import fetch, unpack
 from tests.servers.broker import USER, Broker
 from tests.servers.java import broker_java, find_java
@@ -96,6 +99,14 @@ class Artemis(Broker):
 
     name: ClassVar[str] = "artemis"
     port_names: ClassVar[tuple[str, ...]] = ("stomp", "stomps", "core")
+
+    def delete_queue(self, queue: str) -> None:
+        """Delete a queue over the management address."""
+        connection = connect(self.settings())
+        assert isinstance(connection, StompConnection)
+        with ManagementControl(connection.link, BROKER, 30) as broker:
+            broker.call("destroyQueue", queue, True)
+        connection.close()
 
     def fetch(self) -> None:
         """Download and unpack the archive, and make sure that there is a Java."""

@@ -58,6 +58,14 @@ class Broker(Server):
     def put_on_disk(self, *queues: str) -> None:
         """Make queues that a kill leaves in place. Most brokers do that by themselves."""
 
+    def delete_queue(self, queue: str) -> None:
+        """Delete a queue with its messages, though it has consumers.
+
+        Raises:
+            ServerError: There is no way to, on this broker.
+        """
+        raise ServerError(f"{self.name} has no way to delete {queue}")
+
     def settings(self, *, tls: bool = False, **overrides: Any) -> ConnectionSettings:
         """Return what a transport needs to reach it.
 

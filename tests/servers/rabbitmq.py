@@ -9,6 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
+from urllib.parse import quote
+
+import httpx
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.transports import connect
@@ -56,6 +59,14 @@ class RabbitMQ(Broker):
             connection.consume(Subscription(destination=Destination.queue(queue)), lambda _: None).close()
         connection.close()
         time.sleep(_ON_DISK_SECONDS)
+
+    def delete_queue(self, queue: str) -> None:
+        """Delete a queue over the HTTP API."""
+        httpx.delete(
+            f"http://{HOST}:{self.ports['management']}/api/queues/%2F/{quote(queue, safe='')}",
+            auth=(self.username, self.password),
+            timeout=30,
+        ).raise_for_status()
 
     def fetch(self) -> None:
         """Install the package."""

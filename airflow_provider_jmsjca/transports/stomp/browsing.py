@@ -105,7 +105,7 @@ class _Browser:
         headers |= link.dialect.subscribe(subscription, None)
         headers |= {"id": self._identifier, "ack": ack, "browser": "true"}
         self._receipts = link.replies.receipts(blame=True)
-        self._key = link.routes.add(self._identifier, self._came)
+        self._key = link.routes.add(self._identifier, self._came, destination)
         self._take_back = link.on_lost(lambda _: self._frames.put(None))
         self._is_refused = False
         try:

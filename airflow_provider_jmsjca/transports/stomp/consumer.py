@@ -378,7 +378,7 @@ class StompConsumer:
             beside = self._subscribe_apart(apart)
         headers = self._options | self._dialect.subscribe(subscription, self._link.client_id)
         self._identifier = headers.setdefault("id", self._link.new_subscription_id())
-        self._key = self._link.routes.add(self._identifier, self.on_frame)
+        self._key = self._link.routes.add(self._identifier, self.on_frame, subscription.destination)
         headers |= {"ack": "client" if self._in_order else "client-individual", "receipt": receipt}
         return beside + encode("SUBSCRIBE", headers.items())
 
@@ -386,7 +386,9 @@ class StompConsumer:
         headers = consumer_headers(self._dialect, subscription.destination)
         headers |= self._dialect.subscribe(subscription, self._link.client_id)
         self._apart_identifier = self._link.new_subscription_id()
-        self._apart_key = self._link.routes.add(self._apart_identifier, self.on_frame)
+        self._apart_key = self._link.routes.add(
+            self._apart_identifier, self.on_frame, subscription.destination
+        )
         headers |= {"id": self._apart_identifier, "ack": "client-individual"}
         return encode("SUBSCRIBE", headers.items())
 

@@ -86,6 +86,7 @@ class ArtemisDialect(Dialect):
         message_groups=True,
         max_property_characters=100_000,
     )
+    cancelled: ClassVar[str] = "disconnected by server"
     hidden: ClassVar[frozenset[str]] = _HIDDEN
     unread: ClassVar[frozenset[str]] = Dialect.unread | {
         "_AMQ_LARGE_SIZE",

@@ -231,6 +231,7 @@ class Dialect(ABC):
         counts_messages: Whether the broker bounds a consumer's unsettled messages by their number.
         highest_priority: Of a message; JMS knows 0 to 9.
         temporary: How names begin that the broker puts into `reply-to` and takes back only as they are.
+        cancelled: What an ERROR says when the broker has ended a subscription by itself.
         forgotten: What an ERROR says of a message that can't be acknowledged any more.
         ways_out: What helps, by a part of the text of an ERROR that says a message passes a limit.
         hidden: Received headers that are no properties of the message.
@@ -265,6 +266,7 @@ class Dialect(ABC):
     counts_messages: ClassVar[bool] = True
     highest_priority: ClassVar[int] = HIGHEST_PRIORITY
     temporary: ClassVar[tuple[str, ...]] = ()
+    cancelled: ClassVar[str] = "\0"
     forgotten: ClassVar[str] = "\0"
     ways_out: ClassVar[Mapping[str, str]] = {}
     hidden: ClassVar[frozenset[str]] = RESERVED

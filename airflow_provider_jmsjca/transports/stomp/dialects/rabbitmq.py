@@ -131,6 +131,7 @@ class RabbitMqDialect(Dialect):
             "raise max_message_size in the broker's rabbitmq.conf, 134217728 bytes unless it is set there"
         )
     }
+    cancelled: ClassVar[str] = "Server cancelled subscription"
     cumulative: ClassVar[Cumulative] = Cumulative.CONNECTION
     returns_through_another: ClassVar[bool] = True
     writes_singly: ClassVar[bool] = True

@@ -85,14 +85,20 @@ class Routes:
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix.encode()
         self._routes: dict[bytes, Route] = {}
+        self._destinations: dict[bytes, Destination] = {}
         self._fixed: set[bytes] = set()
         self._lock = threading.Lock()
         self._is_fresh = True
         self._is_taken = False
         self.get = self._routes.get
 
-    def add(self, identifier: str, route: Route) -> bytes:
+    def add(self, identifier: str, route: Route, destination: Destination | None = None) -> bytes:
         """Lead the messages of a subscription to `route`; return its id as the broker will write it.
+
+        Args:
+            identifier: The id of the subscription.
+            route: Takes its messages.
+            destination: The subscribed destination, for errors.
 
         Raises:
             PermanentBrokerError: There is one of this id.
@@ -107,6 +113,8 @@ class Routes:
                 )
             self._is_fresh = False
             taken = self._routes.setdefault(key, route) is not route
+            if not taken and destination is not None:
+                self._destinations[key] = destination
             if not key.startswith(self.prefix):
                 self._fixed.add(key)
         if taken:
@@ -114,6 +122,10 @@ class Routes:
                 f"the subscription {identifier!r} is already active on this connection"
             )
         return key
+
+    def destination(self, identifier: str) -> Destination | None:
+        """Return the destination of a subscription in force, `None` if there is no such subscription."""
+        return self._destinations.get(escape(identifier).encode())
 
     def expect(self, identifier: str) -> None:
         """Let messages come for a subscription that leads nowhere, under an id that is the user's.
@@ -147,6 +159,7 @@ class Routes:
         """Drop what still comes for a subscription."""
         with self._lock:
             self._routes.pop(key, None)
+            self._destinations.pop(key, None)
             if not self._routes:
                 self._is_taken = False
 
@@ -469,13 +482,21 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
         self.wire.believe_only(self._token.encode(), self.replies.is_asked, *proofs)
 
     def on_error(self, frame: StompFrame) -> None:
-        """Take ERROR, and find whom it concerns."""
+        """Take ERROR, and find whom it concerns.
+
+        Raises:
+            ConnectionLostError: The broker has cancelled a subscription, or has sent too many errors that
+                belong to nothing.
+        """
         text = blotted(error_text(frame), self._settings.secrets)
         if self.orphans.swallowed(text):
             return
         self._last_error = text
         if self._connected is None:
             self._answered.set()
+            return
+        if self.dialect.cancelled in text:
+            self._check_cancelled(frame.headers.get("subscription"))
             return
         text = self.limits.explained(text, self.dialect.ways_out)
         error = PermanentBrokerError(f"{self._broker} refused: {text}")
@@ -492,6 +513,28 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
             self._strange_errors += 1
             if self._strange_errors >= _MOST_STRANGE_ERRORS:
                 raise ConnectionLostError(f"the broker sent {self._strange_errors} errors without a cause")
+
+    def _check_cancelled(self, identifier: str | None) -> None:
+        """Give the connection up if the broker has cancelled a subscription that is in force.
+
+        Everyone who consumes reconnects after a loss, and subscribes again. Nothing less would do: RabbitMQ
+        declares a queue once for each connection, so SUBSCRIBE over the same one would be refused, and what
+        is sent to the queue over it would be confirmed and dropped.
+
+        Args:
+            identifier: The id of the subscription, if the broker names it.
+
+        Raises:
+            ConnectionLostError: The subscription is in force, or may be.
+        """
+        destination = None if identifier is None else self.routes.destination(identifier)
+        if destination is None and identifier is not None:
+            return  # it crossed our UNSUBSCRIBE
+        subject = "a subscription" if destination is None else f"the subscription to {destination}"
+        raise ConnectionLostError(
+            f"the broker cancelled {subject}, as it does when somebody deletes the queue; closed to "
+            "subscribe again"
+        )
 
     def _message(self, frame: Frame) -> None:
         self.orphans.last = frame

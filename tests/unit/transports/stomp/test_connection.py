@@ -581,6 +581,23 @@ def test_messages_that_rabbitmq_does_not_take_back_come_again_over_another_conne
     until(lambda: pair.connection.state is ConnectionState.LOST)
 
 
+def test_a_subscription_that_the_broker_cancels_ends_the_connection_by_name(pair: Pair) -> None:
+    cancelled = "ERROR\nsubscription:{}\nmessage:Server cancelled subscription\n\n\0\n"
+    connection, inbox = pair.up(b"RabbitMQ/3.10.8"), list[Received]()
+    consumer, identifier = consume(pair, connection, inbox)
+    lost: list[JmsError] = []
+    connection.on_lost(lost.append)
+    thread, _ = pair.in_background(connection.synchronize)
+    pair.peer.say(cancelled.format("another").encode())  # one that was ended before
+    receipts = [headers for _, headers in (pair.peer.hear(), pair.peer.hear()) if "receipt" in headers]
+    pair.peer.receipt(receipts[0])
+    thread.join(5)
+    assert not lost
+    pair.peer.say(cancelled.format(identifier).encode())
+    until(lambda: lost)
+    assert f"cancelled the subscription to {consumer.subscription.destination}" in str(lost[0])
+
+
 @pytest.mark.parametrize("before", [b"\xff\xfe", b"T_s@@x@@many", b"T_s@@x@@" + b"9" * 5000])
 def test_a_delivery_into_the_void_whose_number_is_unknown_ends_the_connection(
     pair: Pair, before: bytes, caplog: pytest.LogCaptureFixture
