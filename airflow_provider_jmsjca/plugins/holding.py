@@ -1,4 +1,4 @@
-"""What Airflow's processes run for us: when an event is stored, a DAG run has ended, a triggerer starts."""
+"""Listeners: to stored events, to the start and end of DAG runs, and to the start of a triggerer."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 
 from airflow_provider_jmsjca.logs import safe_logger
+from airflow_provider_jmsjca.plugins.asset_references import add_events, add_events_to_queued_runs
 from airflow_provider_jmsjca.triggers.payload import (
     hold_records,
     hold_token,
@@ -58,6 +59,27 @@ class EventStored:
     def on_asset_event_emitted(self, asset_event: AssetEvent) -> None:
         """Ask for a run, and record what waits."""
         _stored(asset_event)
+
+
+class RunStarted:
+    """Adds to a run the events of assets that its DAG's schedule names by `Asset.ref`.
+
+    Airflow starts runs for such references, and gives a run only the events of assets in the schedule itself.
+
+    Guarantee: the events are there before the first task of the run starts, in the transaction that starts
+    the run. A run that is cleared and starts again has the same events.
+    """
+
+    @hookimpl
+    def on_dag_run_running(self, dag_run: DagRun, msg: str) -> None:
+        """Add the events."""
+        del msg
+        # The scheduler's side of Airflow isn't there where only the SDK is.
+        from sqlalchemy.orm import object_session  # noqa: PLC0415
+
+        session = object_session(dag_run)
+        if session is not None:
+            add_events(session, dag_run)
 
 
 class RunEnded:
@@ -173,8 +195,11 @@ def _ended(dag_run: DagRun) -> None:
     for event in dag_run.consumed_asset_events:
         # What a task has passed on is an event of its own: no message waits for its runs.
         token = hold_token(event.extra) if event.source_task_id is None else None
-        outcome = None if token is None else _outcome(event.created_dagruns)
-        if token is None or outcome is None:
+        if token is None:
+            continue
+        add_events_to_queued_runs(session, event.asset_id)
+        outcome = _outcome(event.created_dagruns)
+        if outcome is None:
             continue
         scope, key = AssetScope(asset_id=event.asset_id), outcome_key(token)
 
@@ -229,4 +254,4 @@ class JmsPlugin(AirflowPlugin):
     """Registers the listeners with Airflow."""
 
     name = "jms"
-    listeners = [EventStored(), RunEnded(), TriggererStarting()]  # noqa: RUF012 - as Airflow declares it
+    listeners = [EventStored(), RunStarted(), RunEnded(), TriggererStarting()]  # noqa: RUF012 - Airflow's form

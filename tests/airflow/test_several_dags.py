@@ -1,4 +1,4 @@
-"""Two DAGs on one asset, one of them paused, or both, in a real scheduler and triggerer on a real broker."""
+"""DAGs on one asset, or on references to it, some paused; real scheduler, triggerer and broker."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
 
 trigger = JmsActivationTrigger(**{arguments!r})
 arrived = Asset("arrived", watchers=[AssetWatcher(name="watcher", trigger=trigger)])
-for dag_id, most in (("bill", 16), ("ship", 1)):
-    with DAG(dag_id, schedule=[arrived], catchup=False, max_active_runs=most):
+name, uri = Asset.ref(name=arrived.name), Asset.ref(uri=arrived.uri)
+dags = [("bill", arrived, 16), ("ship", arrived, 1), ("count", name, 16), ("audit", uri, 1)]
+for dag_id, asset, most in dags:
+    with DAG(dag_id, schedule=[asset], catchup=False, max_active_runs=most):
         EmptyOperator(task_id="nothing")
 """
 SEEN = """
@@ -37,7 +39,7 @@ join dag_run run on run.id = link.dag_run_id where run.dag_id = '{dag_id}' order
 
 
 class Home(TriggererProcess):
-    """The two DAGs."""
+    """Two DAGs with the asset, and two that refer to it by its name and its URI."""
 
     def seen(self, dag_id: str) -> list[str]:
         """Return the messages whose events the runs of a DAG have got, each as often as it is there."""
@@ -88,7 +90,7 @@ def test_two_dags_get_every_message_and_what_comes_while_both_are_paused_waits(
     try:
         # Each gets each message once, the last of a burst too, and the one with max_active_runs=1.
         sent = send(*range(21))
-        have(sent, "bill", "ship")
+        have(sent, "bill", "ship", "count", "audit")
         acknowledged()
 
         # While one is paused the other gets what comes; the next event brings it to the one that was paused.
@@ -112,7 +114,7 @@ def test_two_dags_get_every_message_and_what_comes_while_both_are_paused_waits(
         home.pause("bill", paused=False)
         home.pause("ship", paused=False)
         home.read_dags()
-        have(sent, "bill", "ship")
+        have(sent, "bill", "ship", "count", "audit")
         acknowledged()
     finally:
         home.stop()
