@@ -9,7 +9,13 @@ from airflow.sdk.definitions.asset import AssetNameRef, AssetUriRef
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.task_failures import task_failures
-from airflow_provider_jmsjca.triggers.payload import hold_token, outcome_key, still_waits
+from airflow_provider_jmsjca.triggers.payload import (
+    HEARD_KEY,
+    hold_token,
+    outcome_key,
+    still_waits,
+    with_heard,
+)
 
 _OUTCOMES = ("acknowledge", "roll_back")
 
@@ -68,6 +74,7 @@ class JmsAcknowledgeOperator(BaseOperator):
         for token, extra in waiting.items():
             if store.get(outcome_key(str(token))) is None and still_waits(extra, store.get):
                 store.set(outcome_key(str(token)), word)
+                store.set(HEARD_KEY, with_heard(store.get(HEARD_KEY), str(token), word))
         if not waiting:
             self.log.warning(
                 "No event of %r that started this run waits for a word; expected a trigger with "

@@ -16,6 +16,8 @@ from airflow.plugins_manager import AirflowPlugin
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.plugins.asset_references import add_events, add_events_to_queued_runs
 from airflow_provider_jmsjca.triggers.payload import (
+    HEARD_KEY,
+    HELD_KEY,
     hold_records,
     hold_token,
     is_event,
@@ -23,6 +25,8 @@ from airflow_provider_jmsjca.triggers.payload import (
     receipt_of,
     still_waits,
     tokens_of,
+    with_heard,
+    with_held,
     with_number,
 )
 
@@ -38,6 +42,8 @@ _TRIGGERER = "airflow.cli.commands.triggerer_command"
 _TRIGGERS = "airflow_provider_jmsjca.triggers.activation"
 # Tells PostgreSQL's advisory locks of ours from those of others: "JMS".
 _TURNS = 0x4A4D53
+# Databases in which the events of an asset are stored one after the other.
+_ONE_AT_A_TIME = ("postgresql", "sqlite")
 
 
 class EventStored:
@@ -143,15 +149,23 @@ def _stored(event: AssetEvent) -> None:
     _wait_for_the_turn(session, asset_id, event)
     _ask_for_runs(session, asset_id)
     store, scope = get_state_backend(), AssetScope(asset_id=asset_id)
+
+    def kept(key: str) -> Any:
+        found = store.get(scope, key, session=session)
+        return None if found is None else json.loads(found)
+
     if (receipt := receipt_of(event.extra)) is not None:
         key, stream, number = receipt
-        numbers = json.loads(store.get(scope, key, session=session) or "null")
-        store.set(scope, key, json.dumps(with_number(numbers, stream, number)), session=session)
-    for key, record in hold_records(event.extra, time.time()).items():
-        kept = json.loads(store.get(scope, key, session=session) or "null")
-        if isinstance(kept, dict):
-            record["also"] = tokens_of(kept)
+        store.set(scope, key, json.dumps(with_number(kept(key), stream, number)), session=session)
+    records = hold_records(event.extra, time.time())
+    for key, record in records.items():
+        if isinstance(before := kept(key), dict):
+            record["also"] = tokens_of(before)
         store.set(scope, key, json.dumps(record), session=session)
+    # Elsewhere two triggerers could overwrite each other's entries.
+    if records and session.get_bind().dialect.name in _ONE_AT_A_TIME:
+        held = with_held(kept(HELD_KEY), list(records), lambda key: kept(key) is not None)
+        store.set(scope, HELD_KEY, json.dumps(held), session=session)
 
 
 def _wait_for_the_turn(session: Session, asset_id: int, stored: AssetEvent) -> None:
@@ -209,6 +223,9 @@ def _ended(dag_run: DagRun) -> None:
 
         if kept(key) is None and still_waits(event.extra, kept):
             store.set(scope, key, json.dumps(outcome), session=session)
+            store.set(
+                scope, HEARD_KEY, json.dumps(with_heard(kept(HEARD_KEY), token, outcome)), session=session
+            )
             _log.info("Event %s of run %s: %s", event.id, dag_run.run_id, outcome)
 
 

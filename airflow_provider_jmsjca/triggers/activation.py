@@ -7,6 +7,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import math
 import time
 import uuid
 import warnings
@@ -30,14 +31,16 @@ from airflow_provider_jmsjca.triggers.activation_options import (
     ActivationOptions,
     plain,
 )
-from airflow_provider_jmsjca.triggers.holding import AssetStore, Hold, record_key
+from airflow_provider_jmsjca.triggers.holding import AssetStore, Hold, asked, record_key
 from airflow_provider_jmsjca.triggers.payload import (
+    HELD_KEY,
     EventMode,
     Fit,
     Payload,
     batch_event,
     fit,
     held_event,
+    may_be_held,
     message_content,
     message_event,
     ready_event,
@@ -178,6 +181,8 @@ class JmsActivationTrigger(BaseEventTrigger):
             "redelivery_handling": redelivery_handling,
         }
         self._arguments = {name: plain(name, value) for name, value in (given | fields).items()}
+        # By asset: the list of its held messages, and when it was asked for.
+        self._lists: dict[str, tuple[float, Any]] = {}
         _warn_of_faults(self._arguments)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -275,7 +280,7 @@ class JmsActivationTrigger(BaseEventTrigger):
         contents: dict[StreamDelivery, dict[str, Any]] = {}
         try:
             for delivery in handed.deliveries:
-                if self._holds and (found := await self._found(delivery)):
+                if self._holds and (found := await self._found(delivery, handed.received)):
                     handed.holds.setdefault(delivery, []).extend(found)
                     continue
                 content = await self._content(delivery.message, delivery.destination)
@@ -301,8 +306,15 @@ class JmsActivationTrigger(BaseEventTrigger):
         """Whether messages wait for the word of their DAG runs."""
         return ActivationOptions.parse(self._arguments).holds
 
-    async def _found(self, delivery: StreamDelivery) -> list[Hold]:
+    async def _found(self, delivery: StreamDelivery, received: float) -> list[Hold]:
         """Return what a message waits for whose event was stored before; nothing if there is none.
+
+        Airflow answers one question at a time, and each takes as long as storing an event. So one look at the
+        list of records serves all messages that were received before that look.
+
+        Args:
+            delivery: Of the message.
+            received: When, by the monotonic clock.
 
         Raises:
             JmsError: There is no asset whose store could be used, or Airflow can't be asked.
@@ -313,8 +325,23 @@ class JmsActivationTrigger(BaseEventTrigger):
                 "hold_until_ack: expected the trigger of an AssetWatcher; nobody else is told of DAG runs"
             )
         key = record_key(delivery.message, delivery.destination)
-        holds = [None if key is None else await Hold.found(*each, key) for each in stores.items()]
+        if key is None:
+            return []
+        holds = [
+            await Hold.found(name, store, key)
+            for name, store in stores.items()
+            if may_be_held(await self._listed(name, store, received), key)
+        ]
         return [each for each in holds if each is not None]
+
+    async def _listed(self, asset: str, store: AssetStore, received: float) -> Any:
+        """Return the list of an asset's held messages as it was at `received` or later."""
+        looked, listed = self._lists.get(asset, (-math.inf, None))
+        if looked <= received:
+            looked = time.monotonic()
+            listed = await asked(store, HELD_KEY)
+            self._lists[asset] = looked, listed
+        return listed
 
     def _held(
         self, event: dict[str, Any], handed: Handed, deliveries: Sequence[StreamDelivery]

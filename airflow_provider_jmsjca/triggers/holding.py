@@ -8,7 +8,15 @@ triggers, tasks and the scheduler reach alike:
 | `jms-hold.<digest of the message>` | the token of its event and of any before it, how many messages it has, since when it waits | the triggerer, with the event |
 | `jms-outcome.<token>` | `{"acknowledged": true}`, or false and why | `JmsAcknowledgeOperator`; the scheduler, when a run ends |
 
-Both are deleted 30 seconds after the message was settled, the word of a batch with the last of its messages.
+| `jms-held` | the keys of such records, and of some that are gone | the triggerer, with the event |
+| `jms-heard` | the last words, by token | those who write a word |
+
+A triggerer asks Airflow one question at a time, and each takes as long as storing an event. So the two lists
+are asked for, records only where a list names them, and words where no list has them. `JmsAcknowledgeOperator`
+can't lock its list, so what it adds may be overwritten. Such words are looked for by themselves, after 10
+seconds and then less often.
+
+Records and words are deleted 30 seconds after the message was settled, the word of a batch with the last of its messages.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -28,9 +36,14 @@ from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.triggers.payload import outcome_key
+from airflow_provider_jmsjca.triggers.payload import HEARD_KEY, heard, outcome_key
 
-_LOOKS = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 1, 2, 3, 5, 10)), jitter=0)
+# Between looks at the list of words.
+_LISTENS = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 1, 2, 3, 5, 10)), jitter=0)
+# Between looks at the word on one message.
+_LOOKS = Backoff(steps=tuple(timedelta(seconds=step) for step in (10, 30, 60, 120, 300)), jitter=0)
+# Between looks at a message whose time is over, while Airflow can't be asked.
+_LEAST_SECONDS = 0.5
 # Between two questions to Airflow, which all triggers of the triggerer ask over one pipe.
 _BREATH_SECONDS = 0.02
 # A killed broker forgets acknowledgements, and is back after seconds. Should the triggerer die meanwhile, the
@@ -166,10 +179,15 @@ class Holder:
         self._more = Signal()
         self._task: asyncio.Task[None] | None = None
         self._reported = ""
+        self._listens = 0
+        self._listen_at = 0.0
 
     def take(self, delivery: StreamDelivery, holds: Sequence[Hold]) -> None:
         """End the delivery when its runs have spoken."""
-        self._held.append(_Held(delivery=delivery, holds=holds, due=self._clock()))
+        held = _Held(delivery=delivery, holds=holds, due=0.0)
+        self._look_later(held)
+        self._listen_soon(first=not self._held)
+        self._held.append(held)
         self._more.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -191,21 +209,61 @@ class Holder:
     async def _run(self) -> None:
         while True:
             outcomes: dict[tuple[str, str], Any] = {}
+            if self._held and self._listen_at <= self._clock():
+                outcomes = await self._listen()
             for held in [each for each in self._held if each.due <= self._clock()]:
                 await self._look(held, outcomes)
             await self._forget()
             self._more.clear()
             moments = [each.due for each in self._held] + [moment for moment, _ in self._settled]
+            if self._held:
+                moments.append(self._listen_at)
             wait = max(_BREATH_SECONDS, min(moments) - self._clock()) if moments else None
             try:
                 await asyncio.wait_for(self._more.wait(), wait)
             except TimeoutError:
                 continue
 
+    def _listen_soon(self, *, first: bool = True) -> None:
+        """Look at the list of words at short intervals again."""
+        self._listens = 0
+        soon = self._clock() + _LISTENS.wait(1, 0).total_seconds()
+        self._listen_at = soon if first else min(self._listen_at, soon)
+
+    async def _listen(self) -> dict[tuple[str, str], Any]:
+        """Return the listed words of the runs, and have the messages looked at that wait for them."""
+        self._listens += 1
+        self._listen_at = self._clock() + _LISTENS.wait(self._listens, 0).total_seconds()
+        words: dict[tuple[str, str], Any] = {}
+        try:
+            for asset, store in {
+                hold.asset: hold.store for held in self._held for hold in held.holds
+            }.items():
+                listed = heard(await store.aget(HEARD_KEY))
+                words |= {(asset, token): word for token, word in listed.items()}
+        except Exception as error:  # noqa: BLE001 - whatever Airflow's store raises: it is asked again
+            self._report(error)
+        for held in self._held:
+            if any(hold.word in words and hold.word not in held.said for hold in held.holds):
+                held.due = self._clock()
+                self._listen_soon()
+        return words
+
+    def _look_later(self, held: _Held) -> None:
+        """Set when the word on a message is looked for although no list has it; at its deadline too."""
+        held.looks += 1
+        left = min(self._deadline(hold) for hold in held.holds) - time.time()
+        wait = _LOOKS.wait(held.looks, 0).total_seconds()
+        held.due = self._clock() + min(wait, max(left, _LEAST_SECONDS))
+
+    def _report(self, error: Exception) -> None:
+        if str(error) != self._reported:
+            self._reported = str(error)
+            _log.warning("Messages%s wait: Airflow's asset store can't be used: %s", self._where, error)
+
     async def _look(self, held: _Held, outcomes: dict[tuple[str, str], Any]) -> None:
         """Ask what the runs say of one message, and end its delivery if they have spoken."""
-        held.looks += 1
-        held.due = self._clock() + _LOOKS.wait(held.looks, 0).total_seconds()
+        self._look_later(held)
         try:
             why = await self._failure(held, outcomes)
             if why is None and not held.said.issuperset(each.word for each in held.holds):
@@ -213,9 +271,7 @@ class Holder:
             if why is not None:
                 await self._delete(held.holds)  # its next delivery makes an event of its own
         except Exception as error:  # noqa: BLE001 - whatever Airflow's store raises: it is asked again
-            if str(error) != self._reported:
-                self._reported = str(error)
-                _log.warning("Messages%s wait: Airflow's asset store can't be used: %s", self._where, error)
+            self._report(error)
             return
         self._held.remove(held)
         if why is None:

@@ -16,6 +16,14 @@ _BODY_KEYS = ("body", "item_types")
 _STREAMS_KEPT = 4
 _RANGES_KEPT = 16
 
+HELD_KEY = "jms-held"
+"""Under this key an asset's store lists the records of held messages: one look serves many messages."""
+HEARD_KEY = "jms-heard"
+"""Under this key an asset's store lists the last words of runs, by the tokens of their events."""
+# What is listed is looked through for records that are gone when it has doubled, and has so many.
+_LEAST_LOOKED_THROUGH = 256
+_WORDS_HEARD = 500
+
 
 class EventMode(enum.StrEnum):
     """What an event stands for.
@@ -180,6 +188,48 @@ def hold_records(extra: object, since: float) -> dict[str, dict[str, Any]]:
     return {
         key: {"token": token, "of": hold.get("of"), "since": since} for key in keys if isinstance(key, str)
     }
+
+
+def with_held(kept: object, keys: Sequence[str], is_kept: Callable[[str], bool]) -> dict[str, Any]:
+    """Return the list of records of held messages, with more keys.
+
+    Args:
+        kept: The list so far; `None`: there is none.
+        keys: Of new records.
+        is_kept: Says whether there is still a record of this key. Keys without a record are dropped from the
+            list when it has doubled.
+    """
+    held = _held_keys(kept) or {}
+    held |= dict.fromkeys(keys)
+    limit = kept.get("limit") if isinstance(kept, Mapping) else None
+    if not isinstance(limit, int):
+        limit = _LEAST_LOOKED_THROUGH
+    if len(held) > limit:
+        held = {key: None for key in held if is_kept(key)}
+        limit = max(_LEAST_LOOKED_THROUGH, 2 * len(held))
+    return {"keys": list(held), "limit": limit}
+
+
+def may_be_held(kept: object, key: str) -> bool:
+    """Say whether there may be a record of this key, by the list; without a list there may be."""
+    held = _held_keys(kept)
+    return held is None or key in held
+
+
+def _held_keys(kept: object) -> dict[str, None] | None:
+    keys = kept.get("keys") if isinstance(kept, Mapping) else None
+    return dict.fromkeys(each for each in keys if isinstance(each, str)) if isinstance(keys, list) else None
+
+
+def with_heard(kept: object, token: str, word: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the list of the last words of runs, by the tokens of their events, with one more."""
+    words = heard(kept) | {token: dict(word)}
+    return dict(list(words.items())[-_WORDS_HEARD:])
+
+
+def heard(kept: object) -> dict[str, Any]:
+    """Return the words in such a list, by token."""
+    return dict(kept) if isinstance(kept, Mapping) else {}
 
 
 def still_waits(extra: object, kept: Callable[[str], object]) -> bool:

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import itertools
 import math
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
@@ -161,13 +162,25 @@ class Handed:
         fault: Why a trigger could not make its event; `None`: none failed.
         holds: What each message waits for after its event was stored, one entry for each trigger; empty where
             messages don't wait.
+        received: When it was received, by the monotonic clock.
         receipts: Where it is seen that the event was stored, one for each trigger that watches assets; empty
             where messages wait.
         stream: Names the stream, since it was opened.
         number: Of the event in the stream, from 1 on.
     """
 
-    __slots__ = ("batch", "deliveries", "fault", "holds", "number", "open", "receipts", "refused", "stream")
+    __slots__ = (
+        "batch",
+        "deliveries",
+        "fault",
+        "holds",
+        "number",
+        "open",
+        "receipts",
+        "received",
+        "refused",
+        "stream",
+    )
 
     def __init__(
         self, deliveries: Sequence[StreamDelivery], *, batch: bool, stream: str = "", number: int = 0
@@ -179,6 +192,7 @@ class Handed:
         self.fault: JmsError | None = None
         self.holds: dict[StreamDelivery, list[Hold]] = {}
         self.receipts: list[Receipt] = []
+        self.received = time.monotonic()
         self.stream = stream
         self.number = number
 

@@ -64,11 +64,12 @@ class Runs:
         run.notify_dagrun_state_changed(msg=state)
 
     def word(self, token: str = "t1") -> Any:
+        return self.kept(outcome_key(token))
+
+    def kept(self, key: str) -> Any:
         from airflow.state import AssetScope, get_state_backend
 
-        found = get_state_backend().get(
-            AssetScope(asset_id=self.asset_id), outcome_key(token), session=self.session
-        )
+        found = get_state_backend().get(AssetScope(asset_id=self.asset_id), key, session=self.session)
         return None if found is None else json.loads(found)
 
 
@@ -86,6 +87,7 @@ def test_a_run_that_succeeds_acknowledges(runs: Runs) -> None:
     assert runs.word() is None
     runs.end(run, "success")
     assert runs.word() == DONE
+    assert runs.kept("jms-heard") == {"t1": DONE}
 
 
 def test_a_run_that_fails_rolls_back_and_clearing_it_changes_nothing(runs: Runs) -> None:
@@ -187,6 +189,7 @@ def test_what_waits_is_recorded_in_the_transaction_that_stores_the_event(runs: R
 
     before = time.time()
     found = stored(runs, held("jms-hold.a", "jms-hold.b"))
+    assert found.pop("jms-held")["keys"] == ["jms-hold.a", "jms-hold.b"]
     assert {key: (each["token"], each["of"]) for key, each in found.items()} == {
         "jms-hold.a": ("t2", 2),
         "jms-hold.b": ("t2", 2),
@@ -380,6 +383,7 @@ def test_a_task_says_it_for_every_event_and_the_first_word_counts(outcome: str, 
     }
     operator = JmsAcknowledgeOperator(task_id="say", asset=asset, outcome=outcome)
     assert operator.execute(context) == 2
+    assert store.pop("jms-heard") == {"a": word}
     assert store == {outcome_key("a"): word, outcome_key("b"): {"acknowledged": True, "left": 2}}
     assert operator.inlets == [asset]
 
@@ -394,6 +398,7 @@ def test_a_task_says_nothing_of_messages_that_wait_no_more() -> None:
         "asset_state_store": {asset: store},
     }
     assert JmsAcknowledgeOperator(task_id="say", asset=asset).execute(context) == 2
+    assert store.pop("jms-heard") == {"b": DONE}
     assert store == {"jms-hold.b": {"token": "b"}, outcome_key("b"): DONE}
 
 

@@ -5,17 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from airflow.sdk import Asset
 from airflow.triggers.base import TriggerEvent
 
+from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.transports.memory import Broker
 from airflow_provider_jmsjca.triggers import holding, producers
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
-from airflow_provider_jmsjca.triggers.payload import hold_records, hold_token, outcome_key
+from airflow_provider_jmsjca.triggers.payload import (
+    HEARD_KEY,
+    HELD_KEY,
+    hold_records,
+    hold_token,
+    outcome_key,
+    with_heard,
+    with_held,
+)
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.test_activation import Triggerer, Watcher, triggerer
 from tests.airflow.triggers.waiting import run, until
@@ -31,9 +41,18 @@ class Store:
         self.rows: dict[str, Any] = {}
         self.recorded: list[TriggerEvent] = []
         self.fails = False
+        self.asked: list[str] = []
+
+    def record(self, event: TriggerEvent) -> None:
+        """Record what waits, as the plugin does."""
+        records = hold_records({"payload": event.payload}, time.time())
+        self.rows |= records
+        self.rows[HELD_KEY] = with_held(self.rows.get(HELD_KEY), list(records), self.rows.__contains__)
+        self.recorded.append(event)
 
     async def aget(self, key: str, default: Any = None) -> Any:
         self._check()
+        self.asked.append(key)
         return self.rows.get(key, default)
 
     async def aset(self, key: str, value: Any) -> None:
@@ -49,6 +68,11 @@ class Store:
             raise RuntimeError("Airflow's API server is away")
 
     @property
+    def left(self) -> list[str]:
+        """What is kept of messages."""
+        return [key for key in self.rows if key not in (HELD_KEY, HEARD_KEY)]
+
+    @property
     def waiting(self) -> int:
         return sum(key.startswith("jms-hold.") for key in self.rows)
 
@@ -57,6 +81,7 @@ class Store:
         token = hold_token({"payload": watcher.events[number].payload})
         assert token is not None
         self.rows[outcome_key(token)] = word
+        self.rows[HEARD_KEY] = with_heard(self.rows.get(HEARD_KEY), token, word)
 
 
 class Stores:
@@ -75,9 +100,8 @@ class HoldingWatcher(Watcher):
     def store(self) -> None:
         for event in self.events:
             for store in self.stores_of:
-                records = hold_records({"payload": event.payload}, time.time())
-                store.rows |= {} if event in store.recorded else records
-                store.recorded.append(event)
+                if event not in store.recorded:
+                    store.record(event)
         super().store()
 
 
@@ -120,7 +144,47 @@ def test_a_message_waits_for_the_word_of_its_run(server: Broker, publish: Publis
             assert left.body == "a"
             store.say(watcher, DONE, 0)
             await until(lambda: server.depth("orders") == 0)
-            await until(lambda: not store.rows)
+            await until(lambda: not store.left)
+
+    run(work())
+
+
+def test_one_look_serves_many_messages(server: Broker, publish: Publish) -> None:
+    """Airflow answers one question of its triggers at a time, between two rounds of storing events."""
+
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            watcher = watch(running, store)
+            publish("first")
+            await until(lambda: store.waiting == 1)
+            store.asked.clear()
+            publish(*map(str, range(50)))
+            await until(lambda: store.waiting == 51)
+            for number in range(51):
+                store.say(watcher, DONE, number)
+            await until(lambda: server.depth("orders") == 0)
+            assert set(store.asked) == {HELD_KEY, HEARD_KEY}
+            assert len(store.asked) < 20
+
+    run(work())
+
+
+def test_a_word_that_no_list_has_is_heard(
+    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tasks wrote at the same time, and one has overwritten what the other added to the list."""
+    monkeypatch.setattr(holding, "_LOOKS", Backoff(steps=(timedelta(seconds=0.1),)))
+
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            watcher = watch(running, store)
+            publish("a")
+            await until(lambda: store.waiting == 1)
+            store.say(watcher, DONE)
+            del store.rows[HEARD_KEY]
+            await until(lambda: server.depth("orders") == 0)
 
     run(work())
 
@@ -200,7 +264,7 @@ def test_one_whose_time_was_over_when_its_dag_was_unpaused_has_its_time_again(
             first = watch(running, store, redelivery_handling=handling)
             publish("a", "b")
             await until(lambda: store.waiting == 2)
-        for key in store.rows:
+        for key in store.left:
             store.rows[key]["since"] -= 2 * 86_400
         async with triggerer() as running:
             second = watch(running, store, redelivery_handling=handling)
@@ -249,7 +313,7 @@ def test_killed_as_soon_as_its_event_was_stored_it_makes_no_second_one(
             first.stores = False
             publish("a", "b")
             await until(lambda: first.bodies == ["a", "b"])
-            store.rows |= hold_records({"payload": first.events[0].payload}, time.time())
+            store.record(first.events[0])
         async with triggerer() as running:
             second = watch(running, store)
             await until(lambda: second.bodies == ["b"])
@@ -258,7 +322,7 @@ def test_killed_as_soon_as_its_event_was_stored_it_makes_no_second_one(
             store.say(second, DONE)
             await until(lambda: server.depth("orders") == 0)
             assert second.bodies == ["b"]
-            await until(lambda: not store.rows)
+            await until(lambda: not store.left)
 
     run(work())
 
@@ -279,7 +343,7 @@ def test_cancelled_while_its_event_is_being_stored_it_gives_the_message_back_aft
             second = watch(running, store)
             await asyncio.sleep(1)
             assert second.bodies == []
-            store.rows |= hold_records({"payload": first.events[0].payload}, time.time())
+            store.record(first.events[0])
             await asyncio.sleep(1)
             store.say(first, DONE)
             await until(lambda: server.depth("orders") == 0)
@@ -361,7 +425,7 @@ def test_the_messages_of_a_batch_wait_together_and_are_found_in_others(
             await until(lambda: [message.body for message in server.messages("orders")] == ["d"])
             store.say(second, DONE)
             await until(lambda: server.depth("orders") == 0)
-            await until(lambda: not store.rows)
+            await until(lambda: not store.left)
 
     run(work())
 
@@ -400,7 +464,7 @@ def test_every_asset_of_one_trigger_has_to_acknowledge(server: Broker, publish: 
             assert (again.events, server.depth("orders")) == ([], 1)
             stores[1].say(both, DONE)
             await until(lambda: server.depth("orders") == 0)
-            await until(lambda: not any(store.rows for store in stores))
+            await until(lambda: not any(store.left for store in stores))
             publish("b")
             await until(lambda: all(store.waiting == 1 for store in stores))
             stores[0].say(again, FAILED)

@@ -14,8 +14,12 @@ from airflow_provider_jmsjca.triggers.payload import (
     Payload,
     batch_event,
     fit,
+    heard,
+    may_be_held,
     message_content,
     message_event,
+    with_heard,
+    with_held,
 )
 
 ORDERS = Destination.queue("orders")
@@ -93,3 +97,25 @@ def test_properties_alone_may_be_too_large(body: str, form: Payload, fits: Fit |
     limit = len('{"p": ""}') + 90
     assert fit(message, limit, form) is (fits or Fit.SEALED)
     assert fit(message, limit - 1, form) is Fit.NOT
+
+
+def test_the_list_of_held_messages_loses_keys_without_a_record_when_it_has_doubled() -> None:
+    kept: Any = None
+    assert may_be_held(kept, "a"), "without a list there may be a record"
+    for number in range(257):
+        kept = with_held(kept, [str(number)], lambda key: int(key) >= 200)
+    assert [key for key in map(str, range(257)) if may_be_held(kept, key)] == list(map(str, range(200, 257)))
+    assert not may_be_held(with_held(kept, ["a"], bool), "b")
+
+
+@pytest.mark.parametrize("kept", [3, [], {"keys": 3}, {"keys": [3]}])
+def test_a_list_that_a_task_has_overwritten_is_made_again(kept: Any) -> None:
+    assert may_be_held(with_held(kept, ["a"], bool), "a")
+
+
+def test_the_last_words_are_listed() -> None:
+    kept: Any = "a task wrote this"
+    for number in range(600):
+        kept = with_heard(kept, str(number), {"acknowledged": True})
+    assert list(heard(kept)) == list(map(str, range(100, 600)))
+    assert heard(kept)["599"] == {"acknowledged": True}
