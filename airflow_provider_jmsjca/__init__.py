@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from airflow_provider_jmsjca.core.activation import ActivationSpec
     from airflow_provider_jmsjca.core.destination import Destination
     from airflow_provider_jmsjca.core.message import BodyKind, JmsMessage
-    from airflow_provider_jmsjca.core.redelivery import RedeliveryHandling
+    from airflow_provider_jmsjca.core.name_syntax import NameSyntax
+    from airflow_provider_jmsjca.core.redelivery import (
+        Delay,
+        Delete,
+        GrowingDelay,
+        Move,
+        MoveKind,
+        MoveTarget,
+        RedeliveryHandling,
+    )
     from airflow_provider_jmsjca.core.selector import Selector, substitute
     from airflow_provider_jmsjca.decorators.listener import jms_listener_task
     from airflow_provider_jmsjca.decorators.sensor import jms_sensor_task
@@ -74,7 +83,16 @@ _MODULES: Final = {
     "core.activation": ("ActivationSpec",),
     "core.destination": ("Destination",),
     "core.message": ("BodyKind", "JmsMessage"),
-    "core.redelivery": ("RedeliveryHandling",),
+    "core.name_syntax": ("NameSyntax",),
+    "core.redelivery": (
+        "Delay",
+        "Delete",
+        "GrowingDelay",
+        "Move",
+        "MoveKind",
+        "MoveTarget",
+        "RedeliveryHandling",
+    ),
     "core.selector": ("Selector", "substitute"),
     "decorators.listener": ("jms_listener_task",),
     "decorators.sensor": ("jms_sensor_task",),
@@ -141,11 +159,14 @@ __all__ = [
     "ConnectionLostError",
     "ConnectionSettings",
     "Cumulative",
+    "Delay",
+    "Delete",
     "Delivery",
     "DeliveryStoppedError",
     "Destination",
     "FencedError",
     "GenericDialect",
+    "GrowingDelay",
     "InDoubtError",
     "JmsAcknowledgeOperator",
     "JmsActivationTrigger",
@@ -163,6 +184,10 @@ __all__ = [
     "JmsSpoolMaintenanceOperator",
     "JmsToSparkSubmitOperator",
     "LimboSelection",
+    "Move",
+    "MoveKind",
+    "MoveTarget",
+    "NameSyntax",
     "Outgoing",
     "PermanentBrokerError",
     "PoisonMessageError",

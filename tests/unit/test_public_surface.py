@@ -13,6 +13,7 @@ import pytest
 
 import airflow_provider_jmsjca as package
 from airflow_provider_jmsjca import errors
+from airflow_provider_jmsjca.transports.base import Connection
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(package.__file__).read_text(encoding="utf-8")
@@ -84,6 +85,30 @@ def test_the_page_of_the_api_shows_what_classes_inherit() -> None:
             and not any(issubclass(each, base) for each in whole)
         ]
     assert missing == []
+
+
+def test_the_page_of_the_api_shows_what_pages_call_of_a_connection() -> None:
+    """A `Connection` shows chosen members only."""
+    docs = ROOT / "docs"
+    page = (docs / "reference" / "api.md").read_text(encoding="utf-8")
+    members = page.partition("transports.base.Connection\n")[2].partition(":members:")[2].partition("\n")[0]
+    taught = {
+        name
+        for path in docs.rglob("*.md")
+        if path.name != "architecture.md"  # for those who change the package
+        for name in re.findall(r"\bconnection\.(\w+)", path.read_text(encoding="utf-8"))
+        if hasattr(package.JmsConnection, name) or hasattr(Connection, name)
+    }
+    assert {"delete_durable", "capabilities"} <= taught
+    other_connections = {"session", "consume"}  # of a hook; their pages show every member
+    assert taught - other_connections <= {each.strip() for each in members.split(",")}
+
+
+def test_the_classes_of_redelivery_actions_are_public() -> None:
+    text = "1:5; 2:backoff(10,2,100); 3:move(queue:$.dlq)"
+    actions = package.RedeliveryHandling.parse(text).actions
+    assert [type(each) for each in actions] == [package.Delay, package.GrowingDelay, package.Move]
+    assert package.RedeliveryHandling.parse("1:delete").actions == (package.Delete(1),)
 
 
 def test_the_page_on_the_library_imports_from_the_package_itself() -> None:

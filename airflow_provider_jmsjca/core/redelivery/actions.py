@@ -92,8 +92,8 @@ class Delay:
 class GrowingDelay:
     """Deliver after a pause that grows with every count.
 
-    At count `at + n` the pause is `initial * multiplier**n`, at most `maximum`, and then shortened by a
-    random part of up to `jitter`, so that messages that failed together don't all come back together.
+    At count `at + n` the pause is `initial * multiplier**n`, at most `maximum`. A random part of up to
+    `jitter` is taken off, so that messages that failed together don't all come back together.
 
     Attributes:
         at: From which count on.
