@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     )
     from airflow_provider_jmsjca.hooks.async_jms import AsyncJmsHook
     from airflow_provider_jmsjca.hooks.jms import JmsHook
+    from airflow_provider_jmsjca.hooks.stored_connections import use_stored_connections
     from airflow_provider_jmsjca.notifications.jms import JmsNotifier
     from airflow_provider_jmsjca.operators.acknowledge import JmsAcknowledgeOperator
     from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
@@ -120,6 +121,7 @@ _MODULES: Final = {
     ),
     "hooks.async_jms": ("AsyncJmsHook",),
     "hooks.jms": ("JmsHook",),
+    "hooks.stored_connections": ("use_stored_connections",),
     "notifications.jms": ("JmsNotifier",),
     "operators.acknowledge": ("JmsAcknowledgeOperator",),
     "operators.collect": ("JmsCollectOperator",),
@@ -208,6 +210,7 @@ __all__ = [
     "open_store",
     "register",
     "substitute",
+    "use_stored_connections",
 ]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from airflow_provider_jmsjca.errors import ConfigurationError, JmsError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import looked_up
 from airflow_provider_jmsjca.hooks.jms import JmsHook, resolve_levels
+from airflow_provider_jmsjca.hooks.stored_connections import use_stored_connections
 from airflow_provider_jmsjca.store.base import listed_name
 from airflow_provider_jmsjca.transports import refuse_unknown_scheme
 from airflow_provider_jmsjca.transports.settings import check_url
@@ -132,16 +132,15 @@ def as_listed(typed: str | None, known: Collection[str]) -> str | None:
     return named[0]
 
 
-def use_stored_connections() -> None:
-    """Let this process read connections from Airflow's database, as `airflow connections get` does."""
-    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
-
-
 def one_line_errors(command: CommandFunction) -> CommandFunction:
-    """Print errors of ours as lines, one for each fault, and leave with exit code 1."""
+    """Print errors of ours as lines, one for each fault, and leave with exit code 1.
+
+    The command finds connections in Airflow's database, too.
+    """
 
     @functools.wraps(command)
     def run(args: argparse.Namespace) -> None:
+        use_stored_connections()
         try:
             command(args)
         except JmsError as error:
@@ -159,7 +158,6 @@ def explain_command(args: argparse.Namespace) -> None:
 
     What the levels contradict each other in is said after the table, and what can't be reached or looked up.
     """
-    use_stored_connections()
     activation = None if args.activation is None else _layer(Path(args.activation), args.name)
     named = _connection_of(activation)
     conn_id = args.conn_id or named

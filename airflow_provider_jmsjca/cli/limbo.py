@@ -18,7 +18,6 @@ from airflow_provider_jmsjca.cli.commands import (
     one_line_errors,
     print_page,
     say,
-    use_stored_connections,
 )
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.limbo import EVERY, StoreUpkeep
@@ -89,7 +88,6 @@ def purge_command(args: argparse.Namespace) -> None:
 @one_line_errors
 def run_command(args: argparse.Namespace) -> None:
     """Send what is due in limbo, each second, until SIGTERM or Ctrl-C; with `--once` once."""
-    use_stored_connections()
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())

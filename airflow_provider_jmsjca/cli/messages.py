@@ -11,7 +11,7 @@ from pathlib import Path
 
 from airflow.cli.simple_table import AirflowConsole
 
-from airflow_provider_jmsjca.cli.commands import cells, one_line_errors, use_stored_connections
+from airflow_provider_jmsjca.cli.commands import cells, one_line_errors
 from airflow_provider_jmsjca.cli.queues import broker_connection, queue_named
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
@@ -40,7 +40,6 @@ def send_command(args: argparse.Namespace) -> None:
 @one_line_errors
 def check_command(args: argparse.Namespace) -> None:
     """Check a connection step by step; leave with exit code 1 if a step fails."""
-    use_stored_connections()
     settings = JmsHook(args.conn_id).settings()
     queue = None if args.queue is None else Destination.queue(queue_named(args.queue))
     checks = list(check_connection(settings, queue))

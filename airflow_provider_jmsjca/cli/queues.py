@@ -18,7 +18,6 @@ from airflow_provider_jmsjca.cli.commands import (
     one_line_errors,
     print_page,
     say,
-    use_stored_connections,
 )
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -40,7 +39,6 @@ _PAGE = 200
 @contextlib.contextmanager
 def broker_connection(conn_id: str) -> Iterator[Connection]:
     """Open a connection of its own to the broker of an Airflow connection, without its client id."""
-    use_stored_connections()
     connection = connect(replace(JmsHook(conn_id).settings(), client_id=None))
     try:
         yield connection

@@ -34,6 +34,7 @@ from airflow_provider_jmsjca.hooks.settings import (
     settings_for,
     with_client_id_of,
 )
+from airflow_provider_jmsjca.hooks.stored_connections import undefined
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
 from airflow_provider_jmsjca.transports.members import in_limbo, settings_of
@@ -352,7 +353,7 @@ def _connection_found(conn_id: str) -> Iterator[None]:
     try:
         yield
     except AirflowNotFoundException as error:
-        raise _UndefinedError(f"connection {conn_id!r} is not defined in Airflow") from error
+        raise _UndefinedError(undefined(conn_id)) from error
 
 
 def resolve_levels(hook: JmsHook | None, activation: Layer | None) -> Resolved:

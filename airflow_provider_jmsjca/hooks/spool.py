@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
+from airflow_provider_jmsjca.hooks.stored_connections import undefined
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import ObjectPath, Place
 from airflow_provider_jmsjca.spool.files.objects import SCHEMES
@@ -105,8 +106,8 @@ def _object_path(text: str) -> ObjectPath:
         connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
         raise ConfigurationError(
-            f"spool_path is {text!r}: connection {conn_id!r} is not defined in Airflow; define it, or leave "
-            f"{conn_id}@ out to use the credentials of the environment"
+            f"spool_path is {text!r}: {undefined(conn_id)}. Or leave {conn_id}@ out to use the "
+            "credentials of the environment"
         ) from error
     options = _store_options(store, conn_id, connection)
     if store == "abfs":

@@ -42,6 +42,12 @@ def _home_removed() -> Iterator[None]:
     shutil.rmtree(HOME, ignore_errors=True)
 
 
+@pytest.fixture(autouse=True)
+def _process_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands and `use_stored_connections` change it for their process; here it must not outlast a test."""
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")
+
+
 @pytest.fixture(scope="session")
 def migrated_database(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """An empty, migrated metadata database, to be copied; the processes of a test run share it."""

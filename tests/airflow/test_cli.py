@@ -47,12 +47,6 @@ DESCRIPTOR = """
 """
 
 
-@pytest.fixture(autouse=True)
-def _context(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands set it for their process; here it must not outlast them."""
-    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")
-
-
 def run(*arguments: str) -> None:
     parsed = cli_parser.get_parser().parse_args(["jms", *arguments])
     parsed.func(parsed)

@@ -1,0 +1,40 @@
+"""Where a process finds Airflow's connections, and how a plain script gets those of Airflow's database."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+_CONTEXT: Final = "_AIRFLOW_PROCESS_CONTEXT"
+_SERVER: Final = "server"
+
+
+def use_stored_connections() -> None:
+    """Let this process read connections from Airflow's database, as `airflow connections get` does.
+
+    For scripts of your own. Without this call Airflow looks for a connection only in variables of the
+    environment (`AIRFLOW_CONN_...`) and in the secrets backend that its configuration names. The process
+    needs Airflow's configuration with the database's address and the Fernet key. In tasks and triggers the
+    call changes nothing: Airflow hands them their connections.
+
+    Call it before the first connection is looked up.
+    """
+    os.environ[_CONTEXT] = _SERVER
+
+
+def undefined(conn_id: str) -> str:
+    """Return the words for a connection that Airflow doesn't know in this process, with the way out."""
+    said = f"connection {conn_id!r} is not defined in Airflow"
+    if _asks_airflow() or os.environ.get(_CONTEXT):
+        return said
+    return (
+        f"{said}, as far as this process sees: it doesn't read Airflow's database. In a script of your own "
+        f"call use_stored_connections() before, or set AIRFLOW_CONN_{conn_id.upper()}"
+    )
+
+
+def _asks_airflow() -> bool:
+    """Tell whether this is a task, a trigger or a parser, which ask Airflow's API for connections."""
+    runner = sys.modules.get("airflow.sdk.execution_time.task_runner")
+    return getattr(runner, "SUPERVISOR_COMMS", None) is not None
