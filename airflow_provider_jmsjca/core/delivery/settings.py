@@ -70,8 +70,10 @@ class DeliverySettings:
             only what fails in this run counts.
         record_attempts: Every attempt is stored before the message is handed over.
         park: Delays above 5 seconds don't hold the message: a copy is delivered later. Messages of a
-            group and of batches are held all the same, for their order, and those of topics, whose other
-            subscribers would get the copy.
+            group and of batches are held all the same, for their order, and those of topics unless
+            `parks_topic` is set.
+        parks_topic: Copies of a topic's messages come back by way of a queue: sent to the topic, they would
+            reach its other subscribers too.
         transaction_timeout: A unit that lasts longer is rolled back; `None` for no limit.
         sources: Every destination, in the order of their turns.
         longest_batch: When a batch ends in any case: at `batch_flush`, or after half of the transaction
@@ -107,6 +109,7 @@ class DeliverySettings:
     counts_repeats: bool = True
     record_attempts: bool = False
     park: bool = False
+    parks_topic: bool = False
     transaction_timeout: timedelta | None = timedelta(seconds=30)
     outage: OutageSettings = field(default_factory=OutageSettings)
     sources: tuple[Destination, ...] = field(init=False)

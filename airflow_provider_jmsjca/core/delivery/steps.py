@@ -125,8 +125,8 @@ def next_step(  # noqa: C901, PLR0912 - the table of what comes before what
             return KEEP
         case Delay() | GrowingDelay() if not message.served:
             pause = action.pause(message.seen, chance())
-            # A parked copy is sent anew: to a topic, it would reach every other subscriber a second time.
-            topic = origin.kind is DestinationKind.TOPIC
+            # A copy that was sent to a topic would reach every other subscriber a second time.
+            topic = origin.kind is DestinationKind.TOPIC and not settings.parks_topic
             held = topic or message.group is not None or settings.batch_size > 1 or pause <= SLICE
             return Pause(pause, park=settings.park and not held)
     return HAND_OVER

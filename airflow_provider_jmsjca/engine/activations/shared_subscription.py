@@ -98,6 +98,7 @@ def load_balancing(spec: ActivationSpec, surroundings: Surroundings = BARE) -> L
             batch_size=name.batch_size,
             hold_until_ack=False,
             use_store=False,
+            park=False,
             # What is kept in limbo where nothing else is said is the queue side's.
             **({"max_attempts": None, "redelivery_delay": None, "non_retryable": None} if kept else {}),
             context_name=None,

@@ -525,6 +525,7 @@ class ArrivalReader:
         self._names = {str(each): each for each in settings.delivery.sources}
         self._first = settings.delivery.destination
         self._in_progress = settings.in_progress
+        self._returns = None if settings.returns is None else settings.returns.destination
         self._parks = settings.delivery.park
         self._missing_id = None if settings.spec is None else settings.spec.missing_message_id
         # What was received under another name than the activation's is parked with its origin beside it.
@@ -545,9 +546,14 @@ class ArrivalReader:
 
         Returns:
             The message is what can be kept of one that can't be decoded, or `None`. The destination is the
-            one it was first received from, if it is in progress.
+            one it was first received from, if it is in progress or was parked elsewhere.
         """
         if self._in_progress is None:
+            if (
+                received.consumer.subscription.destination == self._returns
+            ):  # it was asked before it was parked
+                event, message = self._read(received, number, 0, ask=False)
+                return event, message, self._first
             source = 0
             if len(self._sources) > 1:
                 source = self._sources[received.consumer.subscription.destination]

@@ -628,8 +628,8 @@ class Settler:
                     raise AssertionError("nothing is staged without an in-progress queue")
                 unit.send(in_progress.outgoing(message, intake.origin(decision.delivery)))
             case Park(pause=pause, seen=seen):
-                copy = parked(message, intake.origin(decision.delivery), seen)
                 target = self._home(intake, decision.delivery, message)
+                copy = parked(message, intake.origin(decision.delivery), target, seen)
                 unit.send(Outgoing(destination=target, message=copy, delay=pause))
             case MoveMessage(state=state, redirect=redirect):
                 for target in decision.targets:
@@ -639,13 +639,14 @@ class Settler:
             case _:
                 assert_never(decision)
 
-    @staticmethod
-    def _home(intake: Intake, number: int, message: JmsMessage) -> Destination:
+    def _home(self, intake: Intake, number: int, message: JmsMessage) -> Destination:
         """Return the destination to which a message goes back.
 
         Raises:
             ConfigurationError: The source stands for several, and nothing says which of them it was.
         """
+        if (returns := self._driver.settings.returns) is not None:
+            return returns.destination
         origin = intake.origin(number)
         home = intake.link.connection.broker.names.home(message.destination, origin)
         if home is None:

@@ -120,6 +120,8 @@ class Receivers:
                 _check_in_doubt(in_progress, connection, self._settings.name)
                 self._in_doubt.checked = True
             self._consumers.append(connection.consume(in_progress.subscription(connection), on_received))
+        if self._settings.returns is not None:
+            self._consumers.append(connection.consume(self._settings.returns, on_received))
         sources = range(len(self._settings.subscriptions))
         error: JmsError | None = None
         for source in sources:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -43,6 +45,7 @@ _ROUTES = (
     "in_progress_destination",
     "source_queue",
 )
+_SHOWN: Final = 40
 _EVERY_EXCEPTION = "builtins.BaseException"
 
 Subscribes: TypeAlias = Callable[[JmsMessage], bool]
@@ -126,6 +129,8 @@ class ListenerSettings:
         delivery: The rules for its messages.
         subscription: What it receives.
         further: What it receives besides, from the further destinations of `delivery`.
+        returns: The queue by which parked messages of a durable subscription come back; `None`: parked
+            messages go back to their destination.
         receivers: Number of consumers that share the work on each queue.
         pool_initial: Threads kept ready, at most one for each unit of work at once.
         pool_idle_timeout: A thread above those ends after so long without work; `None`: never.
@@ -167,6 +172,7 @@ class ListenerSettings:
     delivery: DeliverySettings
     subscription: Subscription
     further: tuple[Subscription, ...] = ()
+    returns: Subscription | None = None
     receivers: int = 1
     pool_initial: int = 1
     pool_idle_timeout: timedelta | None = None
@@ -296,6 +302,10 @@ def listener_settings(spec: ActivationSpec, surroundings: Surroundings = BARE) -
         concurrency, spec.batch_size, each_receives=spec.concurrency_mode is ConcurrencyMode.SYNC
     )
     unconfirmed = spec.transacted or spec.acknowledge_mode is BeanAcknowledge.DUPS_OK
+    park = surroundings.park or spec.park
+    parks_topic = (
+        park and not further and destination.kind is DestinationKind.TOPIC and spec.durable_name is not None
+    )
     subscriptions = tuple(
         Subscription(
             destination=each,
@@ -316,10 +326,16 @@ def listener_settings(spec: ActivationSpec, surroundings: Surroundings = BARE) -
                 and each.kind is DestinationKind.QUEUE
                 and prefetch_of(each, spec.prefetch) is None
             ),
-            alone=not further and receivers == 1 and spec.in_progress_destination is None,
+            alone=(
+                not further and receivers == 1 and spec.in_progress_destination is None and not parks_topic
+            ),
         )
         for each in (destination, *further)
     )
+    returns = None
+    if parks_topic:
+        queue = _returns_queue(destination, spec.durable_name or "", surroundings.client_id)
+        returns = Subscription(destination=queue, prefetch=subscriptions[0].prefetch)
     in_progress = _in_progress(spec, subscriptions[0].prefetch)
     return ListenerSettings(
         delivery=DeliverySettings(
@@ -343,12 +359,14 @@ def listener_settings(spec: ActivationSpec, surroundings: Surroundings = BARE) -
             batch_flush=spec.batch_timeout,
             hold_until_ack=spec.hold_until_ack,
             record_attempts=spec.use_store,
-            park=surroundings.park or spec.park,
+            park=park,
+            parks_topic=parks_topic,
             transaction_timeout=spec.effective_transaction_timeout if spec.transacted else None,
             outage=_outage(spec),
         ),
         subscription=subscriptions[0],
         further=subscriptions[1:],
+        returns=returns,
         receivers=receivers,
         pool_initial=min(spec.pool_initial_size, concurrency),
         pool_idle_timeout=spec.pool_idle_timeout,
@@ -400,6 +418,18 @@ def _store_for(spec: ActivationSpec, destination: Destination, store: Store | No
     return store
 
 
+def _returns_queue(topic: Destination, durable_name: str, client_id: str | None) -> Destination:
+    """Return the queue by which parked messages of a durable subscription come back.
+
+    All processes that use the subscription have the same, and no other subscription has it. No broker takes a
+    character of its name for syntax.
+    """
+    whole = "\0".join((client_id or "", durable_name, str(topic)))
+    shown = re.sub(r"[^A-Za-z0-9_-]+", "-", durable_name)[:_SHOWN]
+    digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:_SHOWN]
+    return Destination.queue(f"jmsjca.redelivery.{shown}-{digest}")
+
+
 def _destinations(spec: ActivationSpec) -> tuple[Destination, ...]:
     faults = []
     destinations = spec.destinations
@@ -446,7 +476,10 @@ def bounded(settings: ListenerSettings, limit: int) -> ListenerSettings:
         else each
         for each in settings.subscriptions
     )
-    return replace(settings, subscription=first, further=tuple(further))
+    returns = settings.returns
+    if returns is not None:
+        returns = replace(returns, prefetch=prefetch.for_limited_run(returns.prefetch, limit))
+    return replace(settings, subscription=first, further=tuple(further), returns=returns)
 
 
 def _in_doubt(spec: ActivationSpec, *, has_limbo: bool) -> InDoubtEvents:

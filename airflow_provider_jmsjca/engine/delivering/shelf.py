@@ -24,16 +24,18 @@ from airflow_provider_jmsjca.transports.base import Outgoing, UnitOfWork
 _log = safe_logger("airflow_provider_jmsjca.listener")
 
 
-def parked(message: JmsMessage, origin: Destination, seen: int) -> JmsMessage:
-    """Return the copy of a message that comes back to where the message was received.
+def parked(message: JmsMessage, origin: Destination, home: Destination, seen: int) -> JmsMessage:
+    """Return the copy of a message that comes back to its listener.
 
     Args:
         message: As its listener has it.
         origin: Where it was received, as the activation names it.
+        home: Where it comes back.
         seen: How often it was seen with the redelivered flag.
     """
     copy = parked_copy(message, seen)
-    if message.destination is not None and message.destination != origin:
+    known = message.destination is not None
+    if (known and message.destination != origin) or home.kind is not origin.kind:
         copy = with_origin(copy, message, origin)
     return copy
 
@@ -78,7 +80,7 @@ class Shelf:
         Args:
             message: As its listener has it.
             origin: Where it was received, as the activation names it.
-            home: Where it comes back: the same, or the one of several that had it.
+            home: Where it comes back: the same, the one of several that had it, or the queue for a topic.
             seen: How often it was seen; it comes back with this count.
             pause: How long it stays.
             again: The message was delivered before, and may be here already.
@@ -86,7 +88,7 @@ class Shelf:
         Raises:
             TransientStoreError: The store can't be used; it isn't here.
         """
-        copy = parked(message, origin, seen)
+        copy = parked(message, origin, home, seen)
         return self._put(message, origin, [(home, copy)], again=again, pause=pause)
 
     def move(

@@ -299,7 +299,7 @@ class Dispatcher(Driver):
         if limit is not None:
             settings = bounded(settings, limit)
         delivery = settings.delivery
-        if room is None and (delivery.further or delivery.in_progress):
+        if room is None and (delivery.further or delivery.in_progress or settings.returns is not None):
             # Which message is next is the machine's choice, so the limit has to be its too.
             room = Room(delivery.concurrency, limit)
         self._alarm_set = threading.Event()

@@ -14,6 +14,10 @@ import pytest
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.engine.activations.plain import PlainActivation
 from airflow_provider_jmsjca.engine.delivering.delivery import Delivery
+from airflow_provider_jmsjca.engine.limbo import LimboSender
+from airflow_provider_jmsjca.engine.session.connection import JmsConnection
+from airflow_provider_jmsjca.store.base import EVERYTHING
+from airflow_provider_jmsjca.store.memory import MemoryStore
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, Subscription
 from airflow_provider_jmsjca.transports.memory.connection import MemoryConnection
@@ -50,6 +54,45 @@ def test_a_durable_subscription_keeps_what_comes_while_it_is_away(site: Site) ->
     subscribe(site)
     site.send("1", "2", to=NEWS)
     assert kept(site) == ["1", "2"]
+
+
+def test_a_parked_message_holds_up_none_and_comes_back_to_its_subscription_alone_p12(site: Site) -> None:
+    """P12, P15: sent to the topic again, it would reach every other subscriber a second time."""
+    store, topics = MemoryStore(), list[Any]()
+    subscribe(site)
+    subscribe(site, "c2")
+
+    def handle(delivery: Any) -> None:
+        topics.append(str(delivery.message.destination))
+        if delivery.body == "bad":
+            raise ValueError("no stock")
+
+    activation = subscriber(
+        site,
+        handle,
+        store=store,
+        jms_conn_id="broker",
+        park=True,
+        redelivery_handling="1:60000; 3:move(queue:$.dlq)",
+    )
+    site.send("bad", "good", to=NEWS)
+    activation.start()
+    for attempts in (1, 2):
+        until(lambda: activation.counts.parked == attempts)  # noqa: B023 - called at once
+        until(lambda: "good" in site.got)
+        (kept_in_limbo,) = store.limbo.page()
+        assert kept_in_limbo.destination.startswith("queue://jmsjca.redelivery.s1-")
+        store.limbo.release(EVERYTHING, store.limbo.now())
+        assert LimboSender(store.limbo, lambda _: JmsConnection(connect(site.settings))).send_due().sent == 1
+    until(lambda: site.bodies("news.dlq") == ["bad"])
+    activation.stop()
+    assert sorted(site.attempts) == [("bad", 0), ("bad", 1), ("bad", 2), ("good", 0)]
+    assert set(topics) == {"topic://news"}
+    assert store.limbo.page() == store.attempts.page() == []
+    got = list[Any]()
+    other = functools.partial(connect, replace(site.settings, client_id="c2"))
+    site.activation(lambda each: got.append(each.body), connect_with=other, **DURABLE).run(idle_for=QUICK)
+    assert got == ["bad", "good"]
 
 
 def test_a_plain_subscription_gets_what_comes_while_it_is_there(site: Site) -> None:
@@ -225,24 +268,18 @@ def test_a_long_delay_is_held_here_for_the_others_sake(site: Site, caplog: pytes
     def fail(_: Delivery) -> None:
         raise ValueError("no stock")
 
-    spec = DURABLE | {"park": True, "redelivery_handling": "1:6000"}
-    first, second = (
-        site.activation(
-            handler, connect_with=functools.partial(connect, replace(site.settings, client_id=name)), **spec
-        )
-        for name, handler in (("c1", fail), ("c2", nothing))
-    )
-    for name in ("c1", "c2"):
-        subscribe(site, name)
+    plain = {"destination": "topic://news", "destination_type": None}
+    first = site.activation(fail, park=True, redelivery_handling="1:6000", **plain)
+    second = site.activation(nothing, **plain)
+    for each in (first, second):
+        each.start()
+        assert each.consuming.wait(10)
     site.send("1", to=NEWS)
-    first.start()
-    second.start()
     until(lambda: second.counts.committed == 1)
     until(lambda: "delayed for 6000 ms" in caplog.text or first.counts.parked)
     assert (first.counts.parked, site.broker.delayed()) == (0, [])
     assert first.stop()
     assert second.stop()
-    assert kept(site) == ["1"]
 
 
 def test_instances_with_client_ids_of_their_own_get_a_copy_each(site: Site) -> None:
