@@ -56,6 +56,8 @@ _SILENT_BEATS: Final = 2.5
 _LINGER_SECONDS: Final = 0.005
 _BROKEN_OFF_SECONDS: Final = 1.0
 _LONGEST_PAUSE: Final = 3600.0
+_LATE_SECONDS: Final = 0.5
+_RECENTLY_SECONDS: Final = 10.0
 _LINE_FEED: Final = b"\n"
 GATHERING_SECONDS: Final = 0.001
 LEAST_PREFETCH: Final = 50
@@ -376,6 +378,33 @@ class Gathering:
         )
 
 
+class Lateness:
+    """How late the reader of a connection gets to run: nothing is sent meanwhile, heart-beats neither.
+
+    Attributes:
+        due: When the reader runs next at the latest, on the monotonic clock.
+        began: Since when it was late, the last time that it was.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.due = now
+        self.began = self._ended = -math.inf
+
+    def turn(self, now: float) -> bool:
+        """Note that the reader runs; say whether it does so late."""
+        late = now - self.due > _LATE_SECONDS
+        if late:
+            self.began, self._ended = self.due, now
+        self.due = now
+        return late
+
+    def recently(self, now: float) -> float:
+        """Return for how many seconds the reader was late a moment ago, or is now; 0 if it wasn't."""
+        if now - self.due > _LATE_SECONDS:  # another thread runs before the reader does
+            self.began, self._ended = self.due, now
+        return self._ended - self.began if now - self._ended < _RECENTLY_SECONDS else 0.0
+
+
 class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
     """The transport below a stomp.py protocol object.
 
@@ -440,6 +469,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         self._beat_every = 0.0
         self._silence_limit = 0.0
         self._last_sent = self._last_received = monotonic()
+        self._lateness = Lateness(self._last_sent)
         self.gathering = Gathering()
 
     def start(self) -> None:
@@ -483,7 +513,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
 
     def heart_beats(self, send: float, receive: float) -> None:
         """Set how often (seconds) we promised a sign of life, and how often the broker did; 0 for never."""
-        self._last_received = monotonic()
+        self._last_received = self._lateness.due = monotonic()
         # Half of what was promised: brokers cut a connection that is late by a millisecond.
         self._beat_every = send / 2
         self._silence_limit = receive * _SILENT_BEATS
@@ -576,10 +606,24 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             if self._ended:
                 return
             self._ended = True
-            self._reason = reason
+            self._reason = self._explained(reason)
         self.running = False
         self._channel.shut_down()
         self._wake()
+
+    def _explained(self, reason: JmsError | None) -> JmsError | None:
+        """Return the reason, with what this process has to do with it."""
+        if not self._beat_every or reason.__class__ is not ConnectionLostError:
+            return reason
+        now = monotonic()
+        busy = self._lateness.recently(now)
+        if busy <= self._beat_every:
+            return reason
+        began = time.strftime("%H:%M:%S", time.localtime(time.time() - (now - self._lateness.began)))
+        return ConnectionLostError(
+            f"this process was busy for {busy:.1f} s since {began} (interpreter lock held, or no processor) "
+            f"and sent no heart-beat. A heart_beat above {2 * self._beat_every:g} s helps. Then {reason}"
+        )
 
     def join(self, timeout: float) -> None:
         """Wait until the reader is gone."""
@@ -685,6 +729,7 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             if not data:
                 raise ConnectionLostError("the broker closed the connection")
             self._last_received = monotonic()
+            self._lateness.turn(self._last_received)
             frames = parser.feed(data)
             if frames:
                 self._has_asked = False
@@ -708,6 +753,9 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
     def _pause(self, poll: select.poll, descriptor: int) -> None:
         self._idle = True  # from here on others wake us when they leave something in the buffer
         now = monotonic()
+        if self._lateness.turn(now):
+            self._beat(now)
+            return  # what the broker has sent since is read before anything is said of the broker
         if self._linger_until <= now:
             self._flush_now()
         if self._silence_limit and now - self._last_received > self._silence_limit:
@@ -721,7 +769,9 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
             self._sleeps_until = math.inf if pause is None else now + pause / 1000
             if self._linger_until:
                 pause = self._longest_pause(now)
+        self._lateness.due = math.inf if pause is None else now + pause / 1000
         poll.poll(pause)
+        self._lateness.turn(monotonic())
         self._idle = False
         if self._woken:
             try:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
+import queue
+import re
 import socket
 import threading
 import time
@@ -222,6 +225,18 @@ def test_we_beat_in_time(pair: Pair) -> None:
         beats += pair.peer.hear_bytes()
     assert beats.strip(b"\n") == b""
     assert len(beats) >= 5  # more often than promised: late by a millisecond counts as dead
+
+
+def test_a_process_that_holds_the_interpreter_lock_is_blamed_and_not_the_broker(pair: Pair) -> None:
+    connection = pair.up(beat=400, heart_beat=timedelta(milliseconds=400))
+    lost: queue.SimpleQueue[JmsError] = queue.SimpleQueue()
+    connection.on_lost(lost.put)
+    pair.peer.say(b"\n")
+    ctypes.PyDLL(None).usleep(1_500_000)  # a function of C that keeps the lock
+    pair.peer.close()
+    reason = str(lost.get(timeout=5))
+    assert re.match(r"this process was busy for 1\.\d s since \d\d:\d\d:\d\d \(interpreter lock held", reason)
+    assert "A heart_beat above 0.4 s helps." in reason
 
 
 def test_an_error_before_the_end_is_the_reason(pair: Pair) -> None:
