@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.hooks.stored_connections import undefined
+from airflow_provider_jmsjca.hooks.task_failures import of_context
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import ObjectPath, Place
 from airflow_provider_jmsjca.spool.files.objects import SCHEMES
@@ -196,7 +197,7 @@ def reference_retention() -> timedelta:
 
 def task_key(context: Context) -> TaskKey:
     """Return the identity of the task instance, which all its attempts share."""
-    instance = context["ti"]
+    instance = of_context(context, "ti")
     return TaskKey(
         dag_id=instance.dag_id,
         run_id=instance.run_id,

@@ -6,8 +6,9 @@ import contextlib
 import time
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_jmsjca.errors import ConfigurationError, PermanentBrokerError
@@ -29,6 +30,21 @@ def task_failures() -> Iterator[None]:
         yield
     except (ConfigurationError, PermanentBrokerError) as error:
         raise AirflowFailException(str(error)) from error
+
+
+def of_context(context: Context, name: str) -> Any:
+    """Return an entry of a task's context.
+
+    Raises:
+        ConfigurationError: There is none: no task runs.
+    """
+    try:
+        return context[name]  # type: ignore[literal-required]  # the names are those of callers
+    except KeyError:
+        raise ConfigurationError(
+            f"the context has no {name!r}; expected that of a running task. In a test, run the task with "
+            "dag.test()"
+        ) from None
 
 
 class Task(Protocol):

@@ -8,7 +8,7 @@ from airflow.sdk import Asset, BaseOperator, Context
 from airflow.sdk.definitions.asset import AssetNameRef, AssetUriRef
 
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.hooks.task_failures import task_failures
+from airflow_provider_jmsjca.hooks.task_failures import of_context, task_failures
 from airflow_provider_jmsjca.triggers.payload import (
     HEARD_KEY,
     hold_token,
@@ -63,11 +63,13 @@ class JmsAcknowledgeOperator(BaseOperator):
                 raise ConfigurationError(
                     f"outcome is {self.outcome!r}; expected one of {', '.join(map(repr, _OUTCOMES))}"
                 )
+            stores = of_context(context, "asset_state_store")
+            triggering = of_context(context, "triggering_asset_events")
         word: dict[str, Any] = {"acknowledged": True}
         if self.outcome != _OUTCOMES[0]:
             word = {"acknowledged": False, "why": f"task {self.task_id} rolled it back"}
-        store = context["asset_state_store"][self.asset]
-        events = context["triggering_asset_events"][self.asset]
+        store = stores[self.asset]
+        events = triggering[self.asset]
         # What a task has passed on is an event of its own: no message waits for its runs.
         own = [event.extra for event in events if event.source_task_id is None]
         waiting = {hold_token(extra): extra for extra in own if hold_token(extra)}

@@ -37,7 +37,7 @@ from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.selectors import selector_in_force
 from airflow_provider_jmsjca.hooks.settings import settings_for, with_client_id
 from airflow_provider_jmsjca.hooks.spool import known_with, spool_path, task_key
-from airflow_provider_jmsjca.hooks.task_failures import task_failures
+from airflow_provider_jmsjca.hooks.task_failures import of_context, task_failures
 from airflow_provider_jmsjca.operators.web_links import JmsBatchLink
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
 from airflow_provider_jmsjca.spool.files import Place
@@ -307,5 +307,5 @@ class JmsCollectOperator(SecretsRefused, BaseOperator):
         if destination.kind is DestinationKind.QUEUE:
             return shared
         # On a topic each subscription gets its own copy.
-        instance = context["ti"]
+        instance = of_context(context, "ti")
         return f"{shared} {self.subscription_name or f'{instance.dag_id}.{instance.task_id}'}"

@@ -49,7 +49,7 @@ from airflow_provider_jmsjca.hooks.destinations import finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.store import installed_store, store_for
-from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, task_failures, timed_out
+from airflow_provider_jmsjca.hooks.task_failures import deferral_timeout, of_context, task_failures, timed_out
 from airflow_provider_jmsjca.operators.run_state import RunState
 from airflow_provider_jmsjca.operators.web_links import JmsDeadLettersLink, console_address
 from airflow_provider_jmsjca.transports.base import ConnectionSettings
@@ -248,7 +248,7 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
     def _listen(self, context: Context, run_state: RunState) -> dict[str, Any]:
         with task_failures(), contextlib.ExitStack() as resources:
             plain_function("on_message", self.on_message)
-            spec, settings = self._resolved(_instance(context["ti"]))
+            spec, settings = self._resolved(_instance(of_context(context, "ti")))
             store = resources.enter_context(store_for(spec))
             if store is not None:
                 # What is parked comes back without a triggerer too.

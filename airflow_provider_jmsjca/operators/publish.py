@@ -15,7 +15,7 @@ from airflow_provider_jmsjca.hooks.destinations import find_destination, finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.secrets import SecretsRefused
 from airflow_provider_jmsjca.hooks.settings import settings_for
-from airflow_provider_jmsjca.hooks.task_failures import task_failures
+from airflow_provider_jmsjca.hooks.task_failures import of_context, task_failures
 from airflow_provider_jmsjca.operators.sending import Sending, send, with_delivery_dates
 
 
@@ -155,5 +155,5 @@ class JmsPublishOperator(SecretsRefused, BaseOperator):
     def _deduplication(self, context: Context) -> str | None:
         if not self.deduplicate:
             return None
-        instance = context["ti"]
+        instance = of_context(context, "ti")
         return f"{instance.dag_id}/{instance.run_id}/{instance.task_id}/{instance.map_index}"

@@ -21,7 +21,7 @@ from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.destinations import find_destination, finder
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.spool import spool_path, task_key
-from airflow_provider_jmsjca.hooks.task_failures import task_failures
+from airflow_provider_jmsjca.hooks.task_failures import of_context, task_failures
 from airflow_provider_jmsjca.operators.sending import Sending, argument_text, send
 from airflow_provider_jmsjca.sensors.jms import JmsSensor
 from airflow_provider_jmsjca.spool.batch_id import TaskKey
@@ -167,7 +167,9 @@ class JmsRequestOperator(JmsSensor):
             self._begin(context)
             outgoing = self._outgoing()
             self._source()  # its faults, before anything is sent
-            repeated = getattr(context["ti"], "try_number", 1) > 1 or is_folder(self._folder(context))
+            repeated = getattr(of_context(context, "ti"), "try_number", 1) > 1 or is_folder(
+                self._folder(context)
+            )
             hook = JmsHook(self.jms_conn_id)
             options = hook.options()
             with hook.connect(options, finder()) as connection:

@@ -41,7 +41,7 @@ from airflow_provider_jmsjca.hooks.spark_submit import (
     submitted_application,
 )
 from airflow_provider_jmsjca.hooks.spool import spark_properties, store_environment
-from airflow_provider_jmsjca.hooks.task_failures import task_failures
+from airflow_provider_jmsjca.hooks.task_failures import of_context, task_failures
 from airflow_provider_jmsjca.operators.collect import JmsCollectOperator
 from airflow_provider_jmsjca.operators.rejected_messages import send_dead_letters
 from airflow_provider_jmsjca.operators.web_links import (
@@ -218,7 +218,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             hook_class = spark_submit_hook()
             self._require_spark_connection()
             self._moves_to = (target,)
-            self._push = context["ti"].xcom_push
+            self._push = of_context(context, "ti").xcom_push
             collected = self.collected(context)
             report = self._report = collected.report()
             self._properties = self._spark_properties(context)
