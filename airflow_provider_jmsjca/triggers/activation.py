@@ -12,7 +12,7 @@ import time
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow.sdk import Asset
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -204,7 +204,16 @@ class JmsActivationTrigger(BaseEventTrigger):
         # Made again from all arguments, so that those left out have their defaults.
         _, arguments = (made := cls(**kwargs)).serialize()
         key = made.shared_stream_key()
-        return _producer(arguments, retry=True, who=lambda: _named(_followers.get(key, ())))
+
+        def followers() -> Sequence[_Follower]:
+            return _followers.get(key, ())
+
+        return _producer(
+            arguments,
+            retry=True,
+            who=lambda: _named([each.name for each in followers()]),
+            stores=lambda: {name: store for each in followers() for name, store in each.stores.items()},
+        )
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
         """Yield an event for each thing the stream brings."""
@@ -231,13 +240,13 @@ class JmsActivationTrigger(BaseEventTrigger):
     @contextlib.contextmanager
     def _following(self) -> Iterator[None]:
         """Be named in what the log says of the stream."""
-        key, name = self.shared_stream_key(), self._who
+        key, follower = self.shared_stream_key(), _Follower(self._who, self._stores())
         followers = _followers.setdefault(key, [])
-        followers.append(name)
+        followers.append(follower)
         try:
             yield
         finally:
-            followers.remove(name)
+            followers.remove(follower)
             if not followers and _followers.get(key) is followers:
                 del _followers[key]
 
@@ -405,8 +414,15 @@ class JmsActivationTrigger(BaseEventTrigger):
                 return None
 
 
+class _Follower(NamedTuple):
+    """A trigger that gets the events of a stream: what the log calls it, and the stores of its assets."""
+
+    name: str
+    stores: Mapping[str, AssetStore]
+
+
 # Who has the events of which stream now, in the triggerer: for the log.
-_followers: dict[Hashable, list[str]] = {}
+_followers: dict[Hashable, list[_Follower]] = {}
 
 
 def _named(followers: Sequence[str]) -> str:
@@ -423,10 +439,16 @@ def _warn_of_faults(arguments: Mapping[str, Any]) -> None:
             warnings.warn(str(error), UserWarning, stacklevel=3)
 
 
-def _producer(arguments: Mapping[str, Any], *, retry: bool, who: Callable[[], str]) -> SharedStreamProducer:
+def _producer(
+    arguments: Mapping[str, Any],
+    *,
+    retry: bool,
+    who: Callable[[], str],
+    stores: Callable[[], Mapping[str, AssetStore]] = dict,
+) -> SharedStreamProducer:
     def parse() -> ActivationOptions:
         return ActivationOptions.parse(arguments)
 
     if arguments["event"] == EventMode.READY:
-        return ReadyProducer(parse, retry=retry, who=who)
-    return MessageProducer(parse, retry=retry, who=who)
+        return ReadyProducer(parse, retry=retry, who=who, stores=stores)
+    return MessageProducer(parse, retry=retry, who=who, stores=stores)

@@ -9,8 +9,9 @@ import itertools
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import timedelta
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome, SharedStreamProducer
@@ -38,7 +39,7 @@ from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.store.sql.store import SqlStore
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
-from airflow_provider_jmsjca.triggers.holding import Hold, Holder
+from airflow_provider_jmsjca.triggers.holding import AssetStore, Hold, Holder
 from airflow_provider_jmsjca.triggers.in_force import InForce
 from airflow_provider_jmsjca.triggers.payload import weight
 from airflow_provider_jmsjca.triggers.receipts import Acknowledger, Confirmed, Receipt, are_shown
@@ -62,6 +63,38 @@ _SETTLING_SECONDS = 5.0
 # After a fault that only people can mend. Airflow would start a trigger that raises again every 2 seconds.
 MENDING = Backoff(steps=tuple(timedelta(seconds=step) for step in (5, 10, 30, 60)), jitter=0)
 
+FAULT_KEY = "jms-fault"
+"""Under this key the store of a watched asset says why it gets no events."""
+_REPEAT_SECONDS = 600.0
+# A source that has been open for so long is mended, whether or not messages come.
+_MENDED_SECONDS = 60.0
+_NOTE_SECONDS = 5.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Fault:
+    """Why a source can't be opened.
+
+    Attributes:
+        since: When the first attempt failed.
+        attempts: How many have failed.
+        text: Of the last error.
+        logged: When it was logged last, by the monotonic clock.
+    """
+
+    since: datetime
+    attempts: int = 0
+    text: str = ""
+    logged: float = -math.inf
+
+    def failed(self, error: JmsError, now: float) -> bool:
+        """Count a failed attempt; return whether it is to be logged: a new error, or ten minutes are over."""
+        self.attempts += 1
+        is_due = str(error) != self.text or now >= self.logged + _REPEAT_SECONDS
+        if is_due:
+            self.text, self.logged = str(error), now
+        return is_due
+
 
 class _Producer(SharedStreamProducer):
     """Opens a source of events, and opens it again after faults that somebody mends meanwhile.
@@ -70,6 +103,7 @@ class _Producer(SharedStreamProducer):
         parse: Returns the options, or raises what is wrong with them.
         retry: Whether a fault is waited out, and the source opened again; otherwise the fault is raised.
         who: Says whose the events are, for the log.
+        stores: Returns the stores of the assets that get the events, by name. A fault is noted there too.
         mending: How long to wait.
     """
 
@@ -79,10 +113,14 @@ class _Producer(SharedStreamProducer):
         *,
         retry: bool = True,
         who: Callable[[], str] = lambda: "",
+        stores: Callable[[], Mapping[str, AssetStore]] = dict,
         mending: Backoff = MENDING,
     ) -> None:
         self._parse = parse
         self._who = who
+        self._stores = stores
+        self._fault: _Fault | None = None
+        self._mended: asyncio.Task[None] | None = None
         self._where = ""
         self._retry = retry
         self._mending = mending
@@ -90,25 +128,71 @@ class _Producer(SharedStreamProducer):
 
     async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
         """Yield events and what is needed to settle them, for ever."""
-        faults = 0
-        reported = ""
         with releasing():
             while True:
                 try:
                     async for event in self._events(*await self._begin()):
-                        faults, reported = 0, ""
+                        if self._fault is not None:
+                            await self._is_mended()
                         yield event
                 except _MENDED as error:
+                    self._stop_waiting()
                     await self._close()
                     if not self._retry:
                         raise
-                    faults += 1
-                    if str(error) != reported:
-                        reported = str(error)
-                        log.error(  # noqa: TRY400 - no bug of ours
-                            "No events for %s%s until this is mended: %s", self._who(), self._where, error
-                        )
-                    await asyncio.sleep(self._mending.wait(faults, 0).total_seconds())
+                    attempts = await self._failed(error)
+                    await asyncio.sleep(self._mending.wait(attempts, 0).total_seconds())
+                    self._mended = asyncio.create_task(self._is_mended(_MENDED_SECONDS))
+
+    async def _failed(self, error: JmsError) -> int:
+        """Log a fault and note it beside the assets, now and again; return how many attempts have failed."""
+        fault = self._fault = self._fault or _Fault(since=datetime.now(UTC))
+        if fault.failed(error, time.monotonic()):
+            since = fault.since.isoformat(timespec="seconds")
+            log.error(
+                "No events for %s%s until this is mended: %s (attempt %d, failing since %s)",
+                self._who(),
+                self._where,
+                error,
+                fault.attempts,
+                since,
+            )
+            await self._note(
+                {
+                    "error": fault.text,
+                    "where": self._where.strip(),
+                    "attempt": fault.attempts,
+                    "since": since,
+                    "at": datetime.now(UTC).isoformat(timespec="seconds"),
+                }
+            )
+        return fault.attempts
+
+    async def _is_mended(self, after: float = 0) -> None:
+        """Say that a fault is over, after a number of seconds; do nothing where there was none."""
+        fault = self._fault
+        if fault is None:
+            return
+        await asyncio.sleep(after)
+        if not after:
+            self._stop_waiting()
+        self._fault = None
+        log.warning("%s%s works again, after %d failed attempts", self._who(), self._where, fault.attempts)
+        await self._note(None)
+
+    def _stop_waiting(self) -> None:
+        mended, self._mended = self._mended, None
+        if mended is not None:
+            mended.cancel()
+
+    async def _note(self, value: dict[str, Any] | None) -> None:
+        """Note a fault beside the assets that get the events, or delete the note."""
+        try:
+            async with asyncio.timeout(_NOTE_SECONDS):
+                for store in self._stores().values():
+                    await (store.adelete(FAULT_KEY) if value is None else store.aset(FAULT_KEY, value))
+        except Exception as error:  # noqa: BLE001 - whatever Airflow's store raises: the log has it all
+            log.debug("%s can't be written: %s", FAULT_KEY, error)
 
     async def _begin(self) -> tuple[ActivationOptions, InForce, AsyncConnection]:
         """Return what holds now, and what lends connections."""
@@ -139,6 +223,7 @@ class _Producer(SharedStreamProducer):
 
         Guarantee: it closes to the end, also if the caller is cancelled meanwhile.
         """
+        self._stop_waiting()
         await asyncio.shield(leave_to_task(self._end()))
 
     async def _end(self) -> None:

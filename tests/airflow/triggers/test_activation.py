@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.options import Level
@@ -27,7 +28,10 @@ from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import ConnectionSettings, Outgoing
 from airflow_provider_jmsjca.transports.memory import Broker
+from airflow_provider_jmsjca.triggers import producers
 from airflow_provider_jmsjca.triggers.activation import JmsActivationTrigger
+from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
+from airflow_provider_jmsjca.triggers.producers import MessageProducer
 from tests.airflow.conftest import Publish
 from tests.airflow.triggers.waiting import run, until
 from tests.dead_letters import original_of
@@ -448,6 +452,48 @@ def test_errors_say_whose_events_are_missing_and_from_where(caplog: pytest.LogCa
         "No events for asset 'shipments' from queue://orders over connection 'nowhere'",
         "No events for task shop.wait from queue://orders over connection 'elsewhere'",
     ]
+
+
+def test_a_fault_is_logged_every_ten_minutes_and_noted_beside_the_asset(
+    server: Broker, publish: Publish, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A minute after it was mended the note is gone, whether or not messages come."""
+    notes: dict[str, Any] = {}
+
+    class Store:
+        async def aset(self, key: str, value: Any) -> None:
+            notes[key] = value
+
+        async def adelete(self, key: str) -> None:
+            notes.pop(key, None)
+
+    monkeypatch.setattr(producers, "_REPEAT_SECONDS", 0.2)
+    monkeypatch.setattr(producers, "_MENDED_SECONDS", 0.2)
+    queue = Destination.queue("orders")
+    server.forbid(queue)
+
+    async def work() -> None:
+        producer = MessageProducer(
+            lambda: ActivationOptions.parse(JmsActivationTrigger("jms_test", "orders").serialize()[1]),
+            who=lambda: "asset 'orders'",
+            stores=lambda: {"orders": Store()},  # type: ignore[dict-item]  # what the producer needs of it
+            mending=Backoff(steps=(timedelta(milliseconds=50),)),
+        )
+        events = asyncio.ensure_future(anext(producer.open_stream()))
+        await until(lambda: caplog.text.count("No events for asset 'orders' from queue://orders") >= 3)
+        note = notes["jms-fault"]
+        assert note["attempt"] > 3
+        assert f"attempt {note['attempt']}, failing since {note['since']}" in caplog.text
+        assert note["where"] == "from queue://orders over connection 'jms_test'"
+        assert note["error"] in caplog.text
+        server.permit(queue)
+        await until(lambda: notes == {})
+        assert "asset 'orders' from queue://orders over connection 'jms_test' works again" in caplog.text
+        publish("a")
+        await events
+        await producer.aclose()
+
+    run(work())
 
 
 _ANY = st.recursive(
