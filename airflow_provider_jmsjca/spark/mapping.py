@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +32,7 @@ _BODY, _REASON, _VALUES, _CONVERTED, _KEPT, _UNDECODABLE, _UNPARSED = (
 _DATE: Final = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME: Final = "T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
 _ZONE: Final = "(Z|[+-][0-9]{2}:[0-9]{2})?"
+_ZONED: Final = "(Z|[+-][0-9]{2}:[0-9]{2})$"
 # How values are written whose types JSON doesn't have.
 _WRITTEN: Final = {"date": _DATE, "timestamp": _DATE + _TIME + _ZONE, "timestamp_ntz": _DATE + _TIME}
 _BASE64: Final = "[A-Za-z0-9+/]*+={0,2}"
@@ -51,6 +52,18 @@ _LIMITS: Final = {
     "maxNumLen": "a number of more than 1,000 digits",
     "maxNestingDepth": "more than 999 levels of objects and arrays",
 }
+# What other languages' writers put into JSON, by the option of from_json that reads it.
+_NOT_OF_JSON: Final = {
+    "allowNonNumericNumbers": "NaN or Infinity as a number",
+    "allowSingleQuotes": "single quotes in place of double ones",
+    "allowUnquotedFieldNames": "a name without quotes",
+    "allowComments": "a comment",
+    "allowNumericLeadingZeros": "a number that begins with 0",
+    "allowUnquotedControlChars": "an unescaped control character in a string",
+    "allowBackslashEscapingAnyCharacter": "an escape that JSON does not know",
+}
+_BYTE_ORDER_MARK: Final = "\ufeff"
+_TRAILING_COMMA: Final = ",([ \t\r\n]*[}\\]])"
 _LONG: Final = "a string of more than 20,000,000 characters"
 _EMPTY: Final = "the body is empty"
 _TWICE: Final = "the body has an object with a name twice"
@@ -555,22 +568,13 @@ def _shown(text: str, most: int) -> str:
 
 def _why_unreadable() -> str:
     """Say why a body isn't one JSON value: the body itself, or a limit of the reader."""
-    text, options = f"{_BODY}.text", [f"'columnNameOfCorruptRecord', '{_UNPARSED}'"]
-
-    def reads(*lifted: str, inside: str, as_fields: str = "") -> str:
-        given = ", ".join([*options, *(f"'{option}', '1000000000'" for option in lifted)])
-        return (
-            f"from_json({inside}, 'STRUCT<{as_fields}{_UNPARSED}: STRING>', map({given})).{_UNPARSED} IS NULL"
-        )
-
-    named = f"concat('{{\"_\":', {text}, '}}')"
-    # What is one value stands behind a name, and in an array; what goes on after a value doesn't do both.
-    both = f"{reads(inside=named)} AND {reads(inside=_listed(text))}"
+    text = f"{_BODY}.text"
+    named = _named(text)
     # The length of a string is looked at only where the string is copied.
-    long = f"octet_length({text}) > 20000000 AND NOT ({reads(inside=named, as_fields='_: STRING, ')})"
+    long = f"octet_length({text}) > 20000000 AND NOT ({_reads(named, as_fields='_: STRING, ')})"
     limits = [
-        *((reads(option, inside=named), limit) for option, limit in _LIMITS.items()),
-        (reads(*_LIMITS, inside=named), " and ".join(_LIMITS.values())),
+        *((_reads(named, option), limit) for option, limit in _LIMITS.items()),
+        (_reads(named, *_LIMITS), " and ".join(_LIMITS.values())),
     ]
 
     def beyond(limit: str) -> str:
@@ -578,20 +582,67 @@ def _why_unreadable() -> str:
 
     opens = f"{text} RLIKE {_quoted(_OPENS)}"
     cases = [
-        (f"{reads(inside=named)} AND {long}", beyond(_LONG)),
-        (f"{both} AND {text} RLIKE {_quoted(_HALVES)}", _quoted(_HALF)),
-        (both, _quoted(_TWICE)),
-        *((f"NOT ({reads(inside=named)}) AND {case}", beyond(limit)) for case, limit in limits),
+        (f"{_reads(named)} AND {long}", beyond(_LONG)),
+        (f"{_is_one_value(text)} AND {text} RLIKE {_quoted(_HALVES)}", _quoted(_HALF)),
+        (_is_one_value(text), _quoted(_TWICE)),
+        *((f"NOT ({_reads(named)}) AND {case}", beyond(limit)) for case, limit in limits),
+        (f"{_foreign()} IS NOT NULL", f"concat({_quoted(_NOT_JSON)}, ': it has ', {_foreign()})"),
         # On its own only the first value of a text is read.
-        (f"{_is_object()} AND {reads(inside=text)}", _quoted(_MORE)),
+        (f"{_is_object()} AND {_reads(text)}", _quoted(_MORE)),
         (f"{opens} AND right(trim(TRAILING ' \t\r\n' FROM {text}), 1) NOT IN ('}}', ']')", _quoted(_CUT)),
     ]
     begins = f"concat({_quoted(_NOT_JSON)}, ', it begins with \"', {_shown(text, _SHOWN)}, '\"')"
     return f"CASE {' '.join(f'WHEN {case} THEN {reason}' for case, reason in cases)} ELSE {begins} END"
 
 
+def _reads(text: str, *limits: str, foreign: Collection[str] = (), as_fields: str = "") -> str:
+    """Tell whether from_json reads the first value of a text.
+
+    Args:
+        text: An expression.
+        limits: Of `_LIMITS`, those that are lifted.
+        foreign: Of `_NOT_OF_JSON`, what is read too.
+        as_fields: Which fields of the value are read, in words.
+    """
+    options = {"columnNameOfCorruptRecord": _UNPARSED}
+    options |= {name: str(name in foreign).lower() for name in _NOT_OF_JSON}
+    options |= dict.fromkeys(limits, "1000000000")
+    given = ", ".join(f"'{name}', '{value}'" for name, value in options.items())
+    return f"from_json({text}, 'STRUCT<{as_fields}{_UNPARSED}: STRING>', map({given})).{_UNPARSED} IS NULL"
+
+
+def _is_one_value(text: str, foreign: Collection[str] = ()) -> str:
+    """Tell whether a text is one value and nothing else: arguments as those of `_reads`."""
+    # What is one value stands behind a name, and in an array; what goes on after a value doesn't do both.
+    return f"{_reads(_named(text), foreign=foreign)} AND {_reads(_listed(text), foreign=foreign)}"
+
+
+def _foreign() -> str:
+    """Say what a body has that isn't JSON, if it is one value without that; else NULL."""
+    marked, every = f"{_BODY}.text", tuple(_NOT_OF_JSON)
+    begins = f"startswith({marked}, '{_BYTE_ORDER_MARK}')"
+    text = f"ltrim('{_BYTE_ORDER_MARK}', {marked})"
+    bare = f"regexp_replace({text}, {_quoted(_TRAILING_COMMA)}, '$1')"
+    found = [
+        f"CASE WHEN {begins} THEN 'a byte order mark' END",
+        f"CASE WHEN NOT ({_is_one_value(text, every)}) THEN 'a comma behind the last item' END",
+        *(
+            f"CASE WHEN NOT ({_is_one_value(bare, [each for each in every if each != option])}) "
+            f"THEN {_quoted(what)} END"
+            for option, what in _NOT_OF_JSON.items()
+        ),
+    ]
+    return (
+        f"CASE WHEN {_is_one_value(bare, every)} THEN nullif(concat_ws(' and ', {', '.join(found)}), '') END"
+    )
+
+
+def _named(text: str) -> str:
+    return f"concat('{{\"_\":', {text}, '\n}}')"  # a comment would take in what follows in its line
+
+
 def _listed(text: str) -> str:
-    return f"concat('{{\"_\":[', {text}, ']}}')"
+    return f"concat('{{\"_\":[', {text}, '\n]}}')"
 
 
 def _fault(kind: DataType, value: str, path: str) -> str:
@@ -710,7 +761,12 @@ def _is_finite(value: str, name: str) -> str:
 
 def _is_written(name: str, text: str) -> str:
     form = _quoted(f"^{_WRITTEN[name]}{_END}")
-    return f"(octet_length({text}) < 40 AND {text} RLIKE {form} AND try_cast({text} AS {name}) IS NOT NULL)"
+    is_one = f"try_cast({text} AS {name}) IS NOT NULL"
+    if name == "timestamp":
+        # Where the clocks are put forward, Spark takes a time that is left out for a later one.
+        local = f"CAST(try_cast({text} AS timestamp) AS timestamp_ntz) = try_cast({text} AS timestamp_ntz)"
+        is_one = f"CASE WHEN {text} RLIKE {_quoted(_ZONED)} THEN {is_one} ELSE coalesce({local}, false) END"
+    return f"(octet_length({text}) < 40 AND {text} RLIKE {form} AND {is_one})"
 
 
 def _is_base64(text: str) -> str:

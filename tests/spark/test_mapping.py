@@ -314,6 +314,68 @@ def test_what_spark_can_not_read_is_turned_away_with_the_limit(
     }
 
 
+_FOREIGN = {
+    '{"id":27,"f":NaN}': "NaN or Infinity as a number",
+    '{"id":72,"f":-Infinity}': "NaN or Infinity as a number",
+    '{"id":1,"id":NaN}': "NaN or Infinity as a number",
+    "{'id':50}": "single quotes in place of double ones",
+    "{id:50}": "a name without quotes",
+    '{"id":1} // one': "a comment",
+    '{"a":[1,/*,]*/2]}': "a comment",
+    '{"id":[1,]}': "a comma behind the last item",
+    '\ufeff{"id":1}': "a byte order mark",
+    '{"id":01}': "a number that begins with 0",
+    '{"s":"a\nb"}': "an unescaped control character in a string",
+    '{"s":"a\\qb"}': "an escape that JSON does not know",
+    "\ufeff{'id':NaN,}": "a byte order mark and a comma behind the last item and NaN or Infinity as a number "
+    "and single quotes in place of double ones",
+}
+
+
+def test_what_other_writers_put_into_json_is_the_reason(spark: SparkSession, make_batch: MakeBatch) -> None:
+    expected = {body: f"the body is not JSON: it has {what}" for body, what in _FOREIGN.items()} | {
+        '{"id":1,"id":2,"s":"NaN, \'x\' // ,]"}': "the body has an object with a name twice",
+        '{"f":NaN} {"f":1}': 'the body is not JSON, it begins with "{"f":NaN} {"f":1}"',
+        '{"id":1} {"id":2}': "the body has more than one JSON value",
+    }
+    bodies = list(expected)
+    manifest = make_batch([JmsMessage.text(body) for body in bodies])
+    messages = Batch(manifest, take_fence(manifest.folder)).messages(spark)
+    rejects = map_json(messages, "id INT, f DOUBLE, s STRING").rejects.collect()
+    assert {bodies[row._jms.position]: row.exception_message for row in rejects} == expected
+
+
+def test_a_time_that_the_session_time_zone_leaves_out_is_turned_away(
+    spark: SparkSession, make_batch: MakeBatch
+) -> None:
+    """In Berlin the clock goes from 2:00 to 3:00 on 29 March, and from 3:00 back to 2:00 on 25 October."""
+    times = {
+        "2026-03-29T01:59:59": 1_774_745_999,
+        "2026-03-29T02:30:00": None,
+        "2026-03-29T03:00:00": 1_774_746_000,
+        "2026-03-29T02:30:00Z": 1_774_751_400,
+        "2026-03-29T02:30:00+01:00": 1_774_747_800,
+        "2026-10-25T02:30:00": 1_792_888_200,
+    }
+    manifest = make_batch([JmsMessage.text(f'{{"t":"{text}"}}') for text in times])
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        mapped = map_json(Batch(manifest, take_fence(manifest.folder)).messages(spark), "t TIMESTAMP")
+        rows = {
+            row.position: row.t
+            for row in mapped.rows.selectExpr("_jms.position", "unix_seconds(t) AS t").collect()
+        }
+        (reject,) = mapped.rejects.collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert rows == {place: moment for place, moment in enumerate(times.values()) if moment is not None}
+    assert (
+        reject.exception_message
+        == "field 't': the value is no TIMESTAMP, found the string \"2026-03-29T02:30:00\""
+    )
+
+
 def test_a_misfit_is_named_by_its_path(spark: SparkSession, make_batch: MakeBatch) -> None:
     bodies = [
         '{"items":[{"price":1},{"price":2.5},{"price":2.55}]}',
