@@ -14,7 +14,8 @@ from airflow.sdk.bases.decorator import (
     task_decorator_factory,
 )
 
-from airflow_provider_jmsjca.core.activation import ActivationSpec
+from airflow_provider_jmsjca.core.activation import ActivationSpec, refuse_secrets
+from airflow_provider_jmsjca.core.options import option_by_field
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.secrets import refuse_secrets_in_spec
 from airflow_provider_jmsjca.operators.listen import JmsListenOperator
@@ -49,6 +50,13 @@ class JmsListenDecoratedOperator(DecoratedOperator, JmsListenOperator):
         self.python_callable = python_callable
         self._keywords: Mapping[str, Any] = {}
 
+    def _given_spec(self) -> ActivationSpec:
+        destination = self.op_kwargs.get("destination")
+        if destination is None or isinstance(self.spec, ActivationSpec) or _names_destination(self.spec):
+            return super()._given_spec()
+        refuse_secrets(type(self).__name__, {"destination": destination})
+        return ActivationSpec(**{**self.spec, "destination": destination})
+
     def _listen(self, context: Context, run_state: RunState) -> dict[str, Any]:
         given = {**context, **self.op_kwargs}
         self._keywords = determine_kwargs(self.python_callable, (None, *self.op_args), given)
@@ -56,6 +64,10 @@ class JmsListenDecoratedOperator(DecoratedOperator, JmsListenOperator):
 
     def _handle(self, delivery: Any) -> object:
         return self.python_callable(delivery, *self.op_args, **self._keywords)
+
+
+def _names_destination(spec: Mapping[str, Any]) -> bool:
+    return any((option := option_by_field(name)) and option.name == "destination" for name in spec)
 
 
 def jms_listener_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
@@ -67,6 +79,14 @@ def jms_listener_task(python_callable: Callable[..., Any] | None = None, **kwarg
         @task.jms_listener(destination="queue://orders", redelivery_handling="3:move(queue:dlq)", idle_for=60)
         def book(delivery):
             delivery.send("queue://booked", JmsMessage.text(delivery.body))
+
+    Where the decorator names no destination, the function's argument `destination` does. So one task listens
+    to each of several queues::
+
+        @task.jms_listener(idle_for=60)
+        def book(delivery, destination): ...
+
+        book.expand(destination=["queue://orders", "queue://returns"])
 
     Args:
         python_callable: The function.
@@ -82,8 +102,7 @@ def jms_listener_task(python_callable: Callable[..., Any] | None = None, **kwarg
             f"@task.jms_listener: got spec and, beside it, {', '.join(sorted(spec))}; expected one or the "
             "other: put them into the spec, or leave it out"
         )
-    if spec:
-        kwargs["spec"] = spec
+    kwargs.setdefault("spec", spec)
     refuse_secrets_in_spec("@task.jms_listener", kwargs.get("spec"))
     return task_decorator_factory(
         python_callable=python_callable,

@@ -352,9 +352,12 @@ class JmsListenOperator(SecretsRefused, BaseOperator):
             raise _only_fails(state.so_far)
 
     def _resolved(self, instance: str) -> tuple[ActivationSpec, ConnectionSettings]:
-        spec = self.spec if isinstance(self.spec, ActivationSpec) else ActivationSpec(**self.spec)
+        spec = self._given_spec()
         self._conn_id = self.jms_conn_id or spec.jms_conn_id
         return JmsHook(self._conn_id).activation(spec, instance=instance)
+
+    def _given_spec(self) -> ActivationSpec:
+        return self.spec if isinstance(self.spec, ActivationSpec) else ActivationSpec(**self.spec)
 
     def _may_defer(self, activation: ActivationBase, settings: ConnectionSettings) -> bool:
         """Say whether the triggerer can wait in the task's place."""

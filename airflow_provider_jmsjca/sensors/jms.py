@@ -397,7 +397,14 @@ class JmsSensor(SecretsRefused, BaseSensorOperator):
                 self.log.warning("%s; the messages are safe in %s", error, manifest.uri)
             else:
                 manifest, left = result.manifest, result.left
-                self.log.info("Look at %s: %s", source.queue, result)
+                self.log.info(
+                    "Look at %s: %s claimed, %d repeated ones dropped, %d left, %d moved to dead letters",
+                    source.queue,
+                    "nothing" if manifest is None else f"batch {manifest.batch_id} of {manifest.rows}",
+                    result.repeated,
+                    left,
+                    result.dead_letters,
+                )
         if manifest is None:
             return _Found(left=left)
         if exists(manifest.folder / PRUNED):

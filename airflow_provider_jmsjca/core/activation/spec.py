@@ -154,7 +154,12 @@ class ActivationSpec(ActivationFields):
         left_out = (*_CONNECTION_FIELDS, *yielding(resolved))
         names = [name for name in cls.model_fields if name not in left_out]
         values = {name: resolved.values[name].value for name in names if name in resolved.values}
-        return cls(**values, **resolved.parameter_fields)
+        spec = cls(**values, **resolved.parameter_fields)
+        # What has no effect is reported where it is given. So it isn't the spec's if the connection sets it.
+        for name, found in resolved.values.items():
+            if not found.option.acts and found.origin.level is not Level.ACTIVATION:
+                spec._given.pop(name, None)
+        return spec
 
     def replace(self, **changes: object) -> Self:
         """Return a spec with some fields changed, checked like a new one. `None` unsets a field."""

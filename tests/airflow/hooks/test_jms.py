@@ -15,6 +15,7 @@ from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.engine.delivering.settings import listener_settings
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.transports.memory import Broker
@@ -229,6 +230,8 @@ def test_what_has_no_effect_is_said_once(
     connection(monkeypatch, name, host=f"vm://{server.name}", extra={"producer_pooling": True})
     for _ in range(2):
         JmsHook(name).settings()
+        spec, _settings = JmsHook(name).activation(ActivationSpec(destination="queue://orders"))
+        listener_settings(spec)
     (said,) = [text for text in caplog.messages if "producer_pooling" in text]
     assert said.startswith(
         f"connection '{name}': producer_pooling: accepted, no meaning here: a session sends"

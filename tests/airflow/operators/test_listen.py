@@ -508,6 +508,37 @@ def test_decorated_function(server: Broker, publish: Publish) -> None:
     del server
 
 
+def test_a_decorated_function_may_be_expanded_over_queues(server: Broker, publish: Publish) -> None:
+    """The decorator names none; the argument `destination` of the function does."""
+    publish("a")
+    got: list[tuple[Any, str]] = []
+    with DAG("expanded", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+
+        @jms_listener_task(jms_conn_id="jms_test", idle_for=0.5)
+        def book(delivery: Any, destination: str) -> None:
+            got.append((delivery.body, destination))
+
+        book.expand(destination=["queue://orders"])
+    outcome = execute(dag, "book")
+    assert outcome.run.state == DagRunState.SUCCESS
+    assert got == [("a", "queue://orders")]
+    assert server.depth("orders") == 0
+
+
+def test_a_destination_of_the_decorator_beats_the_argument_of_that_name(publish: Publish) -> None:
+    publish("a")
+    got: list[str] = []
+    with DAG("both", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+
+        @jms_listener_task(destination="queue://orders", jms_conn_id="jms_test", idle_for=0.5)
+        def book(_: Any, destination: str) -> None:
+            got.append(destination)
+
+        book("the warehouse")
+    assert execute(dag, "book").run.state == DagRunState.SUCCESS
+    assert got == ["the warehouse"]
+
+
 def test_registered_as_task_jms_listener() -> None:
     """`@task.jms_listener`, where the package is installed."""
     from airflow_provider_jmsjca.get_provider_info import get_provider_info  # noqa: PLC0415

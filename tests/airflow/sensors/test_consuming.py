@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -124,10 +125,20 @@ def test_a_deferred_task_run_is_woken_and_consumes(server: Broker, publish: Publ
 
 
 def test_a_batch_is_returned_in_the_order_of_the_queue(
-    server: Broker, publish: Publish, sensor: Sensor
+    server: Broker,
+    publish: Publish,
+    sensor: Sensor,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """And the log says in words what was found."""
+    monkeypatch.setattr(JmsSensor, "log", logging.getLogger("wait"))
+    caplog.set_level(logging.INFO, "wait")
     publish("a", "b", "c", "d")
     assert bodies(sensor(max_messages=3).execute(run())) == ["a", "b", "c"]
+    (said,) = [each for each in caplog.messages if each.startswith("Look at queue://orders")]
+    assert re.fullmatch(r"Look at queue://orders: batch \S+ of 3 claimed, 0 repeated ones dropped, .*", said)
+    assert "ClaimResult" not in caplog.text
     assert bodies(sensor(max_messages=3).execute(run("tuesday"))) == ["d"]
     assert server.depth("orders") == 0
 
