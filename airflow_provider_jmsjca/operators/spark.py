@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -31,6 +32,7 @@ from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.spark_submit import (
     RM_ADDRESS,
+    Cluster,
     SparkApplication,
     database_environment,
     database_table,
@@ -190,6 +192,7 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         self._push: Callable[[str, Any], object] = _nowhere
         self._spark_ui = ""
         self._submission: dict[str, bool] = {}
+        self._resource_manager = ""
         self._ended: dict[str, str] = {}
 
     @property
@@ -358,7 +361,9 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
             self._submission = {"track_driver_via_k8s_api": True}
             return
         self._submission = {"yarn_track_via_rm_api": True}
-        if not connection.extra_dejson.get(RM_ADDRESS):
+        given = str(connection.extra_dejson.get(RM_ADDRESS) or "").strip().rstrip("/")
+        self._resource_manager = given if "://" in given else f"http://{given}"
+        if not given:
             raise ConfigurationError(
                 f"{named}: deferrable=True asks YARN's resource manager; expected its address as "
                 f"{RM_ADDRESS} in the extra, such as http://rm.example.com:8088"
@@ -463,6 +468,9 @@ class JmsToSparkSubmitOperator(JmsCollectOperator):
         application = read_application(manifest.folder, fence)
         if application is None:
             return None
+        if application.cluster is Cluster.YARN:
+            # The note is a file that others may have written; a Kerberos ticket is for our own cluster alone.
+            application = replace(application, place=self._resource_manager)
         seen = self._ended.get(application.name)
         how = seen or application.ending()
         if how is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -117,6 +118,24 @@ def test_a_retry_waits_for_the_application_that_still_runs(
     again = deferred(load())  # the worker died before Airflow knew of the deferral
     assert again.application == first.application
     assert len(yarn.submitted) == 1
+
+
+def test_a_forged_note_leads_to_no_other_resource_manager(
+    yarn: StandInYarn, publish: Publish, load: Make, tmp_path: Path
+) -> None:
+    """It would get a Kerberos ticket, or make the worker ask servers that only the worker can reach."""
+    yarn.drive(*HANGS)
+    publish('{"id": 1}')
+    first = deferred(load())
+    (note,) = (tmp_path / "spool").rglob("driver-*.json")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0)
+        forged = {**first.application, "place": f"http://127.0.0.1:{listening.getsockname()[1]}"}
+        note.write_text(json.dumps(forged))
+        again = deferred(load())
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+    assert again.application == first.application
 
 
 def test_an_application_that_fails_fails_the_task_and_a_retry_submits_anew(
