@@ -81,7 +81,8 @@ def attributes(activation: Managed) -> dict[str, object]:
     """Return the attributes of an activation under JMSJCA's names; secrets are masked.
 
     `ActivationSpec` is a dump, `Stats` a snapshot under the keys of J121, `Status` what getStatus returns.
-    `NMessages` counts every call of the handler, those with an EndOfBatch message too; `Suspended` says that
+    `NMessages` counts every call of the handler, those with an EndOfBatch message and those before a restart
+    too, until the statistics are reset; `Suspended` says that
     nothing is delivered because somebody wants it so, by `suspend` or by `stop`.
 
     Source: J56, J116, J117, J119-J121.
@@ -95,7 +96,7 @@ def attributes(activation: Managed) -> dict[str, object]:
         "NActiveEndpoints": statistics.active,
         "NConfiguredEndpoints": settings.delivery.concurrency,
         "NHighestActiveEndpoints": statistics.highest_active,
-        "NMessages": statistics.counts.delivered + statistics.batch_ends,
+        "NMessages": statistics.calls,
         "NTotalEndpoints": statistics.threads,
         "Stats": statistics.as_map(),
         "Suspended": activation.suspended or not activation.running,

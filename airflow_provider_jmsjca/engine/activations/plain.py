@@ -210,7 +210,12 @@ class PlainActivation(ActivationBase):
                     )
                 return
             self._dispatcher.forsake()  # what it left unread was no attempt
-            self._dispatcher = self._make_dispatcher(limit=limit, room=room, stop_within=stop_within)
+            self._dispatcher = self._make_dispatcher(
+                limit=limit,
+                room=room,
+                stop_within=stop_within,
+                calls_before=self._dispatcher.tally.calls,
+            )
             self._started = True
             self._dispatcher.start()  # before anybody can ask for a stop
 

@@ -134,6 +134,7 @@ def load_balancing(spec: ActivationSpec, surroundings: Surroundings = BARE) -> L
             jms_client_id=None,
         ),
         replace(surroundings, client_id=None),
+        says_without_effect=False,  # of the topic side's spec it is said
     )
     return LoadBalancing(
         # What is archived or unsubscribed is the queue side's to say, once.
@@ -279,7 +280,7 @@ class LoadBalancedActivation(ActivationGroup):
 
     def statistics(self) -> Statistics:
         """Return a snapshot of the queue side; `statistics_by_part` has both. Source: J117, J121, J209."""
-        return self.queue_side.statistics()
+        return replace(self.queue_side.statistics(), holds_subscription=self.active)
 
     def _report_besides(self) -> Mapping[str, object]:
         return {"moved_to_queue": self.topic_side.counts.committed}

@@ -114,6 +114,7 @@ class Driver(ABC):
         consuming: Set while the broker has confirmed the subscriptions.
         gives_up: Asked when the broker refuses for good whether to stop for it; otherwise it is tried again.
         ledger: What is stored of it; `None`: nothing is.
+        calls_before: Calls of the handler in earlier runs.
 
     Attributes:
         settings, machine, clock, lock, ledger: As the arguments.
@@ -149,13 +150,14 @@ class Driver(ABC):
         consuming: Flag,
         gives_up: Callable[[], bool] = lambda: True,
         ledger: Ledger | None = None,
+        calls_before: int = 0,
     ) -> None:
         self.settings = settings
         self.ledger = ledger
         self.machine = machine
         self.clock = clock
         self.lock = lock
-        self.tally = Tally()
+        self.tally = Tally(calls_before)
         self.units: dict[int, UnitOfWork] = {}
         self.sending: set[int] = set()
         self.last_activity = clock()

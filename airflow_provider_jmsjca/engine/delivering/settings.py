@@ -280,19 +280,23 @@ BARE: Final = Surroundings()
 """Of a listener that has its spec only."""
 
 
-def listener_settings(spec: ActivationSpec, surroundings: Surroundings = BARE) -> ListenerSettings:
+def listener_settings(
+    spec: ActivationSpec, surroundings: Surroundings = BARE, *, says_without_effect: bool = True
+) -> ListenerSettings:
     """Return what an activation spec asks of a listener. What has no effect is said once, in the log.
 
     Args:
         spec: The spec in force.
         surroundings: What is given besides.
+        says_without_effect: Log the options without effect; off for a spec that is derived from the user's.
 
     Raises:
         ConfigurationError: The spec asks for what a listener doesn't do.
 
     Source: J46-J63, J81-J84, W21-W26, I15-I17, I26, I39.
     """
-    _say_without_effect(spec)
+    if says_without_effect:
+        _say_without_effect(spec)
     destination, *further = _destinations(spec)
     kept_in = _store_for(spec, destination, surroundings.store)
     has_limbo = kept_in is not None and bool(surroundings.jms_conn_id)

@@ -74,6 +74,9 @@ class Statistics:
         samples: Seconds from the start to the 1st, 1,000th, 10,000th, 20,000th and 100,000th delivery. As
             many as there were so far (`t(s0)` to `t(s4)`).
         batch_ends: Calls of the handler with an EndOfBatch message, which `counts` leave out.
+        calls: Calls of the handler, with EndOfBatch messages too, over all starts of the activation.
+        holds_subscription: Whether this process has the distributed durable subscription; `None` if the
+            activation has none.
 
     Source: J117, J121.
     """
@@ -90,6 +93,8 @@ class Statistics:
     samples: tuple[float, ...]
     refused: tuple[str, ...] = ()
     batch_ends: int = 0
+    calls: int = 0
+    holds_subscription: bool | None = None
 
     def as_map(self) -> dict[str, float]:
         """Return the statistics under JMSJCA's keys, as its management bean shows them.
@@ -144,6 +149,7 @@ def total(statistics: Mapping[str, Statistics], *, most: int) -> Statistics:
         since_move=sum(each.since_move for each in found),
         redelivered_messages=sum(each.redelivered_messages for each in found),
         batch_ends=sum(each.batch_ends for each in found),
+        calls=sum(each.calls for each in found),
         samples=(),
         refused=tuple(f"{name}: {reason}" for name, each in statistics.items() for reason in each.refused),
     )
@@ -153,9 +159,13 @@ class Tally:
     """Counts as they grow; the caller serialises.
 
     Nobody else writes its fields, but for `DirectWay`, where a further call for each message costs too much.
+
+    Args:
+        calls: Calls of the handler in earlier runs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, calls: int = 0) -> None:
+        self._calls_before = calls
         self.began = 0.0
         self.delivered = self.redelivered = self.committed = self.rolled_back = 0
         self.moved = self.deleted = self.parked = self.failed = self.in_doubt = self.repeated = 0
@@ -164,6 +174,11 @@ class Tally:
         self._before = Counts()
         self._samples: list[float] = []
         self._next_sample = SAMPLE_POINTS[0]
+
+    @property
+    def calls(self) -> int:
+        """How often the handler was called, in earlier runs too, since the statistics began."""
+        return self._calls_before + self.delivered - self._before.delivered + self.batch_ends
 
     @property
     def settled(self) -> int:
@@ -215,7 +230,7 @@ class Tally:
         self.began = now
         self.highest_active = self.active
         self.connections = self.since_commit = self.since_move = self.redelivered_messages = 0
-        self.batch_ends = 0
+        self.batch_ends = self._calls_before = 0
         self._samples.clear()
         self._next_sample = SAMPLE_POINTS[0]
 
@@ -282,4 +297,5 @@ class Tally:
             samples=tuple(self._samples),
             refused=refused,
             batch_ends=self.batch_ends,
+            calls=self.calls,
         )

@@ -270,6 +270,7 @@ class Dispatcher(Driver):
         stop_within: How long running handlers may take then.
         limit: No more messages than this are settled; `None`: no limit.
         room: Bounds it together with others, in place of the limit.
+        calls_before: Calls of the handler in earlier runs.
 
     Attributes:
         workers: The threads.
@@ -295,6 +296,7 @@ class Dispatcher(Driver):
         stop_within: timedelta,
         limit: int | None = None,
         room: Room | None = None,
+        calls_before: int = 0,
     ) -> None:
         if limit is not None:
             settings = bounded(settings, limit)
@@ -314,6 +316,7 @@ class Dispatcher(Driver):
             lock=threading.Lock(),
             consuming=consuming,
             gives_up=gives_up,
+            calls_before=calls_before,
         )
         self._connect = connect
         self._receives = settings

@@ -43,7 +43,12 @@ from airflow_provider_jmsjca.transports.stomp.dialects import GENERIC, recognise
 from airflow_provider_jmsjca.transports.stomp.dialects.dialect import Dialect
 from airflow_provider_jmsjca.transports.stomp.dialects.settlement import UnitKind
 from airflow_provider_jmsjca.transports.stomp.link.refusals import Limits, connect_refusal, error_text
-from airflow_provider_jmsjca.transports.stomp.link.replies import ReceiptGroup, ReceiptTimeoutError, Replies
+from airflow_provider_jmsjca.transports.stomp.link.replies import (
+    BlockedByBrokerError,
+    ReceiptGroup,
+    ReceiptTimeoutError,
+    Replies,
+)
 from airflow_provider_jmsjca.transports.stomp.wire.frames import (
     SUBSCRIPTION,
     ForgedFrameError,
@@ -433,8 +438,9 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
                 self.wire.append(encode("DISCONNECT", [("receipt", receipts.ask())]))
                 self.wait(receipts)
         except (ConnectionLostError, PermanentBrokerError) as error:
+            matters = self._has_acknowledged or isinstance(error, BlockedByBrokerError)
             _log.log(
-                logging.WARNING if self._has_acknowledged else logging.DEBUG,
+                logging.WARNING if matters else logging.DEBUG,
                 "No good-bye from %s, so what was acknowledged last may come again: %s",
                 self._named,
                 error,
@@ -578,11 +584,14 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
             # The reader hands the broker's last words to the receipts: they say why, and what went well.
             receipts.wait(self.reply_timeout)
             return
+        began = monotonic()
         try:
             receipts.wait(self.reply_timeout, at_most)
         except ReceiptTimeoutError as error:
+            if self.wire.heard_since(began):
+                error = BlockedByBrokerError(f"blocked by the broker, which only sends heart-beats: {error}")
             self.give_up(error)
-            raise
+            raise error from None
 
     def another(self) -> Link | None:
         """Open a second connection of the same user to the same broker.

@@ -16,6 +16,10 @@ class ReceiptTimeoutError(ConnectionLostError):
     """A receipt didn't come in time; the connection is not to be trusted any more."""
 
 
+class BlockedByBrokerError(ReceiptTimeoutError):
+    """The broker sends heart-beats, and answers nothing."""
+
+
 class ReceiptGroup:
     """Receipts asked for together, and waited for together."""
 

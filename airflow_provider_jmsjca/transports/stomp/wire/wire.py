@@ -519,6 +519,10 @@ class Wire(BaseTransport):  # type: ignore[misc] # stomp.py has no types
         self._silence_limit = receive * _SILENT_BEATS
         self._wake()
 
+    def heard_since(self, moment: float) -> bool:
+        """Say whether the broker has sent anything since a moment of the monotonic clock."""
+        return self._last_received > moment
+
     @property
     def in_reader(self) -> bool:
         """Whether the caller is the reader, which must not wait for frames."""

@@ -209,6 +209,11 @@ def test_the_number_of_messages_counts_every_call_of_the_handler_j117(site: Site
     assert sorted(calls) == [False, False, True]
     assert activation.attributes()["NMessages"] == 3
     assert activation.counts.delivered == 2
+    activation.run(idle_for=0.1)
+    assert activation.attributes()["NMessages"] == 3, "the calls before a restart count too"
+    assert activation.counts.delivered == 0
+    activation.reset_statistics()
+    assert activation.attributes()["NMessages"] == 0
     assert activation.attributes()["Suspended"] is True
 
 

@@ -153,6 +153,11 @@ def test_the_two_sides_j207_j209_j211() -> None:
     assert queue.principal == topic.principal == "bob"
 
 
+def test_a_durable_subscription_is_not_said_to_be_non_durable(caplog: pytest.LogCaptureFixture) -> None:
+    balancing(name="prices that nobody else consumes")
+    assert "no effect" not in caplog.text
+
+
 def test_what_the_name_says_j206_j207() -> None:
     name = "jmsjca://?distribution=1&subscribername=s&queue=q&mbeanname=mover&batchsize=25"
     made = balancing(subscription_name=name)
@@ -211,6 +216,7 @@ def test_the_other_node_takes_over_j204(cluster: Cluster, caplog: pytest.LogCapt
     until(lambda: "orders-LOADBALQ: vm://" in caplog.text)
     until(lambda: second.queue_side.state == "Up")
     assert second.topic_side.state == "Connecting"
+    assert [each.statistics().holds_subscription for each in (first, second)] == [True, False]
     assert first.stop(SOON)
     until(lambda: second.active)
     cluster.publish("1", "2")

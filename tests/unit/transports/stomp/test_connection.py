@@ -239,6 +239,20 @@ def test_a_process_that_holds_the_interpreter_lock_is_blamed_and_not_the_broker(
     assert "A heart_beat above 0.4 s helps." in reason
 
 
+def test_a_broker_that_only_beats_blocks_the_connection(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    """RabbitMQ does so while memory is short."""
+    beat = timedelta(milliseconds=400)
+    connection = pair.up(beat=400, heart_beat=beat, reply_timeout=timedelta(seconds=1))
+    closing, raised = pair.in_background(connection.close)
+    while closing.is_alive():
+        with contextlib.suppress(OSError):
+            pair.peer.say(b"\n")
+        closing.join(0.1)
+    assert not raised
+    (warning,) = (each for each in caplog.records if each.levelno == logging.WARNING)
+    assert "blocked by the broker, which only sends heart-beats: " in warning.getMessage()
+
+
 def test_an_error_before_the_end_is_the_reason(pair: Pair) -> None:
     connection = pair.up()
     reasons: list[JmsError] = []
