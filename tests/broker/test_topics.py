@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_provider_jmsjca import Activation, LimboSelection, open_store
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.core.delivery.outage import ActivationState
@@ -136,6 +138,42 @@ def topic(broker: Broker, queue_name: str) -> Iterator[Topic]:
     made = Topic(broker, queue_name)
     yield made
     made.close()
+
+
+def test_a_listener_sends_its_delayed_messages_back_to_its_subscription_alone_p12(
+    topic: Topic, tmp_path: Path
+) -> None:
+    """P12, P15: without Airflow; the message behind isn't held up, and the other subscriber gets no copy."""
+    for client_id in (topic.name, f"{topic.name}-other"):
+        topic.subscribed(client_id=client_id)
+    seen: list[tuple[str, int, str]] = []
+
+    def handle(delivery: Delivery) -> None:
+        seen.append((str(delivery.body), delivery.redelivery_count, str(delivery.message.destination)))
+        if delivery.body == "bad" and delivery.redelivery_count == 0:
+            raise ValueError("no stock")
+
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}")
+    spec = {
+        "destination": f"topic://{topic.name}",
+        "subscription_durability": "durable",
+        "subscription_name": "s1",
+        "client_id": topic.name,
+        "redelivery_handling": "1:60000",
+        "park": True,
+        "use_store": True,
+    }
+    topic.publish("bad", "good")
+    with Activation(spec, handle, connection=topic.settings, store=store) as activation:
+        until(lambda: activation.counts.parked == activation.counts.committed == 1)
+        assert store.limbo.release(LimboSelection(), store.limbo.now()) == 1
+        until(lambda: activation.counts.committed == 2)
+    assert store.limbo.page() == store.attempts.page() == []
+    store.close()
+    name = f"topic://{topic.name}"
+    assert sorted(seen) == [("bad", 0, name), ("bad", 1, name), ("good", 0, name)]
+    assert topic.kept(client_id=f"{topic.name}-other") == ["bad", "good"]
+    assert topic.kept() == []
 
 
 def test_a_durable_subscription_keeps_a_plain_one_does_not(topic: Topic) -> None:
