@@ -195,8 +195,18 @@ class Broker:
         """Refuse a destination.
 
         Raises:
-            ConfigurationError: The destination has options for a broker; this one knows none. Source: J91.
+            ConfigurationError: See `check_options`.
             PermanentBrokerError: The destination is forbidden.
+        """
+        self.check_options(destination)
+        if destination in self._forbidden:
+            raise PermanentBrokerError(f"vm://{self.name} refuses access to {destination}")
+
+    def check_options(self, destination: Destination) -> None:
+        """Refuse options of a destination.
+
+        Raises:
+            ConfigurationError: The destination has options for a broker; this one knows none. Source: J91.
         """
         if unknown := destination.options and broker_options(destination):
             raise ConfigurationError(
@@ -204,8 +214,6 @@ class Broker:
                 "or none"
                 for key in unknown
             )
-        if destination in self._forbidden:
-            raise PermanentBrokerError(f"vm://{self.name} refuses access to {destination}")
 
     def accept(self, outgoing: Iterable[Outgoing]) -> None:
         """Take messages in, all at once; the caller has checked them."""

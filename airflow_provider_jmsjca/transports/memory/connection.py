@@ -214,9 +214,14 @@ class MemoryUnitOfWork:
         self._done = False
 
     def send(self, outgoing: Outgoing) -> None:
-        """Add a message to send."""
+        """Add a message to send.
+
+        Raises:
+            ConfigurationError: The destination has options for another broker.
+        """
         with self._connection.guard():
             self._refuse_if_done()
+            self._connection.server.check_options(outgoing.destination)
             self._sends.append(outgoing)
 
     def acknowledge(self, received: Received) -> None:
