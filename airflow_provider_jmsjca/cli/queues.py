@@ -21,6 +21,7 @@ from airflow_provider_jmsjca.cli.commands import (
 )
 from airflow_provider_jmsjca.core.destination import Destination, DestinationKind
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.escaping import escaped
 from airflow_provider_jmsjca.hooks.jms import JmsHook
@@ -136,7 +137,7 @@ def print_message(message: JmsMessage, output: str) -> None:
 def _change(args: argparse.Namespace, done: str, operation: str) -> None:
     check_choice(
         args,
-        chosen=bool(args.message) or args.selector is not None,
+        chosen=bool(args.message) or selector_text(args.selector) is not None,
         ids=args.message or (),
         ways="--message ID, --selector",
     )

@@ -14,6 +14,7 @@ from airflow_provider_jmsjca.assets.jms import note_output
 from airflow_provider_jmsjca.core.activation import refuse_secrets
 from airflow_provider_jmsjca.core.message import JmsMessage, PropertyValue
 from airflow_provider_jmsjca.core.quantities import seconds_faults
+from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.engine.collecting.claim import ClaimSpec
 from airflow_provider_jmsjca.engine.delivering.delivery import Response, read_response
 from airflow_provider_jmsjca.errors import ConfigurationError
@@ -65,7 +66,7 @@ class JmsRequestOperator(JmsSensor):
         correlation_id: `None`: made of the ids of DAG, run and task, the map index, and a code computed with
             a secret in the spool. An id of your own that others can guess lets them answer first. Templated.
         response_selector: A message selector that says which message is the answer, in place of the
-            correlation id. Templated.
+            correlation id. A blank one counts as none. Templated.
         properties: As for `JmsPublishOperator`. Templated.
         message_type: As for `JmsPublishOperator`. Templated.
         priority: As for `JmsPublishOperator`. Templated.
@@ -255,18 +256,21 @@ class JmsRequestOperator(JmsSensor):
         return {_SELECTS: self._selects}
 
     def _watched(self) -> tuple[str, str | None]:
-        if selector := argument_text("response_selector", self.response_selector):
+        if selector := self._own_selector():
             return self.reply_to, selector
         quoted = self._correlation.replace("'", "''")
         return self.reply_to, f"JMSCorrelationID = '{quoted}'" if self._selects else None
 
     def _claim_spec(self, source: Any) -> ClaimSpec:
-        if self.response_selector:
+        if self._own_selector():
             return super()._claim_spec(source)
         return replace(super()._claim_spec(source), choose=self._choose, looks_past=not self._selects)
 
     def _wants(self, message: JmsMessage) -> object:
-        return bool(self.response_selector) or message.correlation_id == self._correlation
+        return bool(self._own_selector()) or message.correlation_id == self._correlation
+
+    def _own_selector(self) -> str | None:
+        return selector_text(argument_text("response_selector", self.response_selector))
 
     def _response(self, message: JmsMessage) -> Response:
         if self.result_property is None:

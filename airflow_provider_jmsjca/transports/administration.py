@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import CapabilityError
 from airflow_provider_jmsjca.transports.capabilities import BrokerInfo
 
@@ -63,6 +64,9 @@ class MessageSelection:
 
     ids: tuple[str, ...] = ()
     selector: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "selector", selector_text(self.selector))
 
 
 class QueueAdministration:

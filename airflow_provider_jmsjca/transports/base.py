@@ -21,6 +21,7 @@ from typing import Final, Protocol, TypeAlias
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import is_secret
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError, JmsError, PoisonMessageError
 from airflow_provider_jmsjca.transports.administration import QueueAdministration
 from airflow_provider_jmsjca.transports.backlog import Backlog
@@ -145,7 +146,8 @@ class Subscription:
     """What a consumer wants to receive.
 
     Attributes:
-        selector: JMS message selector; refused where the broker ignores them (`Capabilities.selector`).
+        selector: JMS message selector; refused where the broker ignores them (`Capabilities.selector`). A
+            blank one becomes `None`, which selects every message.
         durable_name: Name of a durable subscription on a topic; `None` for a non-durable one.
         prefetch: How many unsettled messages the broker may have outstanding here, as near as the broker
             can bound it; `None` leaves it to the dialect.
@@ -170,6 +172,9 @@ class Subscription:
     in_order: bool = False
     alone: bool = False
     one_of_several: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "selector", selector_text(self.selector))
 
 
 @dataclass(slots=True, kw_only=True)

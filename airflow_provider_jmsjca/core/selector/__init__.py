@@ -18,9 +18,15 @@ from airflow_provider_jmsjca.core.selector.syntax import Node
 from airflow_provider_jmsjca.core.selector.writing import for_text, names_in, under_either_name, write
 from airflow_provider_jmsjca.errors import CapabilityError, ConfigurationError
 
-__all__ = ["Parameter", "Selector", "parameters_for", "substitute"]
+__all__ = ["Parameter", "Selector", "parameters_for", "selector_text", "substitute"]
 
 _MOST_RENAMED: Final = 4
+_BLANKS: Final = " \t\n\r\f"
+
+
+def selector_text(text: str | None) -> str | None:
+    """Return the text of a selector, `None` if there is none: a blank selector selects every message."""
+    return text if text and text.strip(_BLANKS) else None
 
 
 class Selector:
@@ -59,7 +65,7 @@ class Selector:
         """
         if not isinstance(text, str):
             raise ConfigurationError(f"message selector: expected text, not {type(text).__name__}")
-        if not text.strip(" \t\n\r\f"):
+        if selector_text(text) is None:
             return cls(text, None, strings_as_numbers=strings_as_numbers)
         return cls(text, parse(text), strings_as_numbers=strings_as_numbers)
 

@@ -19,7 +19,7 @@ from airflow_provider_jmsjca.core.destination import Destination, DestinationKin
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.core.message.message import Identity, identity_of
 from airflow_provider_jmsjca.core.prefetch import for_session
-from airflow_provider_jmsjca.core.selector import Selector, parameters_for, substitute
+from airflow_provider_jmsjca.core.selector import Selector, parameters_for, selector_text, substitute
 from airflow_provider_jmsjca.engine.connecting.pool import Usage
 from airflow_provider_jmsjca.engine.session.inbox import Inbox
 from airflow_provider_jmsjca.errors import (
@@ -430,7 +430,7 @@ class JmsSession:
         return inbox
 
     def _inbox(self, destination: Destination, selector: str | None, durable_name: str | None) -> Inbox:
-        key = (destination, destination.options, selector or None, durable_name)
+        key = (destination, destination.options, selector_text(selector), durable_name)
         found = self._inboxes.get(key)
         if found is None:
             selector = self._checked_selector(selector, durable_name)
@@ -472,15 +472,17 @@ class JmsSession:
 
     def _checked_selector(self, selector: str | None, durable_name: str | None) -> str | None:
         """Return the selector with its parameters filled in. Source: J179-J181."""
-        if not selector:
+        template = selector_text(selector)
+        if template is None:
             return None
-        known = parameters_for(selector, self._parameters)
+        known = parameters_for(template, self._parameters)
         if durable_name is not None:
             known["subscribername"] = durable_name
-        selector = substitute(selector, known)
-        Selector.parse(selector)
-        self._require("selector", purpose=f"the message selector {selector!r}")
-        return selector
+        filled = selector_text(substitute(template, known))
+        if filled is not None:
+            Selector.parse(filled)
+            self._require("selector", purpose=f"the message selector {filled!r}")
+        return filled
 
     def _check_transacted(self, method: str) -> None:
         self._check_open()

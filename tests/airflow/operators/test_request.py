@@ -170,6 +170,14 @@ def test_a_selector_finds_the_answer_in_place_of_the_id_i41_i42(server: Broker, 
     assert held(server, "answers") == ["of 16", "of 17 again"]
 
 
+def test_a_blank_selector_takes_no_answer_but_the_one_to_this_request(server: Broker, request_: Make) -> None:
+    """A template may have become blank."""
+    put("answers", JmsMessage.text("to somebody else", correlation_id="theirs"))
+    with service():
+        assert body(request_(response_selector=" ").execute(attempt())) == "answer to how much?"
+    assert held(server, "answers") == ["to somebody else"]
+
+
 def test_an_id_with_quotes_is_the_id_and_nothing_else_i40(server: Broker, request_: Make) -> None:
     put("answers", JmsMessage.text("forged"))
     with service():

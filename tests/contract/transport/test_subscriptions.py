@@ -114,6 +114,49 @@ def test_selector_or_refusal(connection: Connection, connect: Connect, queue: De
     consumer.acknowledge(rest.received)
 
 
+@pytest.mark.parametrize("blank", ["", " ", "\r\n\t"])
+def test_a_blank_selector_selects_every_message(
+    connection: Connection, connect: Connect, queue: Destination, blank: str
+) -> None:
+    """On a broker without selectors too."""
+    send(connection, queue, *texts("0", "1"))
+    with JmsConnection(connect()) as jms, jms.session() as session:
+        if connection.capabilities.browse:
+            assert [message.body for message in session.browse(queue, blank)] == ["0", "1"]
+        message = session.receive(queue, timeout=DEADLINE, selector=blank)
+        assert message is not None
+        assert message.body == "0"
+    collector = Collector()
+    consumer = connection.consume(Subscription(destination=queue, selector=blank), collector)
+    consumer.acknowledge(collector.wait(1))
+    assert collector.bodies == ["1"]
+    if connection.capabilities.browse:
+        assert connection.first_messages([(queue, blank)]) == [None]
+
+
+@pytest.mark.parametrize("header", ["JMSDeliveryMode", "JMSMessageID", "JMSXDeliveryCount"])
+@pytest.mark.parametrize("lab", ["artemis"], indirect=True)
+def test_a_selector_that_would_match_nothing_is_refused(
+    connection: Connection, queue: Destination, header: str
+) -> None:
+    with pytest.raises(CapabilityError, match=f"{header} matches nothing .*: let the sender set a property"):
+        connection.consume(Subscription(destination=queue, selector=f"{header} IS NOT NULL"), Collector())
+
+
+@pytest.mark.parametrize("selector", ["JMSPriority > 6", "JMSTimestamp > 1000", "JMSType = 't'"])
+def test_a_selector_on_a_header_selects_or_is_refused(
+    connection: Connection, queue: Destination, selector: str
+) -> None:
+    subscription, collector = Subscription(destination=queue, selector=selector), Collector()
+    if not connection.capabilities.selector:
+        with pytest.raises(CapabilityError, match="selector"):
+            connection.consume(subscription, collector)
+        return
+    send(connection, queue, JmsMessage.text("x", type="t", priority=7))
+    connection.consume(subscription, collector)
+    collector.wait(1)
+
+
 @pytest.mark.parametrize("name", ["type", "priority", "id", "timestamp", "destination"])
 def test_a_selector_finds_a_property_that_has_the_name_of_a_header(
     connection: Connection, queue: Destination, name: str

@@ -21,6 +21,7 @@ import httpx
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.masking import blotted
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
     CapabilityError,
@@ -119,7 +120,7 @@ class HttpApiAdministration(QueueAdministration):
         self, queue: str, *, selector: str | None = None, skip: int = 0, limit: int = 100
     ) -> Sequence[JmsMessage]:
         """Return a page of messages in queue order; see `browse_note` for its side effect."""
-        if selector:
+        if selector_text(selector):
             raise CapabilityError(f"the selector {selector!r}: {self._link.broker} has no selectors")
         path = f"queues/{self._vhost}/{quote(queue, safe='')}/get"
         asked = {

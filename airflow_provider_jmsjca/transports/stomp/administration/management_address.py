@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import JmsMessage
+from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import CapabilityError, ConnectionLostError, PermanentBrokerError
 from airflow_provider_jmsjca.transports.administration import (
     MessageSelection,
@@ -141,7 +142,7 @@ class ManagementAddressAdministration(QueueAdministration):
         return ManagementControl(self._link, resource, self._timeout)
 
     def _filter(self, selector: str | None) -> str:
-        if not selector:
+        if selector_text(selector) is None:
             return ""
         subscription = Subscription(destination=Destination.queue("any"), selector=selector)
         return self._link.dialect.subscribe(subscription, None).get("selector", "")

@@ -260,7 +260,10 @@ def _selector(portable: str) -> str:
         if not name.startswith("JMS"):
             return name
         if name in {"JMSDeliveryMode", "JMSMessageID", "JMSRedelivered", "JMSXDeliveryCount"}:
-            faults.append(f"a selector on {name} matches nothing on artemis over STOMP")
+            faults.append(
+                f"a selector on {name} matches nothing on artemis over STOMP: let the sender set a property "
+                "of its own, and select by that"
+            )
         return _SELECTOR_NAMES.get(name, name)
 
     translated = _OUTSIDE_QUOTES.sub(translate, portable)

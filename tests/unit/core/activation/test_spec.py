@@ -161,6 +161,8 @@ def test_selector_with_override_j178_j180_j182() -> None:
     )
     assert spec.selector_for() == "(sub IS NULL or sub = 'sub47') and (msgtype = 1)"
     assert spec.replace(selector=None).selector_for() == "(sub IS NULL or sub = 'sub47')"
+    blank = ActivationSpec(destination="queue://q", selector_override="${selector}\n")
+    assert blank.selector_for() is None
 
 
 def test_weblogic_elements_w14_w20() -> None:
