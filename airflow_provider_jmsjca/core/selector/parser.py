@@ -81,17 +81,17 @@ class Token:
 def syntax_error(text: str, position: int, found: str, expected: str) -> ConfigurationError:
     """Return an error that names the position (from 1), what was found there, and what was expected.
 
-    Its last line points at the position under the selector, or the part of it around the position.
+    It ends with the selector, or the part of it around the position. «» stands in front of the position.
     """
     begin = max(0, position - _EXCERPT_BEFORE)
     end = min(len(text), position + _EXCERPT_AFTER)
-    excerpt = "".join(character if character.isprintable() else " " for character in text[begin:end])
+    marked = f"{text[begin:position]}«»{text[position:end]}"
+    excerpt = "".join(character if character.isprintable() else " " for character in marked)
     before = "…" if begin else ""
     after = "…" if end < len(text) else ""
     return ConfigurationError(
-        f"message selector, position {position + 1}: found {found}, expected {expected}\n"
-        f"    {before}{excerpt}{after}\n"
-        f"    {' ' * (len(before) + position - begin)}^"
+        f"message selector, position {position + 1}: found {found}, expected {expected}: "
+        f"{before}{excerpt}{after}"
     )
 
 

@@ -365,20 +365,17 @@ def test_errors_say_where_what_and_what_was_expected(
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
         Selector.parse(text)
-    first, excerpt, pointer = str(caught.value).split("\n")
+    shown = text.replace("\0", " ")
+    first = str(caught.value).removesuffix(f": {shown[: position - 1]}«»{shown[position - 1 :]}")
+    assert first != str(caught.value)
     assert first.startswith(f"message selector, position {position}: found {found}, expected ")
     assert expected in first.partition(", expected ")[2]
-    assert len(pointer) == 4 + position
-    assert pointer.endswith("^")
-    assert excerpt == "    " + text.replace("\0", " ")
 
 
-def test_the_pointer_stays_on_the_spot_in_a_long_selector() -> None:
+def test_a_long_selector_is_shown_in_part() -> None:
     with pytest.raises(ConfigurationError) as caught:
         Selector.parse("a = 1 AND " * 50 + "b = ? AND " + "c = 1 AND " * 50 + "TRUE")
-    _, excerpt, pointer = str(caught.value).split("\n")
-    assert excerpt[len(pointer) - 1] == "?"
-    assert excerpt == f"    …1 AND {'a = 1 AND ' * 4}b = ? AND c = 1 AND c = 1 AND…"
+    assert str(caught.value).endswith(f": …1 AND {'a = 1 AND ' * 4}b = «»? AND c = 1 AND c = 1 AND…")
 
 
 @pytest.mark.parametrize(("length", "shown"), [(40, "j" * 40), (41, "j" * 40 + "…")])
