@@ -29,7 +29,8 @@ def undefined(conn_id: str) -> str:
     if _asks_airflow() or os.environ.get(_CONTEXT):
         return said
     return (
-        f"{said}, as far as this process sees: it doesn't read Airflow's database. In a script of your own "
+        f"connection {conn_id!r} is not defined in Airflow, as far as this process sees: it doesn't read "
+        "Airflow's database. In a script of your own "
         f"call use_stored_connections() before, or set AIRFLOW_CONN_{conn_id.upper()}"
     )
 
