@@ -589,7 +589,9 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no ty
             receipts.wait(self.reply_timeout, at_most)
         except ReceiptTimeoutError as error:
             if self.wire.heard_since(began):
-                error = BlockedByBrokerError(f"blocked by the broker, which only sends heart-beats: {error}")
+                error = BlockedByBrokerError(
+                    f"blocked by the broker, which sends and answers nothing: {error}"
+                )
             self.give_up(error)
             raise error from None
 

@@ -17,7 +17,7 @@ class ReceiptTimeoutError(ConnectionLostError):
 
 
 class BlockedByBrokerError(ReceiptTimeoutError):
-    """The broker sends heart-beats, and answers nothing."""
+    """The broker still sends, at least heart-beats, and answers nothing."""
 
 
 class ReceiptGroup:

@@ -250,7 +250,7 @@ def test_a_broker_that_only_beats_blocks_the_connection(pair: Pair, caplog: pyte
         closing.join(0.1)
     assert not raised
     (warning,) = (each for each in caplog.records if each.levelno == logging.WARNING)
-    assert "blocked by the broker, which only sends heart-beats: " in warning.getMessage()
+    assert "blocked by the broker, which sends and answers nothing: " in warning.getMessage()
 
 
 def test_an_error_before_the_end_is_the_reason(pair: Pair) -> None:
