@@ -93,7 +93,7 @@ class AsyncConnection:
         self._pool = pool
         self._own: ConnectionPool | None = None
         self._backoff = backoff
-        self._minimal_logging = minimal_logging
+        self.minimal_logging = minimal_logging
         self._lease: Lease | None = None
         self._shared: _Shared | None = None
         self._opened_at = 0.0
@@ -143,7 +143,7 @@ class AsyncConnection:
         now = time.monotonic()
         waited = _FIRST_WAIT_SECONDS if self._without_since is None else now - self._without_since
         try:
-            lease = await shared.lease(waited / 2, minimal_logging=self._minimal_logging)
+            lease = await shared.lease(waited / 2, self)
         except BaseException:
             self._without_since = time.monotonic()
             raise
@@ -289,7 +289,7 @@ class AsyncConnection:
         return self._shared.crew
 
     def _level(self) -> int:
-        if not self._minimal_logging:
+        if not self.minimal_logging:
             return logging.WARNING
         return logging.ERROR if self._failures == 1 else logging.DEBUG
 
@@ -317,20 +317,18 @@ class _Shared:
         self.crew = Crew(_THREADS)
         self.users: weakref.WeakSet[AsyncConnection] = weakref.WeakSet()
 
-    async def lease(self, known_within: float, *, minimal_logging: bool) -> Lease:
+    async def lease(self, known_within: float, user: AsyncConnection) -> Lease:
         """Return the right to the connection, opened if need be; those who ask meanwhile wait for it too.
 
         Args:
             known_within: A failure that is younger, in seconds, is taken for the answer.
-            minimal_logging: As for `AsyncConnection`.
+            user: Who asks. Airflow writes what an attempt logs into the log of the task that asked for it.
         """
         while (lease := self._free()) is None:
             if self._opening is None:
                 if self._failure is not None and time.monotonic() - self._failed_at < known_within:
                     raise copy.copy(self._failure) from self._failure
-                self._opening = asyncio.get_running_loop().create_task(
-                    self._open(minimal_logging=minimal_logging)
-                )
+                self._opening = asyncio.get_running_loop().create_task(self._open(user))
             failure = await asyncio.shield(self._opening)
             if failure is not None:
                 raise copy.copy(failure) from failure  # one exception object isn't raised in several tasks
@@ -350,7 +348,7 @@ class _Shared:
             self.crew.leave(spare.release)
         return self._pool.share(self._settings)
 
-    async def _open(self, *, minimal_logging: bool) -> JmsError | None:
+    async def _open(self, user: AsyncConnection) -> JmsError | None:
         try:
             lease = await in_thread(
                 lambda: self._pool.borrow(self._settings, listening=True), undo=Lease.release
@@ -360,19 +358,19 @@ class _Shared:
             self._failures += 1
             if isinstance(error, TransientBrokerError):
                 first = logging.ERROR if self._failures == 1 else logging.DEBUG
-                level = first if minimal_logging else logging.WARNING
+                level = first if user.minimal_logging else logging.WARNING
                 log.log(
                     level,
                     "Attempt %d to connect failed%s, another follows: %s",
                     self._failures,
-                    _for(each.subject() for each in self.users),
+                    _for((each.subject() for each in self.users), user.subject()),
                     error,
                 )
             return error
         else:
             self._failure, self._failures = None, 0
             self._spare = lease
-            subjects = _for(each.subject() for each in self.users)
+            subjects = _for((each.subject() for each in self.users), user.subject())
             log.info("Connected to %s%s", lease.connection.broker, subjects)
             # Whoever waited for it may be gone.
             asyncio.get_running_loop().call_later(_KEPT_SPARE_SECONDS, self._drop_spare, lease)
@@ -416,8 +414,8 @@ def _nothing() -> None:
     """There is nothing to give back."""
 
 
-def _for(subjects: Iterable[str]) -> str:
-    """Name the users of a connection, the first few of many."""
-    known = sorted({*subjects} - {""})
+def _for(subjects: Iterable[str], first: str = "") -> str:
+    """Name the users of a connection, a few of many: the one who asked for it, then the others."""
+    known = sorted({*subjects} - {""}, key=lambda subject: (subject != first, subject))
     more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
     return f" for {', '.join(known[:_NAMED])}{more}" if known else ""
