@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from airflow.sdk import Asset, BaseOperator, Context
@@ -12,6 +13,7 @@ from airflow_provider_jmsjca.hooks.task_failures import of_context, task_failure
 from airflow_provider_jmsjca.triggers.payload import (
     HEARD_KEY,
     hold_token,
+    message_ids,
     outcome_key,
     still_waits,
     with_heard,
@@ -34,6 +36,9 @@ class JmsAcknowledgeOperator(BaseOperator):
         asset: The asset whose events started the run. Where its watcher stands in another DAG file, name it
             by `Asset.ref(name="...")`: to name the asset without its watchers would take them away.
         outcome: `"acknowledge"`, or `"roll_back"` for the redelivery handling to deal with the messages.
+        message_ids: Only messages with these ids; `None` for all. So a run that handles several messages can
+            roll back the bad ones alone. The run's own end decides about the others. Often the answer of
+            the task that handles them: templated, and may be an XCom.
 
     Returns:
         How many events it has spoken for.
@@ -44,10 +49,16 @@ class JmsAcknowledgeOperator(BaseOperator):
     Source: J192-J199.
     """
 
+    template_fields = ("message_ids",)
     ui_color = "#cfe3c8"
 
     def __init__(
-        self, *, asset: Asset | AssetNameRef | AssetUriRef, outcome: str = "acknowledge", **kwargs: Any
+        self,
+        *,
+        asset: Asset | AssetNameRef | AssetUriRef,
+        outcome: str = "acknowledge",
+        message_ids: Sequence[str] | None = None,
+        **kwargs: Any,
     ) -> None:
         if not isinstance(asset, Asset | AssetNameRef | AssetUriRef):
             raise ConfigurationError(f"asset is {asset!r}; expected the Asset whose watcher has the trigger")
@@ -55,6 +66,7 @@ class JmsAcknowledgeOperator(BaseOperator):
         super().__init__(inlets=inlets, **kwargs)
         self.asset = asset
         self.outcome = outcome
+        self.message_ids = message_ids
 
     def execute(self, context: Context) -> int:
         """Store the word."""
@@ -72,15 +84,34 @@ class JmsAcknowledgeOperator(BaseOperator):
         events = triggering[self.asset]
         # What a task has passed on is an event of its own: no message waits for its runs.
         own = [event.extra for event in events if event.source_task_id is None]
-        waiting = {hold_token(extra): extra for extra in own if hold_token(extra)}
+        waiting = {str(hold_token(extra)): extra for extra in own if hold_token(extra)}
+        spoken = 0
         for token, extra in waiting.items():
-            if store.get(outcome_key(str(token))) is None and still_waits(extra, store.get):
-                store.set(outcome_key(str(token)), word)
-                store.set(HEARD_KEY, with_heard(store.get(HEARD_KEY), str(token), word))
+            key = outcome_key(token)
+            said = store.get(key)
+            whole = self._word(word, said, extra)
+            if whole is None:
+                continue
+            spoken += 1
+            if whole != said and still_waits(extra, store.get):
+                store.set(key, whole)
+                store.set(HEARD_KEY, with_heard(store.get(HEARD_KEY), token, whole))
         if not waiting:
             self.log.warning(
                 "No event of %r that started this run waits for a word; expected a trigger with "
                 "hold_until_ack=True",
                 self.asset,
             )
-        return len(waiting)
+        return spoken
+
+    def _word(self, word: dict[str, Any], said: object, extra: object) -> dict[str, Any] | None:
+        """Return the word on an event, with what was said before; `None` if none of its messages is meant."""
+        before = said if isinstance(said, dict) else {}
+        meant: dict[str, Any] = {}
+        if self.message_ids is not None:
+            meant = dict.fromkeys(sorted({*message_ids(extra)} & {*self.message_ids}), word)
+            if not meant:
+                return None
+        if "acknowledged" in before:
+            return before
+        return {**before, **(word if not meant else {"messages": meant | before.get("messages", {})})}

@@ -221,11 +221,13 @@ def _ended(dag_run: DagRun) -> None:
             found = store.get(scope, each, session=session)
             return None if found is None else json.loads(found)
 
-        if kept(key) is None and still_waits(event.extra, kept):
-            store.set(scope, key, json.dumps(outcome), session=session)
-            store.set(
-                scope, HEARD_KEY, json.dumps(with_heard(kept(HEARD_KEY), token, outcome)), session=session
-            )
+        word = kept(key)
+        single = word if isinstance(word, dict) else {}
+        if "acknowledged" not in single and still_waits(event.extra, kept):
+            # What a task has said of single messages stays.
+            word = {**single, **outcome}
+            store.set(scope, key, json.dumps(word), session=session)
+            store.set(scope, HEARD_KEY, json.dumps(with_heard(kept(HEARD_KEY), token, word)), session=session)
             _log.info("Event %s of run %s: %s", event.id, dag_run.run_id, outcome)
 
 

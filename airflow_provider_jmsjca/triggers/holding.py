@@ -6,7 +6,7 @@ triggers, tasks and the scheduler reach alike:
 | key | value | written by |
 |---|---|---|
 | `jms-hold.<digest of the message>` | the token of its event and of any before it, how many messages it has, since when it waits | the triggerer, with the event |
-| `jms-outcome.<token>` | `{"acknowledged": true}`, or false and why | `JmsAcknowledgeOperator`; the scheduler, when a run ends |
+| `jms-outcome.<token>` | `{"acknowledged": true}`, or false and why; single ones in `messages` | `JmsAcknowledgeOperator`; the scheduler, when a run ends |
 
 | `jms-held` | the keys of such records, and of some that are gone | the triggerer, with the event |
 | `jms-heard` | the last words, by token | those who write a word |
@@ -36,7 +36,7 @@ from airflow_provider_jmsjca.engine.delivering.loop.signal import Signal
 from airflow_provider_jmsjca.engine.delivering.loop.stream import StreamDelivery
 from airflow_provider_jmsjca.errors import JmsError
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.triggers.payload import HEARD_KEY, heard, outcome_key
+from airflow_provider_jmsjca.triggers.payload import HEARD_KEY, heard, outcome_key, word_on
 
 # Between looks at the list of words.
 _LISTENS = Backoff(steps=tuple(timedelta(seconds=step) for step in (1, 1, 2, 3, 5, 10)), jitter=0)
@@ -244,7 +244,8 @@ class Holder:
         except Exception as error:  # noqa: BLE001 - whatever Airflow's store raises: it is asked again
             self._report(error)
         for held in self._held:
-            if any(hold.word in words and hold.word not in held.said for hold in held.holds):
+            own = held.delivery.message.message_id
+            if any(hold.word not in held.said and word_on(words.get(hold.word), own) for hold in held.holds):
                 held.due = self._clock()
                 self._listen_soon()
         return words
@@ -287,14 +288,15 @@ class Holder:
         for hold in held.holds:
             if hold.word in held.said:
                 continue
-            if hold.word not in outcomes:
+            said = word_on(outcomes.get(hold.word), held.delivery.message.message_id)
+            if said is None:
                 await asyncio.sleep(_BREATH_SECONDS)
                 outcomes[hold.word] = await hold.store.aget(outcome_key(hold.token))
-            outcome = outcomes[hold.word]
-            if isinstance(outcome, dict) and outcome.get("acknowledged") is True:
+                said = word_on(outcomes[hold.word], held.delivery.message.message_id)
+            if said is True:
                 held.said.add(hold.word)
-            elif isinstance(outcome, dict):
-                return f"its DAG run did not acknowledge it: {outcome.get('why', 'no reason is given')}"
+            elif said is not None:
+                return f"its DAG run did not acknowledge it: {said}"
             elif time.time() > self._deadline(hold):
                 return f"its DAG run has not acknowledged it within {self._timeout:g} s (hold_timeout)"
         return None

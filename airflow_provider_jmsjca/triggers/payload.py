@@ -174,6 +174,38 @@ def hold_token(extra: object) -> str | None:
     return found if isinstance(found, str) and not _is_made_by_hand(extra) else None
 
 
+def message_ids(extra: object) -> list[str]:
+    """Return the ids of the messages in what Airflow keeps of an event."""
+    payload = extra.get("payload") if isinstance(extra, Mapping) else None
+    if not isinstance(payload, Mapping):
+        return []
+    batch = payload.get("messages")
+    contents = batch if isinstance(batch, list) else [payload]
+    found = [
+        each.get(form) for each in contents if isinstance(each, Mapping) for form in ("message", "headers")
+    ]
+    ids = [each.get("message_id") for each in found if isinstance(each, Mapping)]
+    return [each for each in ids if isinstance(each, str)]
+
+
+def word_on(word: object, message_id: str | None) -> bool | str | None:
+    """Return what a word says of a message: `True` for done, why it failed, or `None` for nothing yet.
+
+    Args:
+        word: `acknowledged` says it of all messages of an event, `messages` of single ones, by their ids.
+        message_id: Of the message.
+    """
+    if not isinstance(word, Mapping):
+        return None
+    single = word.get("messages")
+    said = single.get(message_id) if isinstance(single, Mapping) else None
+    if not isinstance(said, Mapping):
+        said = word
+    if "acknowledged" not in said:
+        return None
+    return True if said["acknowledged"] is True else str(said.get("why", "no reason is given"))
+
+
 def hold_records(extra: object, since: float) -> dict[str, dict[str, Any]]:
     """Return what is to be kept of such an event's messages, by their keys; nothing for other events.
 

@@ -16,7 +16,7 @@ import pytest
 
 from airflow_provider_jmsjca.errors import ConfigurationError
 from airflow_provider_jmsjca.operators.acknowledge import JmsAcknowledgeOperator
-from airflow_provider_jmsjca.triggers.payload import outcome_key
+from airflow_provider_jmsjca.triggers.payload import outcome_key, word_on
 from tests.airflow.task_runs import execute_on_event, serialized, word_of
 
 pytestmark = [
@@ -386,6 +386,34 @@ def test_a_task_says_it_for_every_event_and_the_first_word_counts(outcome: str, 
     assert store.pop("jms-heard") == {"a": word}
     assert store == {outcome_key("a"): word, outcome_key("b"): {"acknowledged": True, "left": 2}}
     assert operator.inlets == [asset]
+
+
+def test_a_task_rolls_single_messages_back_and_the_run_decides_about_the_others(runs: Runs) -> None:
+    from airflow.sdk import Asset
+
+    asset, store = Asset("orders"), AssetStore()
+    hold = {"token": "t1", "of": 2, "keys": []}
+    messages = [{"message": {"message_id": "good"}}, {"headers": {"message_id": "bad"}}]
+    extra = {"payload": {"event": "batch", "jms_conn_id": "jms", "messages": messages, "hold": hold}}
+    other = {"payload": {"message": {"message_id": "other"}, "hold": {"token": "t2"}}}
+    context: Any = {
+        "triggering_asset_events": {asset: [stored_event(extra), stored_event(other)]},
+        "asset_state_store": {asset: store},
+    }
+    refuse = JmsAcknowledgeOperator(
+        task_id="refuse", asset=asset, outcome="roll_back", message_ids=["bad", "unknown"]
+    )
+    assert refuse.execute(context) == 1
+    word = store[outcome_key("t1")]
+    assert (word_on(word, "good"), word_on(word, "bad")) == (None, "task refuse rolled it back")
+    assert outcome_key("t2") not in store
+    from airflow.state import AssetScope, get_state_backend
+
+    scope = AssetScope(asset_id=runs.asset_id)
+    get_state_backend().set(scope, outcome_key("t1"), json.dumps(word), session=runs.session)
+    runs.end(runs.start("shop"), "success")
+    assert word_on(runs.word(), "good") is True
+    assert word_on(runs.word(), "bad") == "task refuse rolled it back"
 
 
 def test_a_task_says_nothing_of_messages_that_wait_no_more() -> None:

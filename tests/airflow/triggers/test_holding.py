@@ -189,6 +189,28 @@ def test_a_word_that_no_list_has_is_heard(
     run(work())
 
 
+def test_one_message_of_an_event_fails_alone(server: Broker, publish: Publish) -> None:
+    async def work() -> None:
+        store = Store()
+        async with triggerer() as running:
+            watcher = watch(
+                running, store, batch_size=3, batch_timeout=0.3, redelivery_handling="1:move(queue:$.dead)"
+            )
+            publish("a", "bad", "c")
+            await until(lambda: store.waiting == 3)
+            found = JmsMessage.all_from_event(watcher.events[0].payload)
+            (bad,) = [str(message.message_id) for message in found if message.body == "bad"]
+            single = {bad: {"acknowledged": False, "why": "poison"}}
+            store.say(watcher, {"messages": single})
+            await until(lambda: server.depth("orders.dead") == 1)
+            assert server.depth("orders") == 2
+            store.say(watcher, {"messages": single, "acknowledged": True})
+            await until(lambda: server.depth("orders") == 0)
+            assert len(watcher.events) == 1
+
+    run(work())
+
+
 def test_a_failed_run_has_its_message_delivered_again(server: Broker, publish: Publish) -> None:
     """J194, J197: as the redelivery handling says; the new event has the same id, and a word of its own."""
 
