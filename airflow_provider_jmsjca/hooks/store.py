@@ -1,4 +1,4 @@
-"""Where the store of this installation is."""
+"""Where the store of this installation is; SQLAlchemy and its tables are loaded when the store is used."""
 
 from __future__ import annotations
 
@@ -9,23 +9,29 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from airflow.sdk.configuration import conf
 from airflow.sdk.crypto import get_fernet
 from airflow.sdk.exceptions import AirflowException
-from sqlalchemy import URL
 
 from airflow_provider_jmsjca.core.activation import ActivationSpec
 from airflow_provider_jmsjca.errors import ConfigurationError
-from airflow_provider_jmsjca.store.sql.database import Database
-from airflow_provider_jmsjca.store.sql.limbo import Cipher
-from airflow_provider_jmsjca.store.sql.store import SqlStore, open_store
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+    from airflow_provider_jmsjca.store.sql.database import Database
+    from airflow_provider_jmsjca.store.sql.limbo import Cipher
+    from airflow_provider_jmsjca.store.sql.store import SqlStore
 
 _DEFAULT = "jms-store.db"
 
 
 def store_url() -> str | URL:
     """Return what `[jmsjca] store_url` says, by default the SQLite file `jms-store.db` under AIRFLOW_HOME."""
+    from sqlalchemy import URL  # noqa: PLC0415 - see above
+
     if said := str(conf.get("jmsjca", "store_url", fallback="")).strip():
         return said
     home = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser()
@@ -35,7 +41,7 @@ def store_url() -> str | URL:
 def store_in_use() -> bool:
     """Say whether there is a store: its URL is configured, or somebody has made the default one."""
     url = store_url()
-    return not isinstance(url, URL) or Path(url.database or "").exists()
+    return isinstance(url, str) or Path(url.database or "").exists()
 
 
 def store_database() -> Database:
@@ -44,6 +50,8 @@ def store_database() -> Database:
     Raises:
         ConfigurationError: `[jmsjca] store_url` can't be used.
     """
+    from airflow_provider_jmsjca.store.sql.database import Database  # noqa: PLC0415 - see above
+
     return Database(store_url())
 
 
@@ -73,6 +81,8 @@ def installed_store() -> SqlStore:
         StoreSchemaError: The store's tables are missing, older or newer; the text says what to do.
         TransientStoreError: The store can't be used now.
     """
+    from airflow_provider_jmsjca.store.sql.store import open_store  # noqa: PLC0415 - see above
+
     return open_store(store_url(), cipher=_cipher())
 
 

@@ -17,13 +17,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from airflow_provider_jmsjca.core.masking import masked_text
 from airflow_provider_jmsjca.core.message import JmsMessage
 from airflow_provider_jmsjca.errors import ConfigurationError, PoisonMessageError, SpoolError
 from airflow_provider_jmsjca.logs import safe_logger
 from airflow_provider_jmsjca.spark.tables.columns import ORIGIN, check_origin
+from airflow_provider_jmsjca.spool.arrow import layout, pa
 from airflow_provider_jmsjca.spool.attempts import Done, RejectsFile, check_fence, committing
 from airflow_provider_jmsjca.spool.files import (
     Entry,
@@ -40,7 +39,6 @@ from airflow_provider_jmsjca.spool.files import (
 )
 from airflow_provider_jmsjca.spool.manifest import Manifest, is_given_up, path_for_spark
 from airflow_provider_jmsjca.spool.rows import table_to_messages
-from airflow_provider_jmsjca.spool.schema import SegmentReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -326,7 +324,7 @@ def _messages(
     try:
         with (
             open_file(manifest.folder / segment.file) as plain,
-            SegmentReader(plain) as file,
+            layout.SegmentReader(plain) as file,
         ):
             table = file.read().take(pa.array(positions, pa.int64()))
     except (pa.ArrowException, OSError) as error:

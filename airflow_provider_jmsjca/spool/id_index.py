@@ -27,11 +27,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, Literal, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.logs import safe_logger
+from airflow_provider_jmsjca.spool.arrow import layout, pa, pc
 from airflow_provider_jmsjca.spool.files import (
     Place,
     add_mark,
@@ -58,7 +56,6 @@ _STEM: Final = "ids"
 _OPEN: Final = "open-"
 _RANDOM_DIGITS: Final = 32
 _DIGEST_BYTES: Final = 32
-_COLUMNS: Final = pa.schema([("key", pa.uint64()), ("segment", pa.int32())])
 # Registered batches that are taken into the index when a batch is opened; fewer are when something is asked.
 _MANY: Final = 8
 # The index is kept for this, also where a batch asks for less.
@@ -119,7 +116,7 @@ class _Index:
             "keys": self.keys,
         }
         sink = pa.BufferOutputStream()
-        schema = _COLUMNS.with_metadata({"index": json.dumps(metadata)})
+        schema = layout.INDEX_SCHEMA.with_metadata({"index": json.dumps(metadata)})
         with pa.ipc.new_stream(sink, schema) as writer:
             writer.write_table(self.table.replace_schema_metadata(schema.metadata))
         content = memoryview(sink.getvalue())
@@ -332,7 +329,7 @@ class IdIndex:
             names=(),
             sealed=(),
             keys=(),
-            table=_COLUMNS.empty_table(),
+            table=layout.INDEX_SCHEMA.empty_table(),
             horizon=horizon,
             dropped=0,
         )
@@ -369,13 +366,17 @@ class IdIndex:
         table = index.table
         if moved:
             places = pc.take(pa.array(moved, pa.int32()), table["segment"])
-            table = pa.table([table["key"], places], schema=_COLUMNS)
+            table = pa.table([table["key"], places], schema=layout.INDEX_SCHEMA)
             if None in moved:
                 table = table.filter(pc.is_valid(table["segment"]))
-        added = pa.table([pa.array(keys, pa.uint64()), pa.array(owners, pa.int32())], schema=_COLUMNS)
+        added = pa.table(
+            [pa.array(keys, pa.uint64()), pa.array(owners, pa.int32())], schema=layout.INDEX_SCHEMA
+        )
         table = pa.concat_tables([table, added])
         backwards = pc.subtract(pa.scalar(last, pa.int32()), table["segment"])
-        table = pa.table([table["key"], backwards], schema=_COLUMNS).sort_by("key").combine_chunks()
+        table = (
+            pa.table([table["key"], backwards], schema=layout.INDEX_SCHEMA).sort_by("key").combine_chunks()
+        )
         return _Index(
             number=index.number + 1,
             names=[segment.name for segment in reversed(kept)],
@@ -453,7 +454,11 @@ def _parsed(number: int, content: bytes, activation: str) -> _Index:
     with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
         table = reader.read_all().combine_chunks()
     found: dict[str, Any] = json.loads(table.schema.metadata[b"index"])
-    if found["format"] != _FORMAT or found["activation"] != activation or not table.schema.equals(_COLUMNS):
+    if (
+        found["format"] != _FORMAT
+        or found["activation"] != activation
+        or not table.schema.equals(layout.INDEX_SCHEMA)
+    ):
         raise ValueError("another format, or another activation's")
     return _Index(
         number=number,

@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-import pyarrow as pa
-
 from airflow_provider_jmsjca.core.message.message import Identity, identity
 from airflow_provider_jmsjca.errors import SpoolError
 from airflow_provider_jmsjca.logs import safe_logger
+from airflow_provider_jmsjca.spool.arrow import layout, pa
 from airflow_provider_jmsjca.spool.files import Place, open_file, read_document
 from airflow_provider_jmsjca.spool.manifest import way_out
-from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA, REASON_PROPERTY, SegmentReader
+from airflow_provider_jmsjca.spool.schema import REASON_PROPERTY
 
 _log = safe_logger(__name__)
 BATCH = "batch.json"
@@ -65,12 +64,12 @@ def count_rows(segment: Place) -> int:
 
 
 @contextmanager
-def _reading(segment: Place) -> Iterator[SegmentReader]:
+def _reading(segment: Place) -> Iterator[layout.SegmentReader]:
     with (
         open_file(segment) as plain,
-        SegmentReader(plain) as file,
+        layout.SegmentReader(plain) as file,
     ):
-        if not file.schema_arrow.equals(MESSAGE_SCHEMA):
+        if not file.schema_arrow.equals(layout.MESSAGE_SCHEMA):
             raise pa.ArrowInvalid("its columns are not those of a segment")
         yield file
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-import pyarrow as pa
-
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
+from airflow_provider_jmsjca.spool.arrow import layout, pa
 from airflow_provider_jmsjca.spool.files import (
     ObjectPath,
     Place,
@@ -26,7 +25,7 @@ from airflow_provider_jmsjca.spool.files import (
     read_document,
 )
 from airflow_provider_jmsjca.spool.files.objects import SCHEMES
-from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, MESSAGE_SCHEMA, SCHEMA_VERSION, SegmentReader
+from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, SCHEMA_VERSION
 
 MANIFEST: Final = "manifest.json"
 PRUNED: Final = "pruned"
@@ -182,11 +181,11 @@ def file_faults(folder: Place, segment: Segment) -> list[str]:
 def segment_faults(path: Place, file: BufferedIOBase, *, rows: int | None = None) -> list[str]:
     """Return what is wrong with a segment's footer: schema or, if given, the number of rows."""
     try:
-        with SegmentReader(file) as parquet:
+        with layout.SegmentReader(file) as parquet:
             schema, found = parquet.schema_arrow, parquet.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
         return [f"{path}: not a Parquet file: {error}"]
-    if not schema.equals(MESSAGE_SCHEMA):
+    if not schema.equals(layout.MESSAGE_SCHEMA):
         return [f"{path}: expected message schema version {SCHEMA_VERSION}, found {_difference(schema)}"]
     if rows is not None and found != rows:
         return [f"{path}: expected {rows} rows, found {found}"]
@@ -194,12 +193,12 @@ def segment_faults(path: Place, file: BufferedIOBase, *, rows: int | None = None
 
 
 def _difference(schema: pa.Schema) -> str:
-    for index, expected in enumerate(MESSAGE_SCHEMA):
+    for index, expected in enumerate(layout.MESSAGE_SCHEMA):
         found = schema.field(index) if index < len(schema) else None
         if found is None or not found.equals(expected):
             name = "missing" if found is None else f"{found.name} {found.type}"
             return f"column {index + 1} is {name} instead of {expected.name} {expected.type}"
-    return f"{len(schema)} columns instead of {len(MESSAGE_SCHEMA)}"
+    return f"{len(schema)} columns instead of {len(layout.MESSAGE_SCHEMA)}"
 
 
 _FIELDS: Mapping[str, type] = {

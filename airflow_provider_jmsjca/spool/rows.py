@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import (
     DEFAULT_PRIORITY,
@@ -25,18 +23,11 @@ from airflow_provider_jmsjca.core.message import (
 from airflow_provider_jmsjca.core.message.message import Identity
 from airflow_provider_jmsjca.core.message.value_types import inferred_type
 from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.spool.arrow import layout, pa
 from airflow_provider_jmsjca.spool.files import open_file
 from airflow_provider_jmsjca.spool.known_ids import table_identities
 from airflow_provider_jmsjca.spool.manifest import Manifest
-from airflow_provider_jmsjca.spool.schema import (
-    ITEM_TYPE_PREFIX,
-    MESSAGE_SCHEMA,
-    REASON_PROPERTY,
-    TEXT_MAP,
-    TIMESTAMP,
-    UNDECODABLE,
-    SegmentReader,
-)
+from airflow_provider_jmsjca.spool.schema import ITEM_TYPE_PREFIX, REASON_PROPERTY, UNDECODABLE
 
 
 def encode_body(message: JmsMessage) -> bytes | None:
@@ -118,7 +109,7 @@ class StoredMessage:
 
 
 def table_to_messages(table: pa.Table) -> Iterator[StoredMessage]:
-    """Yield the messages of a table of `MESSAGE_SCHEMA`, in its order.
+    """Yield the messages of a table of `layout.MESSAGE_SCHEMA`, in its order.
 
     Raises:
         SpoolError: A row is none that this package writes.
@@ -143,7 +134,7 @@ def manifest_messages(manifest: Manifest) -> Iterator[StoredMessage]:
         try:
             with (
                 open_file(path) as plain,
-                SegmentReader(plain) as file,
+                layout.SegmentReader(plain) as file,
             ):
                 for group in range(file.num_row_groups):
                     yield from table_to_messages(file.read_row_group(group))
@@ -220,7 +211,7 @@ def _milliseconds(microseconds: int | None) -> int | None:
 _LARGEST_INT = 2**31 - 1
 _LARGEST_BYTE = 127
 _FIRST_MILLISECOND, _LAST_MILLISECOND = -62_135_596_800_000, 253_402_300_799_999
-_UNFIT = (OverflowError, ValueError, TypeError, pa.ArrowException)
+_UNFIT = (OverflowError, ValueError, TypeError)
 
 
 class Row(NamedTuple):
@@ -238,7 +229,7 @@ class Row(NamedTuple):
 
 
 def rows_to_table(rows: Sequence[Row], batch_id: str, segment: int, first: int = 0) -> pa.Table:
-    """Return the rows as a table of `MESSAGE_SCHEMA`, in their order.
+    """Return the rows as a table of `layout.MESSAGE_SCHEMA`, in their order.
 
     A message that doesn't fit the schema (half a surrogate pair in a header, a year past 9999, a priority of
     1000) becomes an `undecodable` row with the reason, so that it can't hold up the others and isn't lost.
@@ -251,14 +242,14 @@ def rows_to_table(rows: Sequence[Row], batch_id: str, segment: int, first: int =
     """
     try:
         return _table(rows, batch_id, segment, first)
-    except _UNFIT:
+    except (*_UNFIT, pa.ArrowException):
         return _table([_fitting(row, batch_id, segment) for row in rows], batch_id, segment, first)
 
 
 def _fitting(row: Row, batch_id: str, segment: int) -> Row:
     try:
         _table([row], batch_id, segment, 0)
-    except _UNFIT as error:
+    except (*_UNFIT, pa.ArrowException) as error:
         reason = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
         return Row(message=_salvaged(row.message), received_at=row.received_at, undecodable=reason)
     return row
@@ -302,7 +293,7 @@ def raw_body(message: JmsMessage) -> bytes:
     """Return what the column `body` holds of a message, also of one that the schema can't hold."""
     try:
         return encode_body(message) or b""
-    except _UNFIT:
+    except (*_UNFIT, pa.ArrowException):
         return repr(message.body).encode("utf-8", "backslashreplace")
 
 
@@ -323,7 +314,7 @@ def _table(rows: Sequence[Row], batch_id: str, segment: int, first: int) -> pa.T
         pa.array([m.type for m in messages], pa.string()),
         _instants(m.timestamp for m in messages),
         _instants(m.expiration or None for m in messages),
-        pa.array([row.received_at for row in rows], pa.int64()).cast(TIMESTAMP),
+        pa.array([row.received_at for row in rows], pa.int64()).cast(layout.TIMESTAMP),
         pa.array([m.priority for m in messages], pa.int8()),
         pa.array([m.persistent for m in messages], pa.bool_()),
         pa.array([m.redelivered for m in messages], pa.bool_()),
@@ -339,7 +330,7 @@ def _table(rows: Sequence[Row], batch_id: str, segment: int, first: int) -> pa.T
         pa.repeat(pa.scalar(segment, pa.int32()), count),
         pa.array(range(first, first + count), pa.int32()),
     ]
-    return pa.Table.from_arrays(columns, schema=MESSAGE_SCHEMA)
+    return pa.Table.from_arrays(columns, schema=layout.MESSAGE_SCHEMA)
 
 
 def _instants(milliseconds: Iterable[int | None]) -> pa.Array:
@@ -347,7 +338,9 @@ def _instants(milliseconds: Iterable[int | None]) -> pa.Array:
     for value in values:
         if not _is_instant(value):
             raise ValueError(f"{value} ms since the epoch is not within the years 1 to 9999")
-    return pa.array([None if value is None else value * 1000 for value in values], pa.int64()).cast(TIMESTAMP)
+    return pa.array([None if value is None else value * 1000 for value in values], pa.int64()).cast(
+        layout.TIMESTAMP
+    )
 
 
 def _texts(destinations: Iterable[Destination | None]) -> pa.Array:
@@ -423,5 +416,8 @@ def _spelled(value: bool | float | str | None) -> str | None:
 
 def _text_map(ends: list[int], names: list[str], values: Sequence[str | None]) -> pa.Array:
     return pa.MapArray.from_arrays(
-        pa.array(ends, pa.int32()), pa.array(names, pa.string()), pa.array(values, pa.string()), type=TEXT_MAP
+        pa.array(ends, pa.int32()),
+        pa.array(names, pa.string()),
+        pa.array(values, pa.string()),
+        type=layout.TEXT_MAP,
     )

@@ -1,13 +1,8 @@
-"""The message schema: the columns of a segment, in Arrow's words and in Spark's."""
+"""The message schema: the columns of a segment in Spark's words; `layout` has Arrow's."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from io import BufferedIOBase
 from typing import Final
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 FORMAT_VERSION: Final = 1
 SCHEMA_VERSION: Final = 1
@@ -15,37 +10,7 @@ UNDECODABLE: Final = "undecodable"
 REASON_PROPERTY: Final = "_JMSJCA_UndecodableReason"
 ITEM_TYPE_PREFIX: Final = "body:"
 
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-TEXT_MAP = pa.map_(pa.string(), pa.string())
-
-MESSAGE_SCHEMA = pa.schema(
-    [
-        pa.field("message_id", pa.string()),
-        pa.field("destination", pa.string()),
-        pa.field("correlation_id", pa.string()),
-        pa.field("reply_to", pa.string()),
-        pa.field("type", pa.string()),
-        pa.field("timestamp", TIMESTAMP),
-        pa.field("expiration", TIMESTAMP),
-        pa.field("received_at", TIMESTAMP),
-        pa.field("priority", pa.int8()),
-        pa.field("persistent", pa.bool_()),
-        pa.field("redelivered", pa.bool_()),
-        pa.field("delivery_count", pa.int32()),
-        pa.field("group_id", pa.string()),
-        pa.field("group_seq", pa.int32()),
-        pa.field("body_type", pa.string()),
-        pa.field("body", pa.binary()),
-        pa.field("content_type", pa.string()),
-        pa.field("properties", TEXT_MAP),
-        pa.field("property_types", TEXT_MAP),
-        pa.field("batch_id", pa.string()),
-        pa.field("segment", pa.int32()),
-        pa.field("position", pa.int32()),
-    ]
-)
-
-# The same for `spark.read.schema(...)`: an empty batch has no file to infer it from.
+# For `spark.read.schema(...)`: an empty batch has no file to infer it from.
 MESSAGE_DDL: Final = (
     "message_id STRING, destination STRING, correlation_id STRING, reply_to STRING, type STRING, "
     "timestamp TIMESTAMP, expiration TIMESTAMP, received_at TIMESTAMP, priority TINYINT, persistent BOOLEAN, "
@@ -53,28 +18,3 @@ MESSAGE_DDL: Final = (
     "content_type STRING, properties MAP<STRING, STRING>, property_types MAP<STRING, STRING>, "
     "batch_id STRING, segment INT, position INT"
 )
-
-
-class SegmentReader(pq.ParquetFile):  # type: ignore[misc] # pyarrow has no types
-    """A segment, or another Parquet file of the spool, that the calling thread alone reads.
-
-    Arrow's own threads let go of a Python file some time after they have read it, and need the interpreter
-    for that. One that is late, when the process ends, aborts the process or keeps it from ending.
-
-    Args:
-        file: Open for reading anywhere in it.
-
-    Raises:
-        ArrowException, OSError: It is damaged or can't be read; so does every method.
-    """
-
-    def __init__(self, file: BufferedIOBase) -> None:
-        super().__init__(file, pre_buffer=False, page_checksum_verification=True)
-
-    def read_row_group(self, i: int, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a row group of the segment, or these columns of it."""
-        return super().read_row_group(i, columns, use_threads=False)
-
-    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the whole segment, or these columns."""
-        return super().read(columns, use_threads=False)

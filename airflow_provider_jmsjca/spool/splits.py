@@ -20,10 +20,8 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.spool.arrow import layout, pa, pq
 from airflow_provider_jmsjca.spool.attempts import Done, committing_as
 from airflow_provider_jmsjca.spool.batch_id import MAX_LENGTH
 from airflow_provider_jmsjca.spool.files import (
@@ -40,7 +38,6 @@ from airflow_provider_jmsjca.spool.files import (
     stage,
 )
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, Segment
-from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA, SegmentReader
 from airflow_provider_jmsjca.spool.spool import segment_metadata
 
 SPLITS: Final = "splits"
@@ -189,8 +186,8 @@ def _fill(manifest: Manifest, rows: RowRange, folder: Place) -> None:
         number = len(segments)
         path = folder / f"segment-{number:06d}.parquet"
         with open_file(manifest.folder / source.file) as plain, stage(path) as staged:
-            schema = MESSAGE_SCHEMA.with_metadata(segment_metadata(batch_id, number))
-            with SegmentReader(plain) as file:
+            schema = layout.MESSAGE_SCHEMA.with_metadata(segment_metadata(batch_id, number))
+            with layout.SegmentReader(plain) as file:
                 writer = pq.ParquetWriter(staged, schema, compression="zstd", write_page_checksum=True)
                 at = written = 0
                 for group in range(file.num_row_groups):
@@ -230,8 +227,10 @@ def _renamed(table: pa.Table, batch_id: str, segment: int, first: int) -> pa.Tab
         ("segment", pa.repeat(pa.scalar(segment, pa.int32()), count)),
         ("position", pa.array(range(first, first + count), pa.int32())),
     ):
-        table = table.set_column(table.schema.get_field_index(name), MESSAGE_SCHEMA.field(name), values)
-    return table.cast(MESSAGE_SCHEMA)
+        table = table.set_column(
+            table.schema.get_field_index(name), layout.MESSAGE_SCHEMA.field(name), values
+        )
+    return table.cast(layout.MESSAGE_SCHEMA)
 
 
 def _places(manifest: Manifest, rows: RowRange) -> Iterator[tuple[Segment, int, int]]:

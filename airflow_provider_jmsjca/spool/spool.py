@@ -24,11 +24,9 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final, Self
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from airflow_provider_jmsjca.core.message.message import Identity
 from airflow_provider_jmsjca.errors import BatchInUseError, SpoolError
+from airflow_provider_jmsjca.spool.arrow import layout, pa, pq
 from airflow_provider_jmsjca.spool.batch_id import TaskKey, check_batch_id
 from airflow_provider_jmsjca.spool.files import (
     Place,
@@ -63,7 +61,7 @@ from airflow_provider_jmsjca.spool.known_ids import (
 )
 from airflow_provider_jmsjca.spool.manifest import MANIFEST, Manifest, Segment, segment_faults, way_out
 from airflow_provider_jmsjca.spool.rows import Row, rows_to_table
-from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, MESSAGE_SCHEMA, SCHEMA_VERSION, SegmentReader
+from airflow_provider_jmsjca.spool.schema import FORMAT_VERSION, SCHEMA_VERSION
 
 LOCK: Final = "lock"
 _END: Final = b"jmsjca.end"
@@ -537,7 +535,7 @@ def read_segment(path: Place, batch_id: str, number: int) -> ReadSegment:
                 raise SpoolError("; ".join(faults))
             digest, size = digest_of(file), file.seek(0, os.SEEK_END)
             try:
-                with SegmentReader(file) as parquet:
+                with layout.SegmentReader(file) as parquet:
                     found, rows = parquet.schema_arrow.metadata or {}, parquet.metadata.num_rows
                     for group in range(parquet.num_row_groups):
                         keys += table_keys(parquet.read_row_group(group))
@@ -616,7 +614,7 @@ class _SegmentFile:
         self._staged = stage(folder / segment_file(number))
         self._parquet = pq.ParquetWriter(
             self._staged,
-            MESSAGE_SCHEMA.with_metadata(segment_metadata(batch_id, number) | (metadata or {})),
+            layout.MESSAGE_SCHEMA.with_metadata(segment_metadata(batch_id, number) | (metadata or {})),
             compression="zstd",
             use_dictionary=_REPEATED,
             write_page_checksum=True,

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome, SharedStreamProducer
 
@@ -37,7 +37,6 @@ from airflow_provider_jmsjca.errors import (
 )
 from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.store.sql.store import SqlStore
 from airflow_provider_jmsjca.triggers.activation_options import ActivationOptions
 from airflow_provider_jmsjca.triggers.holding import AssetStore, Hold, Holder
 from airflow_provider_jmsjca.triggers.in_force import InForce
@@ -45,6 +44,9 @@ from airflow_provider_jmsjca.triggers.payload import weight
 from airflow_provider_jmsjca.triggers.receipts import Acknowledger, Confirmed, Receipt, are_shown
 from airflow_provider_jmsjca.triggers.references import sweep_sometimes
 from airflow_provider_jmsjca.triggers.releasing import releasing
+
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.store.sql.store import SqlStore
 
 log = safe_logger(__name__)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from airflow_provider_jmsjca.core.backoff import Backoff
 from airflow_provider_jmsjca.engine.connecting.threads import Crew, in_thread
@@ -20,8 +21,10 @@ from airflow_provider_jmsjca.hooks.destinations import find_destination
 from airflow_provider_jmsjca.hooks.jms import JmsHook
 from airflow_provider_jmsjca.hooks.store import leave_shared_store, shared_store, store_in_use
 from airflow_provider_jmsjca.logs import safe_logger
-from airflow_provider_jmsjca.store.sql.store import SqlStore
 from airflow_provider_jmsjca.transports.members import in_limbo
+
+if TYPE_CHECKING:
+    from airflow_provider_jmsjca.store.sql.store import SqlStore
 
 _log = safe_logger(__name__)
 _CREW = Crew(1)

@@ -147,3 +147,49 @@ def test_what_an_import_brings_in(statement: str, unwanted: set[str]) -> None:
     )
     assert unwanted & set(done.stdout.split()) == set()
     assert "airflow_provider_jmsjca" in done.stdout.split()
+
+
+PARSED = [name for name in package.__all__ if package._MODULE_OF[name].partition(".")[0] in {
+    "decorators", "hooks", "notifications", "operators", "sensors", "triggers"
+}]  # fmt: skip
+PROVIDER = "airflow_provider_jmsjca.queues.jms"
+
+
+def test_naming_what_a_dag_names_loads_neither_arrow_nor_the_store() -> None:
+    """Airflow does that each time it parses a DAG."""
+    names = ", ".join(PARSED)
+    assert "JmsSensor" in names
+    script = f"import sys; from airflow_provider_jmsjca import {names}; print(*sys.modules)"
+    loaded = _modules_after(script)
+    assert {each for each in loaded if each.partition(".")[0] in {"pyarrow", "numpy", "pandas"}} == set()
+    assert {each for each in loaded if each.startswith("airflow_provider_jmsjca.store.sql.")} == set()
+
+
+def test_the_queue_provider_loads_nothing_of_ours_until_its_scheme_matches() -> None:
+    """`MessageQueueTrigger` asks each provider, whichever the scheme is."""
+    pytest.importorskip("airflow.providers.common.messaging")
+    script = (
+        f"import sys; from {PROVIDER} import JmsMessageQueueProvider as P; found = P(); "
+        "assert not found.queue_matches('kafka://x/y'); assert not found.scheme_matches('kafka'); "
+        "print(*sys.modules)"
+    )
+    # Airflow's providers manager loads what Airflow registers, which needs the table of options.
+    rooms = (
+        "triggers",
+        "hooks",
+        "engine",
+        "spool",
+        "store",
+        "transports",
+        "core.activation",
+        "core.delivery",
+    )
+    unwanted = tuple(f"{package.__name__}.{room}" for room in rooms)
+    assert {each for each in _modules_after(script) if each.startswith(unwanted)} == set()
+
+
+def _modules_after(script: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return set(done.stdout.splitlines()[-1].split())

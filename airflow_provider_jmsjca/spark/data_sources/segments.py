@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from airflow_provider_jmsjca.errors import ConfigurationError, SpoolError
 from airflow_provider_jmsjca.spool.files import open_file
+from airflow_provider_jmsjca.spool.layout import MESSAGE_SCHEMA, SegmentReader
 from airflow_provider_jmsjca.spool.manifest import (
     Manifest,
     Segment,
@@ -18,7 +19,6 @@ from airflow_provider_jmsjca.spool.manifest import (
     uri_to_path,
     way_out,
 )
-from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA, SegmentReader
 
 _ROWS = 1_000
 

@@ -27,8 +27,8 @@ from airflow_provider_jmsjca.core.message import BodyKind
 from airflow_provider_jmsjca.errors import ConfigurationError, JmsError, SpoolError
 from airflow_provider_jmsjca.spark.data_sources.broker_options import BROKER_OPTIONS, BrokerOptions
 from airflow_provider_jmsjca.spark.data_sources.given_options import GivenOptions
+from airflow_provider_jmsjca.spool.layout import MESSAGE_SCHEMA
 from airflow_provider_jmsjca.spool.rows import table_to_messages
-from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA
 from airflow_provider_jmsjca.transports import connect
 from airflow_provider_jmsjca.transports.base import Connection, Outgoing, check_sendable
 

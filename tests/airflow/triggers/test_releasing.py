@@ -132,7 +132,7 @@ def test_triggers_and_the_task_share_one_store_which_the_last_closes(
         closed.append(left)
         leave(left)
 
-    monkeypatch.setattr(hooks_store, "open_store", opens)
+    monkeypatch.setattr("airflow_provider_jmsjca.store.sql.store.open_store", opens)
     monkeypatch.setattr(SqlStore, "close", closes)
 
     async def work() -> None:

@@ -18,7 +18,7 @@ SCRIPT = """
 import os, sys
 from pathlib import Path
 from airflow_provider_jmsjca.spark import rejects
-from airflow_provider_jmsjca.spool import attempts, known_ids, manifest, rows, splits, spool
+from airflow_provider_jmsjca.spool import attempts, known_ids, layout, manifest, rows, splits, spool
 
 folder = Path(sys.argv[1])
 before = set(os.listdir("/proc/self/task"))

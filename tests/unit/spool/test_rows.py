@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from airflow_provider_jmsjca.core.destination import Destination
 from airflow_provider_jmsjca.core.message import BodyKind, ItemType, JmsMessage, PropertyType
 from airflow_provider_jmsjca.errors import SpoolError
+from airflow_provider_jmsjca.spool.layout import MESSAGE_SCHEMA
 from airflow_provider_jmsjca.spool.rows import Row, rows_to_table, table_to_messages
-from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA
 
 RECEIVED_AT = 1_700_000_000_123_456
 

@@ -19,9 +19,9 @@ from airflow_provider_jmsjca.errors import BatchInUseError, ConfigurationError, 
 from airflow_provider_jmsjca.spark.rejects import Reject, rejected_messages
 from airflow_provider_jmsjca.spool.attempts import Done, take_fence
 from airflow_provider_jmsjca.spool.known_ids import Horizon, message_key
+from airflow_provider_jmsjca.spool.layout import MESSAGE_SCHEMA
 from airflow_provider_jmsjca.spool.manifest import Manifest
 from airflow_provider_jmsjca.spool.rows import Row, row_identity, table_to_messages
-from airflow_provider_jmsjca.spool.schema import MESSAGE_SCHEMA
 from airflow_provider_jmsjca.spool.spool import SpoolBatch, Unfinished, unfinished_batches
 from tests.unit.spool.batches import NOW, MakeRows, OpenBatch, write_rejects
 from tests.unit.spool.dying_writer import KILLED, write, write_and_die
