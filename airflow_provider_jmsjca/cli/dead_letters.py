@@ -77,6 +77,11 @@ def replay_command(args: argparse.Namespace) -> None:
         output=args.output,
         mapper=lambda row: cells(row, args.output),
     )
+    if not result.complete:
+        say(
+            "note: there are more dead letters, behind those that were counted; choose letters with "
+            "--selector, or send those in front elsewhere with --to and --limit"
+        )
     if stopped.is_set():
         say("note: interrupted; run the command again to send back the rest")
         raise SystemExit(_INTERRUPTED)

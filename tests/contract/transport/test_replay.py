@@ -14,6 +14,7 @@ from tests.contract.transport.lab import Lab
 from tests.contract.transport.traffic import Connect, drain
 
 GOOD, BAD = 130, 3
+MANY = 700  # more than a broker delivers to a consumer that acknowledges nothing
 
 
 def dead_letters(lab: Lab, connection: Connection, queue: Destination, count: int) -> Destination:
@@ -70,6 +71,40 @@ def test_letters_that_fail_again_stay(connect: Connect, lab: Lab, queue: Destina
     assert again.left == Counter({"failed again after it was sent back": BAD})
     assert replay(connect(), source, Replay(run="r2", target=queue)).sent.total() == BAD
     assert {str(each.properties[REPLAY_COUNT]) for each in drain(connect(), queue)} == {"2"}
+
+
+def put(connection: Connection, source: Destination, origin: str, count: int) -> None:
+    """Put dead letters of a queue on `source`."""
+    properties = {
+        "JMS_Sun_JMSJCA_OriginalDestinationName": origin,
+        "JMS_Sun_JMSJCA_OriginalDestinationType": "javax.jms.Queue",
+    }
+    connection.send(
+        Outgoing(destination=source, message=JmsMessage.text(str(n), properties)) for n in range(count)
+    )
+
+
+def test_a_dry_run_counts_more_letters_than_a_broker_delivers_at_once(
+    connect: Connect, queue: Destination
+) -> None:
+    source = Destination.queue(f"{queue.name}.dlq")
+    put(connect(), source, queue.name, MANY)
+    dry = replay(connect(), source, Replay(run="r", origins=frozenset({queue}), dry_run=True))
+    assert (dry.sent, dry.complete) == (Counter({str(queue): MANY}), True)
+    one = replay(connect(), source, Replay(run="r", origins=frozenset({queue}), dry_run=True, most=1))
+    assert one.sent == Counter({str(queue): 1})
+
+
+def test_letters_behind_many_that_stay_are_not_passed_over_in_silence(
+    connect: Connect, queue: Destination
+) -> None:
+    source = Destination.queue(f"{queue.name}.dlq")
+    put(connect(), source, "payments", MANY)
+    put(connect(), source, queue.name, BAD)
+    result = replay(connect(), source, Replay(run="r", origins=frozenset({queue})))
+    assert result.left.total() >= 200
+    assert not result.complete
+    assert replay(connect(), source, Replay(run="r", target=queue)).complete
 
 
 @pytest.mark.parametrize("lab", ["memory"], indirect=True)
