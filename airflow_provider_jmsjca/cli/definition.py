@@ -344,7 +344,16 @@ def _spool_commands() -> GroupCommand:
 
 _CONN_ID = Arg(("--conn-id",), default="jms_default", help="the Airflow connection of the broker")
 _QUEUE = Arg(("queue",), metavar="QUEUE", help="name of the queue, or queue://name")
-_SELECTOR = Arg(("--selector",), help="only messages that match this JMS selector")
+
+
+def _not_blank(text: str) -> str:
+    """Refuse the selector of an empty shell variable: it would choose every message."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("is empty; expected a JMS selector, for example \"region = 'eu'\"")
+    return text
+
+
+_SELECTOR = Arg(("--selector",), type=_not_blank, help="only messages that match this JMS selector")
 _DRY_RUN = Arg(("--dry-run",), action="store_true", help="count the messages, and change nothing")
 _TARGET = Arg(("target",), metavar="TARGET", help="name of the other queue")
 
@@ -531,13 +540,18 @@ def _check_command() -> ActionCommand:
     )
 
 
+_HIGHEST = 1e9
+
+
 def _positive(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
         number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"got {text[:40]!r}, expected a number above 0")
+    if not 0 < number <= _HIGHEST:
+        raise argparse.ArgumentTypeError(
+            f"got {text[:40]!r}, expected a number above 0 and at most {_HIGHEST:g}"
+        )
     return number
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -76,10 +76,17 @@ def message_view(message: JmsMessage) -> MessageView:
 
 def body_preview(message: JmsMessage, characters: int = 60) -> str:
     """Return the beginning of a body on one line."""
-    form, body, _ = _body(message)
-    if form == "hex" and isinstance(message.body, bytes):
-        body = message.body[: characters // 2].hex()
-    line = " ".join(body[: 4 * characters].split())
+    match message.body:
+        case bytes(data):
+            try:
+                text = data.decode()
+            except UnicodeDecodeError:
+                text = data[: characters // 2 + 1].hex()
+        case str(text):
+            pass
+        case _:
+            text = _body(message)[1]
+    line = " ".join(text[: 4 * characters].split())
     return line if len(line) <= characters else line[: characters - 3] + "..."
 
 
@@ -100,12 +107,35 @@ def _body(message: JmsMessage) -> tuple[str, str, int]:
 
 
 def _text(text: str) -> tuple[str, str]:
+    """Return the form and the text; JSON is indented only if that changes no name and no number."""
     if text.lstrip()[:1] in {"{", "["}:
         try:
-            return "json", json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+            value = json.loads(
+                text, object_pairs_hook=_object, parse_float=_same(float), parse_int=_same(int)
+            )
+            return "json", json.dumps(value, indent=2, ensure_ascii=False)
         except (ValueError, RecursionError):
             return "text", text
     return "text", text
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
+def _same(kind: type[int | float]) -> Callable[[str], int | float]:
+    """Return a parser of numbers that refuses those which would be written differently."""
+
+    def parse(text: str) -> int | float:
+        number = kind(text)
+        if repr(number) != text:
+            raise ValueError(f"{text} would be shown as {number!r}")
+        return number
+
+    return parse
 
 
 def hex_dump(data: bytes) -> str:

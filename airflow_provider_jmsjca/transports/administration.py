@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import ClassVar
 
 from airflow_provider_jmsjca.core.message import JmsMessage
@@ -16,7 +16,7 @@ from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import CapabilityError
 from airflow_provider_jmsjca.transports.capabilities import BrokerInfo
 
-__all__ = ["MessageSelection", "QueueAdministration", "QueueOperation", "QueueStatistics"]
+__all__ = ["MessageSelection", "QueueAdministration", "QueueOperation", "QueueStatistics", "oldest_time"]
 
 
 class QueueOperation(enum.StrEnum):
@@ -51,6 +51,14 @@ class QueueStatistics:
     enqueued: int | None = None
     dequeued: int | None = None
     oldest: datetime | None = None
+
+
+def oldest_time(milliseconds: int) -> datetime | None:
+    """Return the time of a timestamp that a producer may have set; `None` for 0 and what no calendar has."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds else None
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,7 @@ def test_look_and_change(queue: str, capsys: pytest.CaptureFixture[str]) -> None
     assert (listed["queue"], listed["messages"], listed["in_flight"]) == (queue, "3", "0")
     assert listed["oldest"]
     found = rows(capsys, "queues", "browse", queue, "--selector", "n >= 1")
-    assert [each["body"] for each in found] == ['{ "id": 1 }', '{ "id": 2 }']
+    assert [each["body"] for each in found] == ['{"id": 1}', '{"id": 2}']
     run("queues", "show", f"queue://{queue}", found[0]["message"], "--output", "plain")
     shown = capsys.readouterr().out
     assert "property n" in shown
@@ -76,7 +76,7 @@ def test_look_and_change(queue: str, capsys: pytest.CaptureFixture[str]) -> None
     run("queues", "delete", queue, "--all")
     assert capsys.readouterr().out == "2 messages deleted\n"
     assert rows(capsys, "queues", "browse", queue) == []
-    assert [each["body"] for each in rows(capsys, "queues", "browse", f"{queue}.other")] == ['{ "id": 1 }']
+    assert [each["body"] for each in rows(capsys, "queues", "browse", f"{queue}.other")] == ['{"id": 1}']
 
 
 def test_a_change_must_be_chosen(queue: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,6 +84,14 @@ def test_a_change_must_be_chosen(queue: str, capsys: pytest.CaptureFixture[str])
         with pytest.raises(SystemExit):
             run("queues", *arguments)
         assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_an_empty_selector_is_no_choice(queue: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It comes from an unset shell variable, and would delete everything."""
+    for command in (("queues", "delete"), ("dlq", "replay")):
+        with pytest.raises(SystemExit):
+            run(*command, queue, "--selector", " ")
+        assert "--selector: is empty" in " ".join(capsys.readouterr().err.split())
 
 
 def test_dead_letters_go_back(queue: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import base64
 import binascii
 import json
 import ssl
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 from urllib.parse import quote
@@ -25,6 +26,7 @@ from airflow_provider_jmsjca.core.selector import selector_text
 from airflow_provider_jmsjca.errors import (
     AuthenticationError,
     CapabilityError,
+    ConfigurationError,
     ConnectionLostError,
     PermanentBrokerError,
     PoisonMessageError,
@@ -77,7 +79,7 @@ class HttpApiAdministration(QueueAdministration):
         self._link = link
         self._settings = link.settings
         self._client: httpx.Client | None = None
-        self._vhost = quote(link.settings.virtual_host or "/", safe="")
+        self._vhost = _segment(link.settings.virtual_host or "/")
 
     @property
     def operations(self) -> frozenset[QueueOperation]:
@@ -100,9 +102,10 @@ class HttpApiAdministration(QueueAdministration):
             path = f"queues/{self._vhost}?page={page}&page_size={_PAGE}"
             answer = self._call("GET", path, purpose="listing queues")
             try:
-                found += [_statistics(each) for each in answer["items"]]
-                pages = int(answer["page_count"])
-            except (TypeError, KeyError, ValueError) as error:
+                items = answer["items"]
+                found += [_statistics(each) for each in items]
+                pages = int(answer["page_count"]) if items else 0
+            except (TypeError, KeyError, ValueError, OverflowError) as error:
                 raise _unreadable(error) from error
             page += 1
         return sorted(found, key=lambda each: each.name)
@@ -112,7 +115,7 @@ class HttpApiAdministration(QueueAdministration):
 
         RabbitMQ updates them every five seconds.
         """
-        path = f"queues/{self._vhost}/{quote(queue, safe='')}"
+        path = f"queues/{self._vhost}/{_segment(queue)}"
         answer = self._call("GET", path, purpose=f"counting the messages of {queue!r}", missing=True)
         return None if answer is None else _statistics(answer)
 
@@ -122,7 +125,7 @@ class HttpApiAdministration(QueueAdministration):
         """Return a page of messages in queue order; see `browse_note` for its side effect."""
         if selector_text(selector):
             raise CapabilityError(f"the selector {selector!r}: {self._link.broker} has no selectors")
-        path = f"queues/{self._vhost}/{quote(queue, safe='')}/get"
+        path = f"queues/{self._vhost}/{_segment(queue)}/get"
         asked = {
             "count": skip + limit,
             "ackmode": "ack_requeue_true",
@@ -130,15 +133,19 @@ class HttpApiAdministration(QueueAdministration):
             "truncate": _LONGEST_BODY,
         }
         answer = self._call("POST", path, purpose=f"browsing {queue!r}", missing=True, body=asked)
+        if answer is None:
+            return []
+        if not isinstance(answer, list):
+            raise _unreadable(TypeError(f"{type(answer).__name__} instead of a list of messages"))
         decoder = Decoder(self._link.dialect, Subscription(destination=Destination.queue(queue)))
-        return [_message(decoder, queue, each) for each in (answer or [])[skip:]]
+        return [_message(decoder, queue, each) for each in answer[skip:]]
 
     def delete(self, queue: str, selection: MessageSelection) -> int:
         """Delete all messages that no consumer has; the returned number is that of the last report before."""
         if selection.ids or selection.selector:
             raise self._lacks(f"deleting selected messages of {queue!r}")
         before = self.statistics(queue)
-        path = f"queues/{self._vhost}/{quote(queue, safe='')}/contents"
+        path = f"queues/{self._vhost}/{_segment(queue)}/contents"
         self._call("DELETE", path, purpose=f"emptying {queue!r}")
         return 0 if before is None else before.messages - (before.in_flight or 0)
 
@@ -153,11 +160,12 @@ class HttpApiAdministration(QueueAdministration):
     ) -> Any:
         """Return the answer; `None` for a queue that does not exist, where `missing` allows it."""
         client = self._connected(purpose)
+        until = time.monotonic() + self._settings.reply_timeout.total_seconds()
         try:
             with client.stream(method, path, json=body) as response:
                 if response.status_code == _NOT_FOUND and missing:
                     return None
-                content = _content(response)
+                content = _content(response, until)
         except httpx.HTTPError as error:
             said = blotted(f"{type(error).__name__}: {error}", self._settings.secrets)
             raise ConnectionLostError(f"{purpose}: the management_url cannot be reached: {said}") from None
@@ -174,7 +182,7 @@ class HttpApiAdministration(QueueAdministration):
             return None
         try:
             return json.loads(content)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _unreadable(error) from error
 
     def _connected(self, purpose: str) -> httpx.Client:
@@ -186,8 +194,14 @@ class HttpApiAdministration(QueueAdministration):
             )
         if self._client is None:
             user, password = settings.username or "guest", settings.password or "guest"
+            try:
+                base_url = httpx.URL(f"{settings.management_url.rstrip('/')}/api/")
+            except httpx.InvalidURL:
+                raise ConfigurationError(
+                    "management_url: not a valid URL; expected for example http://broker:15672"
+                ) from None
             self._client = httpx.Client(
-                base_url=f"{settings.management_url.rstrip('/')}/api/",
+                base_url=base_url,
                 auth=(user, password),
                 timeout=settings.reply_timeout.total_seconds(),
                 verify=_tls(settings),
@@ -206,7 +220,13 @@ def _tls(settings: ConnectionSettings) -> ssl.SSLContext | bool:
     return ssl.create_default_context(cafile=tls.ca_file)
 
 
-def _content(response: httpx.Response) -> bytes:
+def _segment(name: str) -> str:
+    """Return a name as one segment of a path; the client would resolve `.` and `..` otherwise."""
+    return name.replace(".", "%2E") if name in {".", ".."} else quote(name, safe="")
+
+
+def _content(response: httpx.Response, until: float) -> bytes:
+    """Return the body of a response, which must have arrived by `until`."""
     parts: list[bytes] = []
     size = 0
     for part in response.iter_bytes():
@@ -215,6 +235,10 @@ def _content(response: httpx.Response) -> bytes:
             raise PermanentBrokerError(
                 f"the answer of RabbitMQ's management API is longer than {_LONGEST_ANSWER} bytes; ask for "
                 "fewer messages"
+            )
+        if time.monotonic() > until:
+            raise ConnectionLostError(
+                "RabbitMQ's management API did not finish its answer within the reply timeout"
             )
         parts.append(part)
     return b"".join(parts)
@@ -237,7 +261,7 @@ def _statistics(row: Mapping[str, Any]) -> QueueStatistics:
             enqueued=None if "publish" not in counters else int(counters["publish"]),
             dequeued=None if "ack" not in counters else int(counters["ack"]),
         )
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
+    except (TypeError, KeyError, ValueError, OverflowError, AttributeError) as error:
         raise _unreadable(error) from error
 
 

@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from airflow_provider_jmsjca.transports.administration import (
     QueueAdministration,
     QueueOperation,
     QueueStatistics,
+    oldest_time,
 )
 from airflow_provider_jmsjca.transports.base import Received, Subscription
 from airflow_provider_jmsjca.transports.selecting import refuse_same_queue
@@ -86,8 +86,7 @@ class ManagementAddressAdministration(QueueAdministration):
         with self._control(queue_resource(queue)) as control:
             first = _read(control.call("peekFirstMessageAsJSON") or "[]")
         sent = first[0].get("timestamp") if isinstance(first, list) and first and first[0] else None
-        oldest = None if not sent else datetime.fromtimestamp(int(sent) / 1000, UTC)
-        return replace(_statistics(rows[0]), oldest=oldest)
+        return replace(_statistics(rows[0]), oldest=oldest_time(int(sent or 0)))
 
     def browse(
         self, queue: str, *, selector: str | None = None, skip: int = 0, limit: int = 100

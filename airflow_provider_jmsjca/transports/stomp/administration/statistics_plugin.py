@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any, Final
@@ -24,6 +23,7 @@ from airflow_provider_jmsjca.transports.administration import (
     QueueAdministration,
     QueueOperation,
     QueueStatistics,
+    oldest_time,
 )
 from airflow_provider_jmsjca.transports.base import Connection
 from airflow_provider_jmsjca.transports.selecting import copy_selected, delete_selected, move_selected
@@ -159,7 +159,6 @@ def _pair(entry: Mapping[str, Any]) -> tuple[str, Any]:
 
 def _statistics(entries: Mapping[str, Any]) -> QueueStatistics:
     try:
-        first = entries.get("firstMessageTimestamp")
         return QueueStatistics(
             name=str(entries["destinationName"]).removeprefix("queue://")[:_LONGEST_NAME],
             messages=int(entries["size"]),
@@ -167,9 +166,9 @@ def _statistics(entries: Mapping[str, Any]) -> QueueStatistics:
             consumers=int(entries["consumerCount"]),
             enqueued=int(entries["enqueueCount"]),
             dequeued=int(entries["dequeueCount"]),
-            oldest=None if not first else datetime.fromtimestamp(int(first) / 1000, UTC),
+            oldest=oldest_time(int(entries.get("firstMessageTimestamp") or 0)),
         )
-    except (ValueError, TypeError, KeyError, OverflowError, OSError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise PermanentBrokerError(
             f"the broker's statistics cannot be read: {type(error).__name__}: {error}"
         ) from error
