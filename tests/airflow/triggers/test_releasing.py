@@ -156,7 +156,7 @@ def test_a_store_that_cannot_be_opened_is_opened_by_the_next_one(monkeypatch: py
         raise TransientStoreError("away")
 
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(hooks_store, "open_store", away)
+        meanwhile.setattr("airflow_provider_jmsjca.store.sql.store.open_store", away)
         for _ in range(2):
             with pytest.raises(TransientStoreError):
                 shared_store()
